@@ -9,7 +9,7 @@ use crate::names::StoreNumber;
 use crate::record::VolumeRecord;
 
 /// How far the volume's fence is at a store.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Age {
     least: u64,
     stamped: u64,

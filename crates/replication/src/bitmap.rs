@@ -26,14 +26,14 @@ pub const BITS: u32 = 32_768;
 const AHEAD: usize = 8;
 
 /// How many changes use an extent, and when it was last used.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Use {
     under_way: u64,
     last: Instant,
 }
 
 /// A store that may keep bits: in sync, and not about to be taken from the record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Keeper {
     /// Its number.
     pub store: StoreNumber,
@@ -46,7 +46,7 @@ pub struct Keeper {
 }
 
 /// The bits of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct DirtyBitmap {
     /// Durable on all bitmap replicas.
     bits: BTreeSet<u32>,

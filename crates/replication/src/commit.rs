@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use crate::names::{ExtentName, Generation, StoreNumber};
 
 /// Changes of the map.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 struct Changes {
     /// Copies that extents got.
     added: Vec<(ExtentName, StoreNumber)>,
@@ -28,7 +28,7 @@ impl Changes {
 }
 
 /// What is to become durable of the map.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct MapCommit {
     uncommitted: Changes,
     writing: Changes,

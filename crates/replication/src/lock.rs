@@ -13,7 +13,7 @@ use std::ops::Range;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Ticket(u64);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Holder {
     ticket: Ticket,
     range: Range<u64>,
@@ -21,7 +21,7 @@ struct Holder {
 }
 
 /// The ranges in use, and those that are waited for.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct RangeLocks {
     /// In the order they came.
     all: Vec<Holder>,

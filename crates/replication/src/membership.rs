@@ -104,6 +104,21 @@ pub fn lists(record: &VolumeRecord, stores: &[StoreNumber]) -> bool {
     listed.is_none_or(|it| stores.iter().all(|one| it.contains(one)))
 }
 
+/// The least number of in-sync copies of anything: `counts` are those of extents, of map nodes and of what older images have. As many as
+/// there should be, `copies`, if there is nothing; no more than the in-sync bitmap replicas, if those were chosen: the next opening
+/// must find one.
+pub fn floor(
+    copies: u8,
+    counts: impl IntoIterator<Item = u8>,
+    bitmap_replicas: Option<usize>,
+) -> u8 {
+    let least = counts.into_iter().fold(copies, u8::min);
+    match bitmap_replicas {
+        Some(bitmap_replicas) if copies > 1 => least.min(bitmap_replicas as u8),
+        _ => least,
+    }
+}
+
 /// These stores may have something of the volume from now on. Does it say something else now?
 pub fn list(record: &mut VolumeRecord, stores: &[StoreNumber]) -> bool {
     let lacks = !lists(record, stores);
@@ -181,6 +196,18 @@ mod tests {
         assert!(lower_floor(&mut record, 2) && !lower_floor(&mut record, 2));
         assert!(raise_floor(&mut record, 3) && !raise_floor(&mut record, 2));
         assert_eq!(record.redundancy_floor, 3);
+    }
+
+    #[test]
+    fn the_floor_is_that_of_the_least_copied_thing_and_of_the_bitmap_replicas() {
+        assert_eq!(floor(3, [], None), 3);
+        assert_eq!(floor(3, [3, 2], None), 2);
+        assert_eq!(floor(3, [3, 2], Some(1)), 1);
+        assert_eq!(
+            floor(1, [1], Some(0)),
+            1,
+            "a single copy has no bits to be compared by"
+        );
     }
 
     #[test]

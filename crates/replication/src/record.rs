@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{COPIES_MAX, EXTENT, Generation, ImageId, StoreNumber, VolumeId};
-pub use crate::terms::{BadFairness, BadName, Fairness, Name, OnMetaLoss, PriorityClass};
+pub use crate::terms::{BadFairness, BadName, Fairness, Name, OnMetaLoss, PriorityClass, Terms};
 
 /// The version of all records here.
 const VERSION: u32 = 1;
@@ -27,7 +27,7 @@ pub const SIZE_MAX: u64 = 1 << 50;
 pub const SIZE_UNIT: u64 = 4096;
 
 /// The writer of a volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Writer {
     /// The node's name.
@@ -45,7 +45,7 @@ fn may_wait() -> bool {
 }
 
 /// What a volume is good for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeState {
     /// It may be opened.
@@ -56,7 +56,7 @@ pub enum VolumeState {
 }
 
 /// A volume.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeRecord {
     /// 1: a record with another version is refused.
@@ -70,21 +70,9 @@ pub struct VolumeRecord {
     /// Copies of each extent.
     pub copies: u8,
 
-    // As operators set them.
-    /// How many copies a write must reach at least.
-    pub min_isr: u8,
-    /// Its clients beside others, where they meet at one disk.
-    #[serde(default)]
-    pub priority: PriorityClass,
-    /// How far they and others of their class are kept apart; `None`: they are not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fairness: Option<Fairness>,
-    /// The holder of the reservations, at each store, that are attached to its requests.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reservation: Option<String>,
-    /// What requests do while the meta store is away.
-    #[serde(default, skip_serializing_if = "OnMetaLoss::is_usual")]
-    pub on_meta_loss: OnMetaLoss,
+    /// As operators set it.
+    #[serde(flatten)]
+    pub terms: Terms,
 
     // As it is used.
     /// Where its map begins.
@@ -283,11 +271,7 @@ impl VolumeRecord {
             id,
             name,
             copies,
-            min_isr,
-            priority: PriorityClass::Normal,
-            fairness: None,
-            reservation: None,
-            on_meta_loss: OnMetaLoss::Wait,
+            terms: Terms::new(min_isr),
             head,
             generation: Generation(0),
             epoch: Generation(0),
@@ -323,10 +307,10 @@ impl VolumeRecord {
                 record.copies
             ));
         }
-        if record.min_isr == 0 || record.min_isr > record.copies {
+        if record.terms.min_isr == 0 || record.terms.min_isr > record.copies {
             return refuse(format!(
                 "a write must reach {} of {} copies",
-                record.min_isr, record.copies
+                record.terms.min_isr, record.copies
             ));
         }
         if record.redundancy_floor > record.copies {
@@ -354,7 +338,7 @@ mod tests {
         record.generation = Generation(12);
         record.epoch = Generation(10);
         record.out.insert(StoreNumber(4), Generation(11));
-        record.fairness = Some("4".parse().unwrap());
+        record.terms.fairness = Some("4".parse().unwrap());
         record.writer = Some(Writer {
             node: "n1".to_owned(),
             lease: u64::MAX,
@@ -368,7 +352,7 @@ mod tests {
         let usual = String::from_utf8(record().encode()).unwrap();
         assert!(!usual.contains("on_meta_loss"), "{usual}");
         let mut record = record();
-        record.on_meta_loss = OnMetaLoss::Fail;
+        record.terms.on_meta_loss = OnMetaLoss::Fail;
         let text = String::from_utf8(record.encode()).unwrap();
         assert!(text.contains("\"on_meta_loss\":\"fail\""), "{text}");
         assert_eq!(

@@ -23,7 +23,7 @@ pub struct UnderWay {
 }
 
 /// Changes under way, and how many there were.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Stamps {
     under_way: BTreeMap<Generation, u64>,
     floors: BTreeMap<Generation, u64>,

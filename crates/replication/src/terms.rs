@@ -71,7 +71,7 @@ impl From<Name> for String {
 }
 
 /// How much a volume's clients matter beside others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PriorityClass {
     /// Less than others.
@@ -101,7 +101,7 @@ pub enum PriorityClass {
 /// assert_eq!(message, "0.5 is no fairness; write 1 (clients are not kept apart) to 100: how often a seek behind another client counts");
 /// # Ok::<(), replication::terms::BadFairness>(())
 /// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Fairness(u32);
 
@@ -179,7 +179,7 @@ impl From<PriorityClass> for policy::place::Class {
 }
 
 /// What requests do that cannot be answered because the meta store does not answer, and the writer's lease has run out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnMetaLoss {
     /// They wait until it answers again, however long that takes.
@@ -213,6 +213,38 @@ impl FromStr for OnMetaLoss {
             other => Err(format!(
                 "'{other}' is not what requests do while the meta store is away; write wait or fail"
             )),
+        }
+    }
+}
+
+/// What operators set of a volume.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Terms {
+    /// How many copies a write must reach at least.
+    pub min_isr: u8,
+    /// Its clients beside others, where they meet at one disk.
+    #[serde(default)]
+    pub priority: PriorityClass,
+    /// How far they and others of their class are kept apart; `None`: they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fairness: Option<Fairness>,
+    /// The holder of the reservations, at each store, that are attached to its requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// What requests do while the meta store is away.
+    #[serde(default, skip_serializing_if = "OnMetaLoss::is_usual")]
+    pub on_meta_loss: OnMetaLoss,
+}
+
+impl Terms {
+    /// Writes must reach so many copies, and everything else is as usual.
+    pub fn new(min_isr: u8) -> Terms {
+        Terms {
+            min_isr,
+            priority: PriorityClass::Normal,
+            fairness: None,
+            reservation: None,
+            on_meta_loss: OnMetaLoss::Wait,
         }
     }
 }

@@ -187,10 +187,10 @@ impl Openings {
         ClientTag {
             origin: Origin {
                 client: ClientId(u64::from(volume.id.0)),
-                class: volume.priority.into(),
+                class: volume.terms.priority.into(),
             },
             penalties: Penalties {
-                other: volume.fairness.map_or(usual.other, permille),
+                other: volume.terms.fairness.map_or(usual.other, permille),
                 ..usual
             },
         }

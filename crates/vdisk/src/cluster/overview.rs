@@ -137,11 +137,11 @@ pub(super) fn closed_health(
         );
         return report(Condition::Offline, why);
     }
-    if record.redundancy_floor < record.min_isr {
+    if record.redundancy_floor < record.terms.min_isr {
         let why = format!(
             "an extent may have only {} in-sync copies, and writes must reach {}; out: {}; bring them back",
             record.redundancy_floor,
-            record.min_isr,
+            record.terms.min_isr,
             out.join(", ")
         );
         return report(Condition::ReadOnly, why);

@@ -38,12 +38,13 @@ impl Setting {
     /// Sets it; is anything different then?
     pub(super) fn apply(&self, record: &mut VolumeRecord) -> bool {
         let before = record.clone();
-        record.priority = self.priority.unwrap_or(record.priority);
-        record.fairness = self.fairness.or(record.fairness);
-        record.min_isr = self.min_isr.unwrap_or(record.min_isr);
-        record.on_meta_loss = self.on_meta_loss.unwrap_or(record.on_meta_loss);
+        let terms = &mut record.terms;
+        terms.priority = self.priority.unwrap_or(terms.priority);
+        terms.fairness = self.fairness.or(terms.fairness);
+        terms.min_isr = self.min_isr.unwrap_or(terms.min_isr);
+        terms.on_meta_loss = self.on_meta_loss.unwrap_or(terms.on_meta_loss);
         if let Some(holder) = &self.holder {
-            record.reservation.clone_from(holder);
+            terms.reservation.clone_from(holder);
         }
         *record != before
     }

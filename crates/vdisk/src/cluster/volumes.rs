@@ -18,7 +18,7 @@ use super::stores::active_domains;
 use crate::image::tree::{self as image, Change, ImageError};
 use crate::meta::{Compare, Op};
 use crate::record::{
-    Fairness, Name, OnMetaLoss, PriorityClass, VolumeRecord, check_size, volume_key,
+    Fairness, Name, OnMetaLoss, PriorityClass, Terms, VolumeRecord, check_size, volume_key,
     volume_name_key,
 };
 
@@ -97,13 +97,14 @@ impl Volumes {
             if domains < usize::from(copies) {
                 return Err(ClusterError::TooFewDomains { copies, domains });
             }
-            let record = VolumeRecord {
+            let terms = Terms {
                 priority: new.priority,
                 fairness: new.fairness,
                 reservation: new.holder.clone(),
                 on_meta_loss: new.on_meta_loss,
-                ..record
+                ..record.terms
             };
+            let record = VolumeRecord { terms, ..record };
             replace(&mut change, &record);
             self.node.meta.images.change(change).await?;
             Ok(record)

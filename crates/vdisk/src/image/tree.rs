@@ -288,7 +288,7 @@ pub fn clone(
         next.take_volume().ok_or(ImageError::NoNumber)?,
         name,
         from.copies,
-        from.min_isr,
+        from.terms.min_isr,
         image,
     );
     volume.generation = from.generation;

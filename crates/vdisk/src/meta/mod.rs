@@ -37,7 +37,6 @@ pub use etcd::{Etcd, EtcdConfig, EtcdError, EtcdHandle, EtcdTls};
 pub use memory::{Faults, MemoryMetaClient, MemoryMetaStore};
 pub use redb::{Redb, RedbError, RedbHandle};
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -46,15 +45,7 @@ use base::Nanos;
 /// The answer of a meta store, some time.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, MetaError>> + 'a>>;
 
-/// Counts the transactions that changed anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Revision(pub u64);
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+pub use replication::swap::Revision;
 
 /// A lease: what is put under it lasts as long as a client keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -41,18 +41,18 @@ impl<'a> Fences<'a> {
     /// Stamps the fence at the in-sync stores where anything was written or copied since the last time, or at all of them this
     /// `last` time. Was any?
     pub(super) async fn stamp_fences(self, last: bool) -> bool {
-        let _one = self.core.stamps.one.acquire(1).await;
-        let listed = self.core.record.volume.borrow().0.stores.clone();
+        let _one = self.core.locks.stamping.acquire(1).await;
+        let listed = self.core.volume_record().stores.clone();
         let is_used = |it: &&Replica| {
             let listed = listed.as_ref();
             listed.is_none_or(|all| all.contains(&it.info.number))
         };
-        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let in_sync = |it: &&Replica| it.sync_state() == SyncState::InSync;
         let is_due = |it: &&Replica| {
             last || it
                 .age
                 .borrow()
-                .is_due(self.core.stamps.now.borrow().changes())
+                .is_due(self.core.replication.borrow().stamps.changes())
         };
         let replicas = self.core.replicas.values().filter(is_used).filter(in_sync);
         let replicas = replicas.filter(is_due);
@@ -68,7 +68,7 @@ impl<'a> Fences<'a> {
         connection: Rc<dyn Connection>,
     ) -> bool {
         let token = replica.token().0;
-        let changes = self.core.stamps.now.borrow().changes();
+        let changes = self.core.replication.borrow().stamps.changes();
         let change = Change {
             stamp: Some(token),
             ..Change::FUA.only_if(Condition::StampAtMost(token))

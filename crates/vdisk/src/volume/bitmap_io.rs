@@ -19,6 +19,7 @@ use std::rc::Rc;
 
 use base::{Buf, View};
 use env::sync::join_all;
+use replication::Replication;
 use replication::bitmap::{self, BITS, Keeper, PAGE};
 use store::Change;
 
@@ -49,25 +50,25 @@ impl<'a> BitmapIo<'a> {
 
     /// Notes durably that the copies of `index` may differ from now on, for as long as the answer lives and a while longer.
     pub(super) async fn note_dirty(self, index: u32) -> Result<InUse<'a>, VolumeError> {
-        let dirty = &self.core.dirty;
-        let in_use = InUse::of(dirty, index);
+        let replication = &self.core.replication;
+        let in_use = InUse::of(replication, index);
         #[cfg(test)]
         if self.core.mutated(Mutation::NoDirtyBit) {
             return Ok(in_use);
         }
-        if dirty.bitmap.borrow().is_set(index) {
+        if replication.borrow().bitmap.is_set(index) {
             return Ok(in_use);
         }
-        dirty.bitmap.borrow_mut().want(index);
-        let _one = dirty.alone().await;
-        if dirty.bitmap.borrow().is_set(index) {
+        replication.borrow_mut().bitmap.want(index);
+        let _one = self.core.locks.bits.acquire(1).await;
+        if replication.borrow().bitmap.is_set(index) {
             return Ok(in_use);
         }
         let wanted = self.wanted_bits(index);
-        let mut bits = dirty.bitmap.borrow().bits().clone();
+        let mut bits = replication.borrow().bitmap.bits().clone();
         bits.extend(&wanted);
         let written = self.write_bits(&bits, &wanted).await;
-        let mut bitmap = dirty.bitmap.borrow_mut();
+        let bitmap = &mut replication.borrow_mut().bitmap;
         match written {
             Ok(()) => bitmap.set(&wanted),
             Err(error) => {
@@ -75,17 +76,16 @@ impl<'a> BitmapIo<'a> {
                 return Err(error);
             }
         }
-        drop(bitmap);
         Ok(in_use)
     }
 
     /// The bits to be set with that of `index`.
     fn wanted_bits(self, index: u32) -> BTreeSet<u32> {
         let end = self.core.size().0.div_ceil(EXTENT) as u32;
-        let copied = self.core.record.volume.borrow().0.copies > 1;
+        let copied = self.core.volume_record().copies > 1;
         // Of one copy the bit says that it may not be there: none is set where it is.
         let wants = |index| copied || self.core.extents.placed(index).is_none();
-        let mut bitmap = self.core.dirty.bitmap.borrow_mut();
+        let bitmap = &mut self.core.replication.borrow_mut().bitmap;
         bitmap.take_wanted(index, end, env::now(), wants)
     }
 
@@ -97,7 +97,7 @@ impl<'a> BitmapIo<'a> {
     ) -> Result<(), VolumeError> {
         loop {
             self.core.usable()?;
-            let copies = usize::from(self.core.record.volume.borrow().0.copies);
+            let copies = usize::from(self.core.volume_record().copies);
             let (bitmap_replicas, old) = self.next_bitmap_replicas(copies);
             RecordIo::of(self.core)
                 .list_stores(&bitmap_replicas)
@@ -123,7 +123,7 @@ impl<'a> BitmapIo<'a> {
                 }
             }
             // New ones count before an old one goes: else the last of the old ones would never be spared.
-            self.core.dirty.bitmap.borrow_mut().set_replicas(have);
+            self.core.replication.borrow_mut().bitmap.set_replicas(have);
             if failed.is_empty() {
                 return Ok(());
             }
@@ -139,8 +139,7 @@ impl<'a> BitmapIo<'a> {
     /// The bitmap replicas from now on, and how many of them were so before.
     fn next_bitmap_replicas(self, copies: usize) -> (Vec<StoreNumber>, usize) {
         let fit = |it: &&Replica| {
-            it.sync_state.get() == SyncState::InSync
-                && !self.core.replicas.is_cordoned(it.info.number)
+            it.sync_state() == SyncState::InSync && !self.core.replicas.is_cordoned(it.info.number)
         };
         let keeper = |it: &Replica| Keeper {
             store: it.info.number,
@@ -156,9 +155,9 @@ impl<'a> BitmapIo<'a> {
             .map(keeper)
             .collect();
         self.core
-            .dirty
-            .bitmap
+            .replication
             .borrow()
+            .bitmap
             .next_replicas(copies, &keepers)
     }
 
@@ -206,21 +205,21 @@ impl<'a> BitmapIo<'a> {
         store: StoreNumber,
         pages: BTreeSet<u32>,
     ) -> Result<(), ConnectionError> {
-        let _one = self.core.dirty.alone().await;
-        let bits = self.core.dirty.bitmap.borrow().bits().clone();
+        let _one = self.core.locks.bits.acquire(1).await;
+        let bits = self.core.replication.borrow().bitmap.bits().clone();
         self.write_pages(store, &bits, pages).await
     }
 
     /// Writes what is set to the bitmap replicas, before anything else.
     pub(super) async fn write_all_bits(self) -> Result<(), VolumeError> {
-        let _one = self.core.dirty.alone().await;
-        let bits = self.core.dirty.bitmap.borrow().bits().clone();
+        let _one = self.core.locks.bits.acquire(1).await;
+        let bits = self.core.replication.borrow().bitmap.bits().clone();
         self.write_bits(&bits, &bits).await
     }
 
     /// Chooses further bitmap replicas if too many are out, and puts there what is set.
     pub(super) async fn choose_bitmap_replicas(self) -> Result<(), VolumeError> {
-        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let in_sync = |it: &&Replica| it.sync_state() == SyncState::InSync;
         let stays = |it: &&Replica| !self.core.replicas.is_drained(it.info.number);
         let all = || self.core.replicas.values().filter(in_sync);
         let counts = (all().count(), all().filter(stays).count());
@@ -237,12 +236,12 @@ impl<'a> BitmapIo<'a> {
     /// Of so many stores in sync, and of so many of them that are to stay.
     fn lacks_bitmap_replicas(self, counts: (usize, usize)) -> bool {
         let replicas = &self.core.replicas;
-        let copies = usize::from(self.core.record.volume.borrow().0.copies);
+        let copies = usize::from(self.core.volume_record().copies);
         let in_sync = |one| {
             let replica = replicas.get(one);
-            replica.is_some_and(|it| it.sync_state.get() == SyncState::InSync)
+            replica.is_some_and(|it| it.sync_state() == SyncState::InSync)
         };
-        let bitmap = self.core.dirty.bitmap.borrow();
+        let bitmap = &self.core.replication.borrow().bitmap;
         bitmap.lacks_replicas(copies, counts, in_sync, |one| replicas.is_drained(one))
     }
 
@@ -282,28 +281,28 @@ impl<'a> BitmapIo<'a> {
 
     /// Clears what was not used for a while; `all`: all that no change uses now.
     pub(super) async fn clear_dirty(self, all: bool) -> Result<(), VolumeError> {
-        let _one = self.core.dirty.alone().await;
-        let keeps = |index| {
-            // An unacknowledged extent may be on no store: its bit says so to the next opening.
-            let unacknowledged = self
-                .core
-                .extents
-                .placed(index)
-                .is_some_and(|it| it.unacknowledged.get());
-            unacknowledged
-                || self.core.is_forgotten(index)
-                || self.core.extents.is_unreconciled(index)
-        };
+        let _one = self.core.locks.bits.acquire(1).await;
         // A change that begins from here on finds no bit, and waits for this.
-        let clean_after = self.core.settings.clean_after;
         let clean = {
-            let mut bitmap = self.core.dirty.bitmap.borrow_mut();
-            bitmap.take_clean(env::now(), clean_after, all, keeps)
+            let Replication {
+                bitmap,
+                changes,
+                unreconciled,
+                ..
+            } = &mut *self.core.replication.borrow_mut();
+            let keeps = |index| {
+                // An unacknowledged extent may be on no store: its bit says so to the next opening.
+                let placed = self.core.extents.placed(index);
+                placed.is_some_and(|it| it.is_unacknowledged())
+                    || changes.is_forgotten(index)
+                    || unreconciled.contains(index)
+            };
+            bitmap.take_clean(env::now(), self.core.settings.clean_after, all, keeps)
         };
         if clean.is_empty() {
             return Ok(());
         }
-        let bits = self.core.dirty.bitmap.borrow().bits().clone();
+        let bits = self.core.replication.borrow().bitmap.bits().clone();
         self.write_bits(&bits, &clean).await
     }
 

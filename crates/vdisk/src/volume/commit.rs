@@ -61,7 +61,7 @@ impl<'a> MapIo<'a> {
 
     /// An extent of which nothing was answered, nor read, is given up. Its range is the caller's alone.
     pub(super) async fn forget(self, index: u32, placed: &ExtentEntry) -> Result<(), VolumeError> {
-        debug_assert!(placed.unacknowledged.get());
+        debug_assert!(placed.is_unacknowledged());
         let base = placed.base();
         let entry = base.as_ref().and_then(|base| base.entry());
         let removed = match entry {
@@ -69,7 +69,7 @@ impl<'a> MapIo<'a> {
             None => self.core.maps.head.remove(index).await,
         };
         removed.map_err(|error| self.core.map_error(&error))?;
-        self.core.forgotten(index);
+        self.core.replication.borrow_mut().changes.forget(index);
         let mut extents = self.core.extents.all.borrow_mut();
         match base {
             Some(base) => extents.insert(index, base),
@@ -82,7 +82,7 @@ impl<'a> MapIo<'a> {
     /// caller's.
     pub(super) async fn drop_unacknowledged(self) -> Result<(), VolumeError> {
         let unacknowledged = |(index, it): (&u32, &Rc<super::ExtentEntry>)| {
-            it.unacknowledged.get().then(|| (*index, Rc::clone(it)))
+            it.is_unacknowledged().then(|| (*index, Rc::clone(it)))
         };
         let unacknowledged: Vec<_> = self
             .core
@@ -108,18 +108,22 @@ impl<'a> MapIo<'a> {
         store: StoreNumber,
         still: impl Fn() -> bool,
     ) -> Result<bool, VolumeError> {
-        layer.uncommitted.borrow_mut().push(store);
+        layer.copies.borrow_mut().uncommitted.push(store);
         {
             // Before one that is about to go: the map has no room for more.
-            let mut stores = layer.stores.borrow_mut();
+            let stores = &mut layer.copies.borrow_mut().stores;
             let at = stores.len().min(COPIES_MAX - 1);
             stores.insert(at, store);
         }
         match self.enter_if(index, placed, still).await {
             Ok(true) => {}
             not => {
-                layer.uncommitted.borrow_mut().retain(|one| *one != store);
-                layer.stores.borrow_mut().retain(|one| *one != store);
+                layer
+                    .copies
+                    .borrow_mut()
+                    .uncommitted
+                    .retain(|one| *one != store);
+                layer.copies.borrow_mut().stores.retain(|one| *one != store);
                 // Of a map that cannot be read more will be heard.
                 return not.or(Ok(false));
             }
@@ -151,13 +155,13 @@ impl<'a> MapIo<'a> {
 
     /// What the meta store has counts from now on.
     fn count_committed(self) {
-        let committed = self.core.maps.commits.changes.borrow_mut().committed();
+        let committed = self.core.replication.borrow_mut().changes.committed();
         for (name, store) in committed {
             // What is in the table no more, counts no more.
             let placed = self.core.extents.placed(name.index).into_iter();
             let mut layers = placed.flat_map(|placed| placed.layers());
             if let Some(layer) = layers.find(|layer| layer.name == name) {
-                let mut uncommitted = layer.uncommitted.borrow_mut();
+                let uncommitted = &mut layer.copies.borrow_mut().uncommitted;
                 let at = uncommitted.iter().position(|one| *one == store);
                 uncommitted.swap_remove(at.expect("noted when it was added"));
             }
@@ -186,10 +190,10 @@ impl<'a> MapIo<'a> {
         let generation = Generation(self.core.generation().0 - 1);
         let begun = self.core.maps.head.begin(generation);
         let begun = begun.map_err(|error| self.core.map_error(&error))?;
-        let changes = &self.core.maps.commits.changes;
-        changes.borrow_mut().begin();
+        let replication = &self.core.replication;
+        replication.borrow_mut().changes.begin();
         let written = begun.write().await;
-        changes.borrow_mut().end(written.is_ok());
+        replication.borrow_mut().changes.end(written.is_ok());
         let Commit {
             written,
             places,
@@ -208,7 +212,7 @@ impl<'a> MapIo<'a> {
 
     /// Before a root names them: the node that opens the volume must know how few copies a map node may have.
     async fn count_nodes(self) -> Result<(), VolumeError> {
-        let out = self.core.record.volume.borrow().0.out.clone();
+        let out = self.core.volume_record().out.clone();
         if self.core.maps.nodes.redundancy_floor(&out) == Some(0) {
             NodeIo::of(self.core).renew_thin_nodes(&out, 1).await?;
             return Err(VolumeError::Map {

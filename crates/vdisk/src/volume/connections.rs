@@ -86,7 +86,7 @@ impl<'a> Connections<'a> {
 
     /// Whose a user's requests are, and under whose reservations they come.
     fn said_of(self, user: UserId) -> (ClientTag, Option<String>) {
-        let reservation = self.core.record.volume.borrow().0.reservation.clone();
+        let reservation = self.core.volume_record().terms.reservation.clone();
         let holder = reservation.filter(|_| user != UserId::BACKGROUND);
         (self.core.clients.users.get(user), holder)
     }
@@ -147,7 +147,7 @@ impl<'a> Connections<'a> {
         self,
         replica: &Replica,
     ) -> Result<Rc<dyn Connection>, ConnectionError> {
-        let connection = self.enter_store(replica, replica.token.get()).await?;
+        let connection = self.enter_store(replica, replica.token()).await?;
         self.look_at_fence(replica, &connection).await;
         self.introduce(&connection, UserId::OWN, true).await?;
         let longest = (connection.write_max() / 4096 * 4096).max(4096);
@@ -166,7 +166,7 @@ impl<'a> Connections<'a> {
         self,
         replica: &Replica,
     ) -> Result<Rc<dyn Connection>, ConnectionError> {
-        let before = replica.token.get();
+        let before = replica.token();
         let newer = RecordIo::of(self.core).change_record(|record| Ok(record.generation <= before));
         if let Err(error) = newer.await {
             return Err(ConnectionError::Refused(error.to_string()));
@@ -175,8 +175,7 @@ impl<'a> Connections<'a> {
         let connection = self.enter_store(replica, token).await?;
         self.look_at_fence(replica, &connection).await;
         self.introduce(&connection, UserId::OWN, true).await?;
-        replica.token.set(token);
-        replica.tainted.set(false);
+        replica.state_mut().opened_anew(token);
         Ok(connection)
     }
 
@@ -188,16 +187,18 @@ impl<'a> Connections<'a> {
                 .core
                 .replicas
                 .values()
-                .filter(|it| it.is_needed() && it.connection().is_none() && !it.tainted.get())
+                .filter(|it| {
+                    it.is_needed() && it.connection().is_none() && !it.state().is_tainted()
+                })
                 .map(|it| it.info.number)
                 .collect();
             for number in &broken {
                 let replica = self.core.replicas.get(*number).expect("just listed");
-                let token = replica.token.get();
+                let token = replica.token();
                 match self.open_connection(replica).await {
                     // Out of the in-sync set, or tainted again, while it was opened.
-                    Ok(_) if !replica.is_needed() || replica.tainted.get() => {}
-                    Ok(_) if replica.token.get() != token => {}
+                    Ok(_) if !replica.is_needed() || replica.state().is_tainted() => {}
+                    Ok(_) if replica.token() != token => {}
                     Ok(connection) => {
                         replica.set_connection(connection);
                         self.core.life.changed.notify_all();

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use base::View;
 use device::Class;
+use replication::replica::must_resync;
 use store::Change;
 
 use super::connections::Connections;
@@ -182,7 +183,7 @@ impl<'a> Copies<'a> {
             }
         }
         // A disk that is put back to before this is noticed.
-        self.core.stamps.now.borrow_mut().due();
+        self.core.replication.borrow_mut().stamps.due();
         Ok(())
     }
 
@@ -284,7 +285,7 @@ impl<'a> Copies<'a> {
         let there = core.within(connection.stat(object)).await;
         // A copy that is not whole has the stamp 0.
         let whole = there.is_ok_and(|there| there.stamp > 0);
-        if stamp <= since.0 && whole {
+        if !must_resync(Generation(stamp), since, whole) {
             return Ok(());
         }
         core.count(|counters| counters.resynced += 1);

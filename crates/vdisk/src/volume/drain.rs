@@ -71,7 +71,7 @@ impl<'a> Drain<'a> {
         let mut pause = LOOK;
         let (mut seldom, mut look_at) = (SELDOM, env::now());
         while self.core.usable().is_ok() {
-            if !self.core.record.indeterminate.get() {
+            if !self.core.replication.borrow().record.is_indeterminate() {
                 // What was to be taken from the record is, or never will be.
                 self.core.replicas.cordoned.borrow_mut().clear();
             }
@@ -118,7 +118,7 @@ impl<'a> Drain<'a> {
 
     /// Drained stores that the record lists, or says to be out.
     fn to_empty(self) -> BTreeSet<StoreNumber> {
-        let record = &self.core.record.volume.borrow().0;
+        let record = &self.core.volume_record();
         let listed = record.stores.iter().flatten();
         let gone = record
             .out
@@ -150,13 +150,15 @@ impl<'a> Drain<'a> {
             MapIo::of(self.core).commit().await?;
         }
         let is_left = |store: &StoreNumber| {
-            let has =
-                |it: &Rc<ExtentEntry>| it.layers().any(|it| it.stores.borrow().contains(store));
+            let has = |it: &Rc<ExtentEntry>| {
+                it.layers()
+                    .any(|it| it.copies.borrow().stores.contains(store))
+            };
             self.core.extents.all.borrow().values().any(has)
                 || !self.core.maps.nodes.on(*store).is_empty()
         };
         let clean: BTreeSet<_> = stores.into_iter().filter(|it| !is_left(it)).collect();
-        let is_bitmap_replica = |store: &StoreNumber| self.core.dirty.is_bitmap_replica(*store);
+        let is_bitmap_replica = |store: &StoreNumber| self.core.is_bitmap_replica(*store);
         if clean.is_empty() || clean.iter().any(is_bitmap_replica) {
             return Ok(self.left() < before);
         }
@@ -177,7 +179,7 @@ impl<'a> Drain<'a> {
         let extents = self.core.extents.all.borrow();
         let has = |it: &&Rc<ExtentEntry>| {
             it.layers()
-                .any(|layer| layer.stores.borrow().contains(&store))
+                .any(|layer| layer.copies.borrow().stores.contains(&store))
         };
         let head = extents.values().filter(has).count() as u64;
         Left {
@@ -191,9 +193,9 @@ impl<'a> Drain<'a> {
     fn next_drained(self, from: u32) -> Option<u32> {
         let extents = self.core.extents.all.borrow();
         let mut all = extents.range(from..).filter(|(index, placed)| {
-            let mut stores = placed.layers().flat_map(|it| it.stores.borrow().clone());
+            let mut stores = placed.layers().flat_map(|it| it.stores());
             let on = stores.any(|one| self.core.replicas.is_drained(one));
-            on && !placed.unacknowledged.get() && !self.core.extents.is_unreconciled(**index)
+            on && !placed.is_unacknowledged() && !self.core.is_unreconciled(**index)
         });
         all.next().map(|(index, _)| *index)
     }
@@ -202,9 +204,9 @@ impl<'a> Drain<'a> {
         let Some((_held, top)) = self.core.lock_extent(index).await else {
             return Ok(());
         };
-        for layer in top.layers().filter(|layer| !layer.unacknowledged.get()) {
+        for layer in top.layers().filter(|layer| !layer.is_unacknowledged()) {
             let drained: Vec<StoreNumber> = {
-                let mut stores = layer.stores.borrow_mut();
+                let stores = &mut layer.copies.borrow_mut().stores;
                 // The map has room for the first ones.
                 stores.sort_by_key(|one| self.core.replicas.is_drained(*one));
                 stores
@@ -219,7 +221,7 @@ impl<'a> Drain<'a> {
                         .add_copy(index, &top, &layer)
                         .await?;
                 }
-                if !layer.stores.borrow().contains(&number) {
+                if !layer.copies.borrow().stores.contains(&number) {
                     // Another one took its place.
                     continue;
                 }
@@ -251,7 +253,7 @@ impl<'a> Drain<'a> {
         }
         RecordIo::of(self.core).learn_who_left(&stores).await?;
         // Bits and nodes that go to such a store where no other is left are there, or not on their way.
-        let bits = self.core.dirty.alone().await;
+        let bits = self.core.locks.bits.acquire(1).await;
         let map = self.core.maps.commits.one.acquire(1).await;
         // Uses that began before this are seen, and none begins from here on.
         self.core.replicas.cordoned.borrow_mut().extend(&stores);
@@ -263,7 +265,7 @@ impl<'a> Drain<'a> {
                 .pending_placements
                 .borrow()
                 .contains_key(store);
-            pending || left.extents + left.nodes > 0 || self.core.dirty.is_bitmap_replica(*store)
+            pending || left.extents + left.nodes > 0 || self.core.is_bitmap_replica(*store)
         };
         if stores.iter().any(is_used) {
             self.core.replicas.cordoned.borrow_mut().clear();

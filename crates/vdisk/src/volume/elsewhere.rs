@@ -128,7 +128,7 @@ impl<'a> Elsewhere<'a> {
             return Ok(Some(layer.stores));
         }
         let stores = wanted.leaves();
-        let copies = usize::from(self.core.record.volume.borrow().0.copies);
+        let copies = usize::from(self.core.volume_record().copies);
         let had = layer.stores.as_slice();
         let stay = had.iter().copied().filter(|one| !stores.contains(one));
         let mut at: Vec<StoreNumber> = stay.collect();
@@ -137,7 +137,7 @@ impl<'a> Elsewhere<'a> {
         let head = self.core.extents.placed(index).into_iter();
         let head = head.flat_map(|placed| placed.layers());
         let head = head.filter(|own| own.name == name);
-        let head = head.flat_map(|own| own.stores.borrow().clone());
+        let head = head.flat_map(|own| own.stores());
         let mut there: Vec<StoreNumber> = head.collect();
         there.extend(self.where_older_have(images, index, layer).await);
         for number in there {
@@ -187,7 +187,7 @@ impl<'a> Elsewhere<'a> {
         };
         let domain = |one: &StoreNumber| self.core.replicas.get(*one).map(|it| it.info.domain);
         let own = Some(replica.info.domain);
-        replica.sync_state.get() == SyncState::InSync
+        replica.sync_state() == SyncState::InSync
             && !self.core.replicas.is_drained(number)
             && !has.iter().any(|one| domain(one) == own)
     }
@@ -207,7 +207,7 @@ impl<'a> Elsewhere<'a> {
         let Some(connection) = replica.connection() else {
             return Ok(false);
         };
-        let had = placed.stores.borrow().clone();
+        let had = placed.stores();
         let copied = Copies::of(self.core).resync_layer(&connection, placed, &had, Generation(0));
         let copied = match copied.await {
             Ok(()) => {
@@ -217,7 +217,7 @@ impl<'a> Elsewhere<'a> {
             Err(held) => Err(held),
         };
         let (why, indeterminate) = match copied {
-            Ok(()) => return Ok(replica.sync_state.get() == SyncState::InSync),
+            Ok(()) => return Ok(replica.sync_state() == SyncState::InSync),
             Err(ResyncError::Extent(why)) => (why, false),
             Err(ResyncError::Store(why)) => (why, true),
         };

@@ -6,6 +6,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use replication::extent::Copies;
+
 use crate::map::{Entry, Layer};
 use crate::names::{COPIES_MAX, ExtentName, Generation, StoreNumber, Stores};
 
@@ -14,13 +16,7 @@ pub(crate) struct ExtentEntry {
     pub name: ExtentName,
     /// The same as text.
     pub object: String,
-    pub stores: RefCell<Vec<StoreNumber>>,
-    /// Those of them that no root in the meta store names yet.
-    pub uncommitted: RefCell<Vec<StoreNumber>>,
-    /// No change of it was answered, nor anything of it read: copies may lack the object.
-    pub unacknowledged: Cell<bool>,
-    /// It came after the record's `redundancy_floor` was last known to hold for it: no change of it is sent before that is so again.
-    pub uncounted: Cell<bool>,
+    pub copies: RefCell<Copies>,
     /// Holds what this one, an overlay, does not have.
     pub base: RefCell<Option<Rc<ExtentEntry>>>,
     pub blocks: Blocks,
@@ -63,10 +59,7 @@ impl ExtentEntry {
         Rc::new(ExtentEntry {
             name,
             object: name.to_string(),
-            stores: RefCell::new(stores),
-            uncommitted: RefCell::default(),
-            unacknowledged: Cell::new(unacknowledged),
-            uncounted: Cell::new(false),
+            copies: RefCell::new(Copies::new(stores, unacknowledged)),
             base: RefCell::default(),
             blocks: Blocks::default(),
         })
@@ -83,7 +76,7 @@ impl ExtentEntry {
 
     /// As the map has it: of copies too many those that were there first.
     pub fn layer(&self) -> Option<Layer> {
-        let stores = self.stores.borrow();
+        let stores = &self.copies.borrow().stores;
         let first = &stores[..stores.len().min(COPIES_MAX)];
         Some(Layer {
             owner: self.name.owner,
@@ -92,11 +85,19 @@ impl ExtentEntry {
         })
     }
 
+    /// The stores that have one of its copies.
+    pub fn stores(&self) -> Vec<StoreNumber> {
+        self.copies.borrow().stores.clone()
+    }
+
+    /// Has no change of it been answered, nor anything of it read?
+    pub fn is_unacknowledged(&self) -> bool {
+        self.copies.borrow().unacknowledged
+    }
+
     /// Copies that the next opening finds in sync.
     pub fn in_sync(&self, out: &BTreeMap<StoreNumber, Generation>) -> u8 {
-        let (stores, uncommitted) = (self.stores.borrow(), self.uncommitted.borrow());
-        let counts = |one: &&StoreNumber| !out.contains_key(one) && !uncommitted.contains(one);
-        let own = stores.iter().filter(counts).count() as u8;
+        let own = self.copies.borrow().in_sync(out);
         self.base().map_or(own, |base| own.min(base.in_sync(out)))
     }
 
@@ -113,8 +114,6 @@ impl ExtentEntry {
 #[derive(Default)]
 pub(super) struct ExtentTable {
     pub all: RefCell<BTreeMap<u32, Rc<ExtentEntry>>>,
-    /// Extents whose copies may differ, and how many pieces say so; no request reads or writes them until then.
-    pub unreconciled: RefCell<BTreeMap<u32, u64>>,
     /// Extents that get or lose copies just now.
     pub rereplicating: RefCell<BTreeSet<u32>>,
     /// Extents whose copies are made equal just now for reads that wait.
@@ -136,19 +135,5 @@ impl ExtentTable {
     pub fn is_heads(&self, placed: &ExtentEntry) -> bool {
         let there = self.placed(placed.name.index);
         there.is_some_and(|it| it.layers().any(|layer| layer.name == placed.name))
-    }
-
-    pub fn is_unreconciled(&self, index: u32) -> bool {
-        self.unreconciled.borrow().contains_key(&index)
-    }
-
-    /// One piece that said so does not differ any more.
-    pub fn remove_unreconciled(&self, index: u32) {
-        let mut unreconciled = self.unreconciled.borrow_mut();
-        let count = unreconciled.get_mut(&index).expect("it was unreconciled");
-        *count -= 1;
-        if *count == 0 {
-            unreconciled.remove(&index);
-        }
     }
 }

@@ -25,7 +25,7 @@ impl<'a> HealthReport<'a> {
 
     pub(super) fn health(self) -> Health {
         let core = self.core;
-        let record = core.record.volume.borrow().0.clone();
+        let record = core.volume_record().clone();
         let report = |condition, why: String| Health { condition, why };
         if let Err(error) = core.usable() {
             return report(Condition::Offline, error.to_string());
@@ -45,10 +45,10 @@ impl<'a> HealthReport<'a> {
             );
             return report(Condition::Offline, why);
         }
-        if redundancy_floor < record.min_isr {
+        if redundancy_floor < record.terms.min_isr {
             let why = format!(
                 "an extent has {redundancy_floor} in-sync copies, and writes must reach {}; out: {}",
-                record.min_isr,
+                record.terms.min_isr,
                 in_words(&Room::of(core).out_in_words(&out))
             );
             return report(Condition::ReadOnly, why);
@@ -82,7 +82,7 @@ impl<'a> HealthReport<'a> {
     /// What is being resynced of the stores that are out, and what holds it up; none if nothing is.
     fn resyncing_in_words(self, out: &[StoreNumber]) -> Option<String> {
         let replicas = || out.iter().filter_map(|one| self.core.replicas.get(*one));
-        if replicas().all(|it| it.synced.borrow().is_empty()) {
+        if replicas().all(|it| it.state().synced.is_empty()) {
             return None;
         }
         let mut held = replicas().filter_map(|it| it.resync_error.borrow().clone());
@@ -93,8 +93,8 @@ impl<'a> HealthReport<'a> {
 
     /// Stores that are in sync, have something of the volume, and do not answer for some time.
     fn silent(self) -> Vec<StoreNumber> {
-        let record = self.core.record.volume.borrow();
-        let listed = record.0.stores.as_ref();
+        let record = self.core.volume_record();
+        let listed = record.stores.as_ref();
         let uses = |it: &&Replica| {
             let number = it.info.number;
             listed.is_none_or(|all| all.contains(&number)) && it.is_needed()
@@ -109,11 +109,11 @@ impl<'a> HealthReport<'a> {
     /// What the lease says of the volume's health, if it says anything.
     fn health_of_lease(self) -> Option<Health> {
         let age = self.core.lease.age();
-        let requests = match self.core.record.volume.borrow().0.on_meta_loss {
+        let requests = match self.core.volume_record().terms.on_meta_loss {
             OnMetaLoss::Wait => "wait until it does".to_owned(),
             OnMetaLoss::Fail => format!("fail after {}", self.core.settings.deadline),
         };
-        let on = self.core.record.volume.borrow().0.on_meta_loss.as_str();
+        let on = self.core.volume_record().terms.on_meta_loss.as_str();
         if !self.core.lease.holds() {
             let why = format!(
                 "the meta store has not answered for {age}, and the lease has run out: requests {requests} (on_meta_loss = {on})"
@@ -121,11 +121,8 @@ impl<'a> HealthReport<'a> {
             let condition = Condition::Offline;
             return Some(Health { condition, why });
         }
-        let counted = self
-            .core
-            .settings
-            .lease
-            .saturating_sub(self.core.settings.margin);
+        let settings = &self.core.settings;
+        let counted = settings.counted(settings.lease);
         if age.0 < self.core.settings.lease.0 / 2 {
             return None;
         }

@@ -31,7 +31,7 @@ impl<'a> ImageIo<'a> {
 
     /// Reads anew what the images before the head have.
     pub(super) async fn read_older_images(self) -> Result<(), VolumeError> {
-        if self.core.record.indeterminate.get() {
+        if self.core.replication.borrow().record.is_indeterminate() {
             // A rewritten map whose swap was indeterminate is in the meta store from here on, or never will be.
             RecordIo::of(self.core).change_record(|_| Ok(false)).await?;
         }
@@ -66,7 +66,7 @@ impl<'a> ImageIo<'a> {
     /// Reads it if it is not known, or may be too much.
     pub(super) async fn refresh_older_images(self, turn: u64) -> Result<(), VolumeError> {
         let (out, copies) = {
-            let record = &self.core.record.volume.borrow().0;
+            let record = &self.core.volume_record();
             (record.out.clone(), record.copies)
         };
         let thin = self
@@ -86,7 +86,7 @@ impl<'a> ImageIo<'a> {
         let mut older_images = self.core.maps.older.tables.extents.borrow_mut();
         for placed in self.core.extents.all.borrow().values() {
             for layer in placed.layers() {
-                let stores = layer.stores.borrow().clone();
+                let stores = layer.stores();
                 note(&mut older_images, layer.name, stores);
             }
         }

@@ -31,23 +31,14 @@ impl<'a> LeaseKeeper<'a> {
     /// Keeps the lease, as long as the volume is open.
     pub(super) async fn keep_lease(self) {
         while self.core.usable().is_ok() {
-            let lease = self
-                .core
-                .record
-                .volume
-                .borrow()
-                .0
-                .writer
-                .as_ref()
-                .map(|it| it.lease);
+            let lease = self.core.volume_record().writer.as_ref().map(|it| it.lease);
             let Some(lease) = lease else { return };
             let asked = env::clocks();
             let wait = match self.core.meta.keep(LeaseId(lease)).await {
                 // It may be kept although another writer has the volume: that one could not end it.
                 Ok(ttl) => match self.still_ours().await {
                     Ok(()) => {
-                        let ttl = ttl.min(self.core.settings.lease);
-                        let counted = ttl.saturating_sub(self.core.settings.margin);
+                        let counted = self.core.settings.counted(ttl);
                         self.core.lease.keep(asked, counted);
                         self.core.life.changed.notify_all();
                         Nanos(self.core.settings.lease.0 / 4)

@@ -43,7 +43,7 @@ impl<'a> LayerCopies<'a> {
         layer: &Rc<ExtentEntry>,
     ) -> Result<(), VolumeError> {
         let core = self.core;
-        let numbers = layer.stores.borrow().clone();
+        let numbers = layer.stores();
         // Where one goes away another may come.
         let mut stay = numbers.clone();
         stay.retain(|one| !core.replicas.is_drained(*one));
@@ -80,7 +80,7 @@ impl<'a> LayerCopies<'a> {
         let from = (&source, &sources[..]);
         let copied = make_copy(core, layer, from, &connection, shared, &named);
         match copied.await {
-            Ok(()) if replica.sync_state.get() == SyncState::InSync => {
+            Ok(()) if replica.sync_state() == SyncState::InSync => {
                 // A store that went out meanwhile may be in again, and had it deleted as an orphan.
                 let still = || replica.is_in_by(&connection);
                 let named = self
@@ -213,7 +213,7 @@ impl<'a> LayerCopies<'a> {
         layer: &Rc<ExtentEntry>,
         copies: usize,
     ) -> Result<(), VolumeError> {
-        let numbers = layer.stores.borrow().clone();
+        let numbers = layer.stores();
         let replicas = || {
             numbers
                 .iter()
@@ -221,9 +221,9 @@ impl<'a> LayerCopies<'a> {
                 .filter_map(|one| self.core.replicas.get(*one))
         };
         let gone = |it: &&Replica| {
-            it.sync_state.get() == SyncState::Out || self.core.replicas.is_drained(it.info.number)
+            it.sync_state() == SyncState::Out || self.core.replicas.is_drained(it.info.number)
         };
-        let in_sync = || replicas().filter(|it| it.sync_state.get() == SyncState::InSync);
+        let in_sync = || replicas().filter(|it| it.sync_state() == SyncState::InSync);
         let enough = || in_sync().count() > copies;
         let replica = match replicas().find(gone) {
             Some(replica) => replica,
@@ -232,15 +232,19 @@ impl<'a> LayerCopies<'a> {
         };
         let number = replica.info.number;
         let _leaving = Leaving::of(replica);
-        layer.stores.borrow_mut().retain(|one| *one != number);
+        layer
+            .copies
+            .borrow_mut()
+            .stores
+            .retain(|one| *one != number);
         let counted = match RecordIo::of(self.core).lower_floor().await {
-            Ok(()) if replica.sync_state.get() != SyncState::Out && !enough() => Err(()),
+            Ok(()) if replica.sync_state() != SyncState::Out && !enough() => Err(()),
             Ok(()) => MapIo::of(self.core).enter(index, top).await.map_err(drop),
             Err(error) if !error.passes() => return Err(error),
             Err(_) => Err(()),
         };
         if counted.is_err() {
-            layer.stores.borrow_mut().push(number);
+            layer.copies.borrow_mut().stores.push(number);
             return Ok(());
         }
         // What it has of it is freed with the commit.
@@ -249,14 +253,14 @@ impl<'a> LayerCopies<'a> {
 
     /// Are there as many copies in sync elsewhere as there should be?
     pub(super) fn has_enough(self, layer: &ExtentEntry) -> bool {
-        let copies = usize::from(self.core.record.volume.borrow().0.copies);
-        let stores = layer.stores.borrow();
+        let copies = usize::from(self.core.volume_record().copies);
+        let stores = &layer.copies.borrow().stores;
         let replicas = stores
             .iter()
             .filter(|one| !self.core.replicas.is_drained(**one));
         let replicas = replicas.filter_map(|one| self.core.replicas.get(*one));
         replicas
-            .filter(|it| it.sync_state.get() == SyncState::InSync)
+            .filter(|it| it.sync_state() == SyncState::InSync)
             .count()
             >= copies
     }
@@ -271,7 +275,11 @@ impl<'a> LayerCopies<'a> {
         number: StoreNumber,
     ) -> Result<(), VolumeError> {
         let _leaving = self.core.replicas.get(number).map(Leaving::of);
-        layer.stores.borrow_mut().retain(|one| *one != number);
+        layer
+            .copies
+            .borrow_mut()
+            .stores
+            .retain(|one| *one != number);
         let entered = match RecordIo::of(self.core).lower_floor().await {
             Ok(()) if !self.has_enough(layer) => Ok(false),
             Ok(()) => MapIo::of(self.core).enter(index, top).await.map(|()| true),
@@ -280,7 +288,7 @@ impl<'a> LayerCopies<'a> {
         match entered {
             Ok(true) => {}
             Ok(false) | Err(_) => {
-                layer.stores.borrow_mut().push(number);
+                layer.copies.borrow_mut().stores.push(number);
                 return entered.map(drop);
             }
         }
@@ -299,10 +307,10 @@ impl<'a> LayerCopies<'a> {
         still: impl Fn() -> bool,
     ) -> Result<bool, VolumeError> {
         let _leaving = self.core.replicas.get(gone).map(Leaving::of);
-        let before = layer.stores.borrow().clone();
-        layer.uncommitted.borrow_mut().push(new);
+        let before = layer.stores();
+        layer.copies.borrow_mut().uncommitted.push(new);
         {
-            let mut stores = layer.stores.borrow_mut();
+            let stores = &mut layer.copies.borrow_mut().stores;
             stores.retain(|one| *one != gone);
             stores.push(new);
         }
@@ -313,8 +321,12 @@ impl<'a> LayerCopies<'a> {
         match entered {
             Ok(true) => {}
             not => {
-                *layer.stores.borrow_mut() = before;
-                layer.uncommitted.borrow_mut().retain(|one| *one != new);
+                layer.copies.borrow_mut().stores = before;
+                layer
+                    .copies
+                    .borrow_mut()
+                    .uncommitted
+                    .retain(|one| *one != new);
                 return match not {
                     Err(error) if !error.passes() => Err(error),
                     _ => Ok(false),

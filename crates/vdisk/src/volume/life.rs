@@ -1,20 +1,10 @@
-//! Is the volume in use, and what has it done since it was opened?
-//!
-//! Always true: once a volume is fenced or closed it stays so.
+//! What has the volume done since it was opened, and what changed last?
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use env::sync::Event;
 
 use super::status::Counters;
-
-/// Where the volume stands as a whole.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Phase {
-    Open,
-    Fenced(String),
-    Closed,
-}
 
 /// Mutations: mistakes that tests plant to see that the checkers catch them.
 #[cfg(test)]
@@ -50,24 +40,12 @@ pub(crate) enum Mutation {
     UntaintedByClients,
 }
 
-/// Whether the volume is in use, and what it has done.
+/// What the volume has done.
+#[derive(Default)]
 pub(super) struct Life {
-    pub phase: RefCell<Phase>,
     /// Something changed that a task may wait for.
     pub changed: Event,
     pub counters: Cell<Counters>,
     #[cfg(test)]
     pub mutated: Cell<Option<Mutation>>,
-}
-
-impl Default for Life {
-    fn default() -> Life {
-        Life {
-            phase: RefCell::new(Phase::Open),
-            changed: Event::default(),
-            counters: Cell::default(),
-            #[cfg(test)]
-            mutated: Cell::new(None),
-        }
-    }
 }

@@ -42,14 +42,14 @@ impl<'a> Membership<'a> {
         let skip_swap = false;
         let shrunk = Cell::new(Shrunk::Nothing);
         let change = |record: &mut VolumeRecord| {
-            let since = self.core.stamps.now.borrow().complete(record.generation);
             let floor =
                 |record: &VolumeRecord, newly| self.core.redundancy_floor_after(record, newly);
+            let since = self.core.replication.borrow().out_since(record);
             shrunk.set(membership::shrink(record, numbers, since, floor));
             Ok(shrunk.get() == Shrunk::Out)
         };
         match skip_swap {
-            true => drop(change(&mut self.core.record.volume.borrow().0.clone())),
+            true => drop(change(&mut self.core.volume_record().clone())),
             false => RecordIo::of(self.core).change_record(change).await?,
         }
         if shrunk.get() == Shrunk::LastCopy {
@@ -66,7 +66,7 @@ impl<'a> Membership<'a> {
 
     /// Has nodes of which these stores have the last in-sync copies written elsewhere, where extents can do without them.
     async fn spare_nodes(self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
-        let mut out = self.core.record.volume.borrow().0.out.clone();
+        let mut out = self.core.volume_record().out.clone();
         out.extend(numbers.iter().map(|number| (*number, Generation(0))));
         if self.core.maps.nodes.redundancy_floor(&out) == Some(0)
             && NodeIo::of(self.core).renew_thin_nodes(&out, 1).await?

@@ -100,6 +100,7 @@ use std::rc::Rc;
 
 use ::device::{Device, DeviceError, Op, Pending};
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
+use replication::state::Phase;
 use store::ClientTag;
 
 use crate::meta::{LeaseId, MetaStore};
@@ -113,7 +114,6 @@ use health::HealthReport;
 use keep_lease::LeaseKeeper;
 #[cfg(test)]
 use life::Mutation;
-use life::Phase;
 use membership::Membership;
 use node_io::InStores;
 use opening::{Taken, head_of, take};
@@ -121,7 +121,7 @@ use read::Reads;
 use record_io::RecordIo;
 use recover::Recovery;
 use repair::Repair;
-use replica::{Replica, SyncState};
+use replica::Replica;
 use resize::Resize;
 use snapshot::Snapshots;
 use state::Core;
@@ -138,11 +138,9 @@ pub struct Volume {
 impl Drop for Volume {
     /// As a crash of its node, if it was not closed: nothing goes on, and the lease runs out.
     fn drop(&mut self) {
-        let mut phase = self.core.life.phase.borrow_mut();
-        if *phase == Phase::Open {
-            *phase = Phase::Closed;
+        if self.core.usable().is_ok() {
+            self.core.replication.borrow_mut().phase = Phase::Closed;
         }
-        drop(phase);
         self.core.life.changed.notify_all();
     }
 }
@@ -183,8 +181,8 @@ impl Volume {
         )?);
         below.are_of(&core);
         // The record's lease was asked for after that, and no node has since taken the volume without awaiting its end.
-        let lease = core.settings.lease.saturating_sub(core.settings.margin);
-        core.lease.keep(asked, lease);
+        let counted = core.settings.counted(core.settings.lease);
+        core.lease.keep(asked, counted);
         if let Err(error) = Recovery::of(&core).begin_with(&before).await {
             if !matches!(error, VolumeError::Meta { .. }) {
                 Recovery::of(&core).give_back(&before).await;
@@ -230,7 +228,7 @@ impl Volume {
                 waited,
             }),
         };
-        *core.life.phase.borrow_mut() = Phase::Closed;
+        core.replication.borrow_mut().phase = Phase::Closed;
         core.life.changed.notify_all();
         left
     }
@@ -247,7 +245,7 @@ impl Volume {
 
     /// The record as this node knows it.
     pub fn record(&self) -> VolumeRecord {
-        self.core.record.volume.borrow().0.clone()
+        self.core.volume_record().clone()
     }
 
     /// How long no client asked for anything; `None`: a request is under way.
@@ -262,7 +260,7 @@ impl Volume {
 
     /// Are the copies of all extents known to be equal?
     pub fn is_settled(&self) -> bool {
-        self.core.extents.unreconciled.borrow().is_empty()
+        self.core.replication.borrow().unreconciled.is_empty()
     }
 
     /// All stores of the cluster: those that joined since the volume was opened may be used from now on, and those that it knows
@@ -286,13 +284,11 @@ impl Volume {
                 continue;
             }
             // Its first connection seals the fence with what is newest now; the volume never wrote there before.
-            let replica = Replica::new(info, core.generation());
-            if core.record.volume.borrow().0.out.contains_key(&number) {
-                replica.sync_state.set(SyncState::Out);
-            }
-            if core.replicas.add(replica) {
+            let token = core.generation();
+            core.replication.borrow_mut().add_store(number, token);
+            if core.replicas.add(Replica::new(info, &core.replication)) {
                 tracing::info!(volume = %core.id, store = %core.replicas.label(number), "a store more");
-                RecordIo::of(core).learn_ages(&core.record.volume.borrow().0);
+                RecordIo::of(core).learn_ages(&core.volume_record());
                 background::start_with(core, number);
                 core.life.changed.notify_all();
             }
@@ -342,13 +338,13 @@ impl Volume {
     pub fn missing_copies(&self) -> u64 {
         let core = &self.core;
         let (out, copies) = {
-            let record = &core.record.volume.borrow().0;
+            let record = &core.volume_record();
             (record.out.clone(), u64::from(record.copies))
         };
         let extents = core.extents.all.borrow();
         let layers = extents.values().flat_map(ExtentEntry::layers);
         let lacks = |layer: Rc<ExtentEntry>| {
-            let stores = layer.stores.borrow();
+            let stores = &layer.copies.borrow().stores;
             let there = stores.iter().filter(|one| !out.contains_key(one)).count();
             copies.saturating_sub(there as u64)
         };
@@ -427,7 +423,7 @@ impl Volume {
     }
 
     fn name(&self) -> String {
-        self.core.record.volume.borrow().0.name.to_string()
+        self.core.volume_record().name.to_string()
     }
 
     fn read_as(&self, at: Sector, buf: Buf, user: UserId) -> Pending<'_, Buf> {

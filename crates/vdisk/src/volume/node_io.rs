@@ -90,7 +90,7 @@ impl<'a> NodeIo<'a> {
         let mut stores: Vec<StoreNumber> = node.stores.iter().collect();
         stores.sort_by_key(|number| {
             let replica = self.core.replicas.get(*number);
-            replica.map(|it| (it.sync_state.get() != SyncState::InSync, !it.info.local))
+            replica.map(|it| (it.sync_state() != SyncState::InSync, !it.info.local))
         });
         let name = node.name().to_string();
         let mut why: Option<Trouble> = None;
@@ -144,7 +144,7 @@ impl<'a> NodeIo<'a> {
     fn node_targets(self) -> Vec<&'a Replica> {
         let fit = |it: &&Replica| {
             let open = !self.core.replicas.is_cordoned(it.info.number) && it.connection().is_some();
-            open && it.sync_state.get() == SyncState::InSync
+            open && it.sync_state() == SyncState::InSync
         };
         let mut all: Vec<&Replica> = self.core.replicas.values().filter(fit).collect();
         all.sort_by_key(|it| (self.is_last_resort(it), std::cmp::Reverse(it.free.get())));
@@ -167,7 +167,7 @@ impl<'a> NodeIo<'a> {
             let fit = targets.iter().filter(|it| last || !self.is_last_resort(it));
             fit.map(|it| it.info.domain).collect::<BTreeSet<_>>().len()
         };
-        let copies = usize::from(self.core.record.volume.borrow().0.copies);
+        let copies = usize::from(self.core.volume_record().copies);
         count(false).max(count(true).min(copies)).min(COPIES_MAX)
     }
 
@@ -180,7 +180,7 @@ impl<'a> NodeIo<'a> {
             for replica in self.node_targets() {
                 let mut domains = chosen.iter().chain(&next).map(|it| it.info.domain);
                 let most = match self.is_last_resort(replica) {
-                    true => usize::from(self.core.record.volume.borrow().0.copies),
+                    true => usize::from(self.core.volume_record().copies),
                     false => COPIES_MAX,
                 };
                 let more = chosen.len() + next.len() < most;
@@ -209,7 +209,7 @@ impl<'a> NodeIo<'a> {
             }
         }
         // A store that left the in-sync set meanwhile counts no more.
-        chosen.retain(|replica| replica.sync_state.get() == SyncState::InSync);
+        chosen.retain(|replica| replica.sync_state() == SyncState::InSync);
         let numbers: Vec<StoreNumber> = chosen.iter().map(|it| it.info.number).collect();
         Stores::new(&numbers).ok_or(why)
     }
@@ -318,7 +318,7 @@ impl<'a> NodeIo<'a> {
         let targets = self.node_targets().into_iter();
         let targets = targets.filter(|it| !self.is_last_resort(it));
         let domains: BTreeSet<_> = targets.map(|it| it.info.domain).collect();
-        domains.len() >= usize::from(self.core.record.volume.borrow().0.copies)
+        domains.len() >= usize::from(self.core.volume_record().copies)
     }
 
     /// Has nodes on these stores written anew elsewhere by the next commit, if others would take as many. Are there any?

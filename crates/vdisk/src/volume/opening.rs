@@ -51,15 +51,12 @@ pub(super) async fn take(
         None => false,
         Some(old) => may_answer(old, meta, &mut compares).await.map_err(failed)?,
     };
-    let mut record = before.clone();
-    record.older_than = None;
-    record.generation = before.generation.next();
-    record.epoch = record.generation;
-    record.writer = Some(Writer {
+    let writer = Writer {
         node: settings.node.clone(),
         lease: lease.0,
         waits,
-    });
+    };
+    let record = replication::opening::take(&before, writer);
     let taken = swap(&record, compares, meta).await.map_err(failed)?;
     let Some(revision) = taken else {
         let why = "another node changed its record while it was opened".to_owned();

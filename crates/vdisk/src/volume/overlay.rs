@@ -215,7 +215,7 @@ impl<'a> Overlay<'a> {
                 .await?;
             return Err(error);
         }
-        merged.uncounted.set(true);
+        merged.copies.borrow_mut().uncounted = true;
         self.core
             .extents
             .all

@@ -85,7 +85,7 @@ impl<'a> Reads<'a> {
                     false => Some(self.core.locks.ranges.take(piece.range(false), false).await),
                 }
             };
-            if held.is_some() && self.core.extents.is_unreconciled(piece.index) {
+            if held.is_some() && self.core.is_unreconciled(piece.index) {
                 continue;
             }
             self.core.within_size(piece.range(false).end)?;
@@ -196,7 +196,7 @@ impl<'a> Reads<'a> {
         match (answer, failed.first()) {
             (Some(data), _) => Ok(data),
             // The first write of it was never answered, and reached no store.
-            (None, Some((_, ConnectionError::Absent(_)))) if placed.unacknowledged.get() => {
+            (None, Some((_, ConnectionError::Absent(_)))) if placed.is_unacknowledged() => {
                 Ok(Buf::zeroed(0))
             }
             (None, Some((_, why))) => Err(self.core.no_copy(piece.index, why)),
@@ -212,7 +212,7 @@ impl<'a> Reads<'a> {
             if placed.blocks.times_forgotten.get() == times_forgotten {
                 placed.blocks.add(found);
                 placed.blocks.known.set(true);
-            } else if self.core.extents.is_unreconciled(placed.name.index) {
+            } else if self.core.is_unreconciled(placed.name.index) {
                 let why = ConnectionError::Gone("which blocks it has is unknown".to_owned());
                 return Err(self.core.no_copy(placed.name.index, &why));
             }
@@ -221,8 +221,8 @@ impl<'a> Reads<'a> {
     }
 
     async fn look_for_blocks(self, placed: &ExtentEntry) -> Result<u64, VolumeError> {
-        let numbers = placed.stores.borrow().clone();
-        let fit = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let numbers = placed.stores();
+        let fit = |it: &&Replica| it.sync_state() == SyncState::InSync;
         let replicas = numbers
             .iter()
             .filter_map(|number| self.core.replicas.get(*number));
@@ -241,7 +241,9 @@ impl<'a> Reads<'a> {
                     return Ok(data.fold(0, |mask, it| mask | touched(it.offset, it.len)));
                 }
                 // The first change of it was never answered, and reached no store.
-                Err(ConnectionError::Absent(_)) if placed.unacknowledged.get() => return Ok(0),
+                Err(ConnectionError::Absent(_)) if placed.is_unacknowledged() => {
+                    return Ok(0);
+                }
                 Err(ConnectionError::Fenced { why, .. }) => return Err(self.core.fence(why)),
                 Err(error) => {
                     if error.ends_connection() {
@@ -269,16 +271,13 @@ impl<'a> Reads<'a> {
 
 /// The copies of an extent that can be read now.
 fn readable(core: &Rc<Core>, placed: &ExtentEntry, piece: ExtentRange) -> Vec<Candidate> {
-    let numbers = placed.stores.borrow().clone();
-    let fit = |replica: &&Replica| {
-        replica.sync_state.get() == SyncState::InSync && replica.connection().is_some()
-    };
-    let replicas = numbers
-        .iter()
-        .filter_map(|number| core.replicas.get(*number));
+    let readable = core
+        .replication
+        .borrow()
+        .readable(&placed.copies.borrow().stores);
+    let replicas = readable.iter().filter_map(|one| core.replicas.get(*one));
     let at = Some(place_of(&placed.object, piece.from));
-    let copies = replicas.filter(fit).map(|replica| replica.candidate(at));
-    copies.collect()
+    replicas.map(|replica| replica.candidate(at)).collect()
 }
 
 /// Reads from one copy.

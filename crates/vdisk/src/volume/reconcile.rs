@@ -4,14 +4,16 @@
 //! unreconciled -> extent alone -> one in-sync copy to the others, stamped anew -> reconciled
 //! ```
 //!
+//! [`replication::reconcile`] decides which stores are asked, and which leave.
+//!
 //! Always true:
-//! 1. A copy that others are made from was in sync: every change that was answered is in it.
-//! 2. What was copied to others is stamped with the present generation, so that resync gives it to stores that are out.
-//! 3. A copy that is being made where there was none does not count before it is whole.
+//! 1. What was copied to others is stamped with the present generation, so that resync gives it to stores that are out.
+//! 2. A copy that is being made where there was none does not count before it is whole.
 
 use std::rc::Rc;
 
 use base::Instant;
+use replication::reconcile::{self, Ended, Step};
 
 use super::copies::{Copies, Copy, CopyError, stamped};
 use super::error::VolumeError;
@@ -45,7 +47,7 @@ impl<'a> Reconcile<'a> {
         let once = env::now() >= deadline;
         loop {
             self.core.usable()?;
-            if !self.core.extents.is_unreconciled(index) {
+            if !self.core.is_unreconciled(index) {
                 return Ok(());
             }
             let start = u64::from(index) * EXTENT;
@@ -55,13 +57,17 @@ impl<'a> Reconcile<'a> {
                 .ranges
                 .take(start..start + EXTENT, true)
                 .await;
-            if !self.core.extents.is_unreconciled(index) {
+            if !self.core.is_unreconciled(index) {
                 return Ok(());
             }
             match self.reconcile(index).await {
                 Ok(()) => {
                     // No other task is at this extent: whichever requests left it unreconciled, it is reconciled.
-                    self.core.extents.unreconciled.borrow_mut().remove(&index);
+                    self.core
+                        .replication
+                        .borrow_mut()
+                        .unreconciled
+                        .reconciled(index);
                     return Ok(());
                 }
                 Err(error) if !error.passes() || once || self.core.is_late(deadline, &error) => {
@@ -81,7 +87,7 @@ impl<'a> Reconcile<'a> {
         index: u32,
         deadline: Instant,
     ) -> Result<(), VolumeError> {
-        while self.core.extents.is_unreconciled(index) {
+        while self.core.is_unreconciled(index) {
             self.core.usable()?;
             let why = "its copies may differ, and cannot be made equal now".to_owned();
             let error = self.core.no_copy(index, &ConnectionError::Gone(why));
@@ -114,54 +120,25 @@ impl<'a> Reconcile<'a> {
             self.core.usable()?;
             let next = self
                 .core
-                .extents
-                .unreconciled
+                .replication
                 .borrow()
-                .range(first..)
-                .next()
-                .map(|it| *it.0);
+                .unreconciled
+                .from(first)
+                .next();
             let Some(index) = next else {
                 return Ok(());
             };
             match self.reconcile(index).await {
-                Ok(()) => drop(self.core.extents.unreconciled.borrow_mut().remove(&index)),
+                Ok(()) => self
+                    .core
+                    .replication
+                    .borrow_mut()
+                    .unreconciled
+                    .reconciled(index),
                 Err(error) if !error.passes() || env::now() >= deadline => return Err(error),
                 Err(_) => self.core.pause(&mut tries).await,
             }
         }
-    }
-
-    /// Every store that is needed, with its connection; one without leaves the in-sync set, if it can be spared.
-    async fn reachable(
-        self,
-        index: u32,
-        numbers: &[StoreNumber],
-    ) -> Result<Vec<Copy<'a>>, VolumeError> {
-        let needed = self.core.replicas.needed(numbers);
-        let (linked, lost): (Vec<_>, Vec<_>) = needed
-            .into_iter()
-            .partition(|replica| replica.connection().is_some());
-        if !lost.is_empty() {
-            let lost: Vec<StoreNumber> = lost.iter().map(|it| it.info.number).collect();
-            let why = ConnectionError::Gone(format!(
-                "there is no link to store {}",
-                self.core.replicas.label(lost[0])
-            ));
-            if linked.is_empty() || !Membership::of(self.core).shrink_set(&lost).await? {
-                RecordIo::of(self.core).renew().await?;
-                return Err(self.core.no_copy(index, &why));
-            }
-        }
-        let copies: Vec<Copy<'_>> = (linked.iter())
-            .filter_map(|it| Some((*it, it.connection()?)))
-            .collect();
-        if copies.len() < linked.len() || copies.is_empty() {
-            // A store that could not be asked may have it: that none does is only known when all were.
-            RecordIo::of(self.core).renew().await?;
-            let why = ConnectionError::Gone("a link broke meanwhile".to_owned());
-            return Err(self.core.no_copy(index, &why));
-        }
-        Ok(copies)
     }
 
     /// Makes the copies of an extent equal. Its range is the caller's alone.
@@ -174,71 +151,103 @@ impl<'a> Reconcile<'a> {
             // Its copies were equal when it became so; what was unreconciled above it was never named.
             return Ok(());
         }
-        let numbers = placed.stores.borrow().clone();
-        // A store that is out must have this resynced again before it joins.
-        for replica in numbers.iter().filter_map(|one| core.replicas.get(*one)) {
-            replica.lacks(index);
-        }
-        let copies = self.reachable(index, &numbers).await?;
-        let under_way = core.begin();
-        let source = Copies::of(core).source(&placed, &copies).await?;
-        let Some((source, size)) = source else {
-            // No store has it, so no write of it was acknowledged. Its bit stays.
-            placed.unacknowledged.set(true);
-            placed.blocks.forget();
-            return Ok(());
+        let mut equal = reconcile::Reconcile::new(index);
+        let mut step = equal.begin(&mut core.replication.borrow_mut(), &placed.copies.borrow());
+        let broke = || ConnectionError::Gone("a link broke meanwhile".to_owned());
+        let mut why = match equal.unlinked().first() {
+            Some(store) => no_link(core, *store),
+            None => broke(),
         };
-        // From here on it may be read.
-        placed.unacknowledged.set(false);
-        let mut failed = Vec::new();
-        for (replica, connection) in &copies {
-            let (from, stamp) = ((&source, size), under_way.stamp());
-            let done = self.equal_copy(&placed, from, &copies, connection, stamp);
-            match done.await {
-                Ok(()) => {}
-                Err(CopyError::To(ConnectionError::Fenced { why, .. })) => {
-                    return Err(core.fence(why));
-                }
-                // Nothing is wrong with the target: no store leaves the in-sync set for this.
-                Err(CopyError::From(error)) => {
-                    Copies::of(core).lose_source(&copies, &source);
-                    RecordIo::of(core).renew().await?;
-                    return Err(core.no_copy(index, &error));
-                }
-                Err(CopyError::To(error)) => {
-                    if error.ends_connection() {
-                        replica.lose(connection, error.is_indeterminate());
+        let (mut copies, mut source, mut under_way) = (Vec::new(), None, None);
+        loop {
+            step = match step {
+                Step::Shrink(stores) => {
+                    let out = Membership::of(core).shrink_set(&stores).await?;
+                    if out {
+                        why = broke();
                     }
-                    failed.push((replica.info.number, error));
+                    equal.shrunk(out, &core.replication.borrow())
                 }
+                Step::Look(stores) => {
+                    copies = Copies::of(core).linked(&stores);
+                    under_way = Some(core.begin());
+                    source = Copies::of(core).source(&placed, &copies).await?;
+                    equal.found(source.is_some(), &mut placed.copies.borrow_mut())
+                }
+                Step::Equalize => {
+                    let stamp = under_way.as_ref().expect("looked for before").stamp();
+                    let from = source.as_ref().expect("found");
+                    let failed = self.equalize(&placed, from, &copies, stamp, &mut why);
+                    equal.equalized(failed.await?)
+                }
+                Step::Renew => {
+                    RecordIo::of(core).renew().await?;
+                    equal.renewed()
+                }
+                Step::Over(ended) => return self.over(ended, &placed, &why),
             }
         }
-        self.leave_behind(index, &failed, copies.len()).await?;
-        core.count(|counters| counters.reconciled += 1);
-        #[cfg(test)]
-        if core.mutated(Mutation::StaleBlocks) {
-            return Ok(());
+    }
+
+    fn over(
+        self,
+        ended: Ended,
+        placed: &ExtentEntry,
+        why: &ConnectionError,
+    ) -> Result<(), VolumeError> {
+        match ended {
+            Ended::NotNow => return Err(self.core.no_copy(placed.name.index, why)),
+            // Its bit stays.
+            Ended::NoneHasIt => {}
+            Ended::Equal => {
+                self.core.count(|counters| counters.reconciled += 1);
+                #[cfg(test)]
+                if self.core.mutated(Mutation::StaleBlocks) {
+                    return Ok(());
+                }
+            }
         }
         placed.blocks.forget();
         Ok(())
     }
 
-    /// Copies that could not be made equal leave the in-sync set, if that is not all of them.
-    async fn leave_behind(
+    /// Makes all copies what `source` is, and stamps them; answers the stores where that was not done, and why for the first of them.
+    /// None: the source could not be read.
+    async fn equalize(
         self,
-        index: u32,
-        failed: &[(StoreNumber, ConnectionError)],
-        all: usize,
-    ) -> Result<(), VolumeError> {
-        let Some((_, why)) = failed.first() else {
-            return Ok(());
-        };
-        let numbers: Vec<StoreNumber> = failed.iter().map(|(one, _)| *one).collect();
-        if failed.len() < all && Membership::of(self.core).shrink_set(&numbers).await? {
-            return Ok(());
+        placed: &ExtentEntry,
+        source: &(Rc<dyn Connection>, u64),
+        copies: &[Copy<'_>],
+        stamp: Generation,
+        why: &mut ConnectionError,
+    ) -> Result<Option<Vec<StoreNumber>>, VolumeError> {
+        let mut failed = Vec::new();
+        for (replica, connection) in copies {
+            let from = (&source.0, source.1);
+            let done = self.equal_copy(placed, from, copies, connection, stamp);
+            match done.await {
+                Ok(()) => {}
+                Err(CopyError::To(ConnectionError::Fenced { why, .. })) => {
+                    return Err(self.core.fence(why));
+                }
+                // Nothing is wrong with the target: no store leaves the in-sync set for this.
+                Err(CopyError::From(error)) => {
+                    Copies::of(self.core).lose_source(copies, &source.0);
+                    *why = error;
+                    return Ok(None);
+                }
+                Err(CopyError::To(error)) => {
+                    if error.ends_connection() {
+                        replica.lose(connection, error.is_indeterminate());
+                    }
+                    if failed.is_empty() {
+                        *why = error;
+                    }
+                    failed.push(replica.info.number);
+                }
+            }
         }
-        RecordIo::of(self.core).renew().await?;
-        Err(self.core.no_copy(index, why))
+        Ok(Some(failed))
     }
 
     /// Makes one copy what `source` is, and stamps it. [`CopyError::From`]: the source's connection is of no more use.
@@ -286,4 +295,9 @@ impl<'a> Reconcile<'a> {
         let rest = to.punch(object, size, EXTENT - size, stamped(stamp, false));
         self.core.within(rest).await.map_err(CopyError::To)
     }
+}
+
+fn no_link(core: &Core, store: StoreNumber) -> ConnectionError {
+    let label = core.replicas.label(store);
+    ConnectionError::Gone(format!("there is no link to store {label}"))
 }

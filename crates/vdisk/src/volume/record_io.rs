@@ -7,7 +7,7 @@
 //! Always true:
 //! 1. The record is changed by compare-and-swap only, one change at a time, and each has a new generation. A writer that
 //!    finds a record with another epoch is fenced.
-//! 2. A store that is out by the record is out here too.
+//! 2. A store that is out by the record is out here too, unless it joins.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ use base::Nanos;
 use replication::{age, membership};
 
 use super::error::VolumeError;
-use super::replica::{Replica, SyncState};
+use super::replica::Replica;
 use super::state::Core;
 use crate::image::tree::{Change, ImageRecord, ImageState, Versioned, image_key};
 use crate::meta::{Compare, Entry, Op, Outcome};
@@ -41,7 +41,7 @@ impl<'a> RecordIo<'a> {
             return Err(self.core.fence("its record is gone"));
         };
         let record = VolumeRecord::decode(self.core.id, &entry.value)?;
-        let epoch = self.core.record.volume.borrow().0.epoch;
+        let epoch = self.core.volume_record().epoch;
         if record.epoch != epoch {
             let by = record.writer.as_ref().map_or("nobody", |one| &one.node);
             return Err(self.core.fence(format!("by {by}, epoch {}", record.epoch)));
@@ -52,48 +52,34 @@ impl<'a> RecordIo<'a> {
     /// Takes what the meta store holds now.
     pub(super) fn learn(self, entry: Option<&Entry>) -> Result<(), VolumeError> {
         let record = self.check_epoch(entry)?;
-        let entry = entry.expect("checked");
-        if entry.changed != self.core.record.volume.borrow().1 {
-            self.core.record.indeterminate.set(false);
-        }
-        *self.core.record.volume.borrow_mut() = (record, entry.changed);
+        let changed = entry.expect("checked").changed;
+        let known = &self.core.replication;
+        let taken = known.borrow_mut().record.learn(record, changed);
+        assert!(taken, "its epoch was checked");
         self.apply_record();
         Ok(())
     }
 
-    /// A store that is out by the record is out here too: a change whose answer was lost may have removed it. One that
-    /// joins does so in spite of the record.
+    /// A store that is out by the record is out here too: a change whose answer was lost may have removed it.
     fn apply_record(self) {
-        let out: Vec<StoreNumber> = self
-            .core
-            .record
-            .volume
-            .borrow()
-            .0
-            .out
-            .keys()
-            .copied()
-            .collect();
-        for replica in out
-            .iter()
-            .filter_map(|number| self.core.replicas.get(*number))
-        {
-            if replica.sync_state.get() == SyncState::InSync {
-                self.leave_set(replica);
-            }
+        let out = self.core.replication.borrow().out_by_record();
+        for replica in out.iter().filter_map(|one| self.core.replicas.get(*one)) {
+            self.leave_set(replica);
         }
     }
 
     /// A store is out from here on.
     pub(super) fn leave_set(self, replica: &Replica) {
-        if replica.sync_state.replace(SyncState::Out) != SyncState::Out {
+        let left = self
+            .core
+            .replication
+            .borrow_mut()
+            .leave(replica.info.number);
+        if left {
             tracing::warn!(volume = %self.core.id, store = %replica.info.name, "out of sync");
             self.core.count(|counters| counters.isr_shrinks += 1);
         }
         replica.drop_connection();
-        replica.lacks_all();
-        // Resync opens it anew, under the token there is then.
-        replica.tainted.set(false);
         self.core.life.changed.notify_all();
     }
 
@@ -118,30 +104,28 @@ impl<'a> RecordIo<'a> {
         let mut last = None;
         loop {
             core.usable()?;
-            let (mut next, revision) = core.record.volume.borrow().clone();
-            if !change(&mut next)? {
-                if !core.record.indeterminate.get() {
-                    return Ok(());
-                }
-                // What was asked before may still come about: a new revision sees to it that it does not.
-                next = core.record.volume.borrow().0.clone();
-            }
+            let mut next = core.volume_record().clone();
+            let next = change(&mut next)?.then_some(next);
+            let proposed = core.replication.borrow().record.propose(next);
+            let Some(mut next) = proposed else {
+                return Ok(());
+            };
             if let Some(error) = last.take_if(|_| env::now() >= deadline) {
                 return Err(core.meta_error(error));
             }
-            next.generation = next.generation.next();
             self.note_ages(&mut next);
             let put = Op::Put {
                 key: core.record.key.clone(),
                 value: next.encode(),
                 lease: None,
             };
+            let revision = core.replication.borrow().record.revision();
             let mut compares = vec![Compare::Unchanged(core.record.key.clone(), revision)];
             compares.extend(gone.iter().map(|one| Compare::Absent(gone_key(*one))));
             match core.meta.txn(compares, vec![put]).await {
                 Ok(Outcome::Done(revision)) => {
-                    *core.record.volume.borrow_mut() = (next, revision);
-                    core.record.indeterminate.set(false);
+                    let known = &core.replication;
+                    known.borrow_mut().record.swapped(next, revision);
                     self.apply_record();
                     core.life.changed.notify_all();
                     return Ok(());
@@ -151,7 +135,7 @@ impl<'a> RecordIo<'a> {
                     self.refuse_gone(gone, found.get(1..).unwrap_or_default())?;
                 }
                 Err(error) => {
-                    core.record.indeterminate.set(true);
+                    core.replication.borrow_mut().record.lost();
                     last = Some(error);
                     if let Ok(found) = core.meta.get(&core.record.key).await {
                         self.learn(found.as_ref())?;
@@ -230,7 +214,7 @@ impl<'a> RecordIo<'a> {
     /// Notes in the record that stores may have something of the volume, before they have: the next opening must seal them. A
     /// store that has left the cluster meanwhile is not listed any more.
     pub(super) async fn list_stores(self, numbers: &[StoreNumber]) -> Result<(), VolumeError> {
-        if membership::lists(&self.core.record.volume.borrow().0, numbers) {
+        if membership::lists(&self.core.volume_record(), numbers) {
             return Ok(());
         }
         self.change_record_without(numbers, |record| Ok(membership::list(record, numbers)))
@@ -260,21 +244,12 @@ impl<'a> RecordIo<'a> {
 
     /// New connections, under a greater token, to in-sync stores with indeterminate changes: none of those is under way then.
     pub(super) async fn renew(self) -> Result<(), VolumeError> {
-        let tainted = || {
-            self.core
-                .replicas
-                .values()
-                .filter(|replica| replica.tainted.get())
-        };
+        let most = || self.core.replication.borrow().most_tainted();
         // Others may get there, under the newest token, while the record is changed.
-        while let Some(most) = tainted().map(|replica| replica.token.get()).max() {
+        while let Some(most) = most() {
             self.change_record(|record| Ok(record.generation <= most))
                 .await?;
-            let now = self.core.generation();
-            for replica in tainted().filter(|replica| replica.token.get() < now) {
-                replica.token.set(now);
-                replica.tainted.set(false);
-            }
+            self.core.replication.borrow_mut().renew_tokens();
             self.core.life.changed.notify_all();
         }
         Ok(())
@@ -295,11 +270,7 @@ impl<'a> RecordIo<'a> {
         loop {
             self.core.usable()?;
             let head = self.core.record.head.borrow().clone();
-            let (record, changed) = self.core.record.volume.borrow().clone();
-            let volume = Versioned {
-                record,
-                changed: Some(changed),
-            };
+            let volume = self.core.versioned_record();
             let Some((new_head, change)) = make(&volume, &head)? else {
                 return Ok(());
             };

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use env::sync::join_all;
 use store::{Change, Stat};
 
-use replication::membership;
+use replication::{membership, opening};
 
 use super::age::Fences;
 use super::bitmap_io::BitmapIo;
@@ -26,7 +26,6 @@ use super::extent::ExtentEntry;
 use super::image_io::ImageIo;
 use super::node_io::NodeIo;
 use super::record_io::RecordIo;
-use super::replica::SyncState;
 use super::state::Core;
 use crate::map::Entry;
 use crate::names::{ExtentName, Generation, StoreNumber};
@@ -53,20 +52,18 @@ impl<'a> Recovery<'a> {
             // Until it is, no store leaves the in-sync set that something older may need.
             tracing::warn!(volume = %self.core.id, %error, "what older images have is not known yet");
         }
-        self.core
-            .dirty
-            .bitmap
-            .borrow_mut()
-            .preset(unreconciled.clone());
-        *self.core.extents.unreconciled.borrow_mut() =
-            unreconciled.into_iter().map(|index| (index, 1)).collect();
+        {
+            let replication = &mut *self.core.replication.borrow_mut();
+            replication.bitmap.preset(unreconciled.clone());
+            replication.unreconciled.preset(unreconciled);
+        }
         BitmapIo::of(self.core).write_all_bits().await
     }
 
     /// After an opening that failed the record names the writer that it named before: nothing was answered by this one, and
     /// others who look at the record see how long that one has been gone.
     pub(super) async fn give_back(self, before: &VolumeRecord) {
-        if self.core.record.volume.borrow().0.older_than.is_some() {
+        if self.core.volume_record().older_than.is_some() {
             return;
         }
         let given = RecordIo::of(self.core).change_record(|record| {
@@ -119,9 +116,8 @@ impl<'a> Recovery<'a> {
                 }
             }
         }
-        let redundancy_floor = self.core.record.volume.borrow().0.redundancy_floor;
-        let none_sealed = sealed.is_empty() && listed.as_ref().is_none_or(|it| !it.is_empty());
-        if missing.len() >= usize::from(redundancy_floor) || none_sealed {
+        let redundancy_floor = self.core.volume_record().redundancy_floor;
+        if !opening::can_open(before, redundancy_floor, sealed.len(), missing.len()) {
             return Err(self.offline(why, &missing));
         }
         for (number, connection) in &sealed {
@@ -146,13 +142,7 @@ impl<'a> Recovery<'a> {
         // way is unreconciled, and will be stamped anew.
         RecordIo::of(self.core)
             .change_record(|record| Ok(membership::go_on_without(record, missing, since)))
-            .await?;
-        for number in missing {
-            if let Some(replica) = self.core.replicas.get(*number) {
-                replica.sync_state.set(SyncState::Out);
-            }
-        }
-        Ok(())
+            .await
     }
 
     /// Finds out which stores have which extent, and which extents are unreconciled.
@@ -189,14 +179,8 @@ impl<'a> Recovery<'a> {
         unreconciled.retain(|index| self.core.extents.all.borrow().contains_key(index));
         RecordIo::of(self.core)
             .change_record(|record| {
-                // It grows when the bitmap replicas have the bits of what is unreconciled.
-                let redundancy_floor = self
-                    .core
-                    .redundancy_floor(&record.out, record.copies)
-                    .max(1);
-                let redundancy_floor = redundancy_floor.min(record.redundancy_floor.max(1));
-                let mut changes = record.redundancy_floor != redundancy_floor;
-                record.redundancy_floor = redundancy_floor;
+                let floor = self.core.redundancy_floor(&record.out, record.copies);
+                let mut changes = opening::recovered(record, floor);
                 // Before anything is answered: a disk that is put back beyond this opening is noticed.
                 changes |= RecordIo::of(self.core).note_ages(record);
                 if record.stores.is_none() {
@@ -265,14 +249,12 @@ impl<'a> Recovery<'a> {
             Ok(true)
         });
         match noted.await {
-            Ok(()) if self.core.record.volume.borrow().0.is_beyond_reason(found) => {
-                VolumeError::Sealed {
-                    volume: self.core.id,
-                    generation,
-                    store: self.core.replicas.label(store),
-                    found,
-                }
-            }
+            Ok(()) if self.core.volume_record().is_beyond_reason(found) => VolumeError::Sealed {
+                volume: self.core.id,
+                generation,
+                store: self.core.replicas.label(store),
+                found,
+            },
             Ok(()) => VolumeError::OldMeta {
                 volume: self.core.id,
                 generation,
@@ -286,7 +268,7 @@ impl<'a> Recovery<'a> {
     fn offline(self, why: String, missing: &[StoreNumber]) -> VolumeError {
         VolumeError::Offline {
             volume: self.core.id,
-            redundancy_floor: self.core.record.volume.borrow().0.redundancy_floor,
+            redundancy_floor: self.core.volume_record().redundancy_floor,
             missing: self.core.replicas.labels(missing),
             why,
         }
@@ -297,7 +279,7 @@ impl<'a> Recovery<'a> {
         self,
         found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)>,
     ) -> Result<(), VolumeError> {
-        let epoch = self.core.record.volume.borrow().0.epoch;
+        let epoch = self.core.volume_record().epoch;
         for (index, (name, stores)) in found {
             if name.born >= epoch {
                 // It would hide what is newer, and be in the way of all commits.

@@ -82,7 +82,7 @@ impl<'a> Relocate<'a> {
     /// Gives older images whose copies are fewer than there should be more of them, where there is a place.
     pub(super) async fn rereplicate_older(self) -> Result<bool, VolumeError> {
         let before = self.core.life.counters.get().relocated;
-        let copies = usize::from(self.core.record.volume.borrow().0.copies);
+        let copies = usize::from(self.core.volume_record().copies);
         let stay = self.core.replicas.keys().copied();
         let stay = stay.filter(|one| !self.core.replicas.is_drained(*one));
         self.relocate(&Wanted::Enough(copies, stay.collect()))
@@ -93,7 +93,7 @@ impl<'a> Relocate<'a> {
     /// Is there something of older images that lacks copies, and could have more?
     pub(super) fn older_lack_copies(self) -> bool {
         let copies = {
-            let record = &self.core.record.volume.borrow().0;
+            let record = &self.core.volume_record();
             match record.redundancy_floor < record.copies {
                 true => usize::from(record.copies),
                 false => return false,
@@ -351,7 +351,7 @@ impl<'a> Relocate<'a> {
     fn may_free(self, name: ExtentName, store: StoreNumber) -> bool {
         let placed = self.core.extents.placed(name.index);
         let mut own = placed.iter().flat_map(ExtentEntry::layers);
-        let is_heads = own.any(|it| it.name == name && it.stores.borrow().contains(&store));
+        let is_heads = own.any(|it| it.name == name && it.copies.borrow().stores.contains(&store));
         !is_heads
             && !self
                 .core
@@ -374,11 +374,7 @@ impl<'a> Relocate<'a> {
         if !self.is_enough(&known.record, commit, part) {
             return Ok(Named::No);
         }
-        let (record, changed) = self.core.record.volume.borrow().clone();
-        let volume = Versioned {
-            record,
-            changed: Some(changed),
-        };
+        let volume = self.core.versioned_record();
         let change = image::relocate(&volume, known, images.numbers, commit.root);
         let nodes = commit.written.iter().copied();
         let nodes: Vec<_> = nodes.zip(commit.places.iter().copied()).collect();
@@ -400,7 +396,7 @@ impl<'a> Relocate<'a> {
                     found.is_some_and(|it| Some(it.changed) == changed)
                 };
                 // The volume's record, that of the numbers, the image's.
-                Ok(match is(0, Some(changed)) && is(2, known.changed) {
+                Ok(match is(0, volume.changed) && is(2, known.changed) {
                     true => Named::Newcomer,
                     false => Named::No,
                 })
@@ -408,7 +404,7 @@ impl<'a> Relocate<'a> {
             Err(error) => {
                 // It is looked at anew, and what was written in vain an audit finds. The next change of the record sees to
                 // it that it does not come about later.
-                self.core.record.indeterminate.set(true);
+                self.core.replication.borrow_mut().record.lost();
                 Err(self.core.meta_error(error))
             }
         }
@@ -421,7 +417,7 @@ impl<'a> Relocate<'a> {
         commit: &Commit,
         part: &BTreeMap<u32, Entry>,
     ) -> bool {
-        let record = &self.core.record.volume.borrow().0;
+        let record = &self.core.volume_record();
         let in_sync = |at: &Stores| {
             let counts = at.iter().filter(|one| !record.out.contains_key(one));
             counts.count()

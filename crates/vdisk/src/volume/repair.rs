@@ -77,7 +77,7 @@ impl<'a> Repair<'a> {
     pub(super) async fn repair_damage(self) -> Repairs {
         let _one = self.core.repairing.one.acquire(1).await;
         let (mut repairs, mut looked) = (Repairs::default(), false);
-        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let in_sync = |it: &&Replica| it.sync_state() == SyncState::InSync;
         for replica in self.core.replicas.values().filter(in_sync) {
             match self.damage_of(replica).await {
                 Ok(found) => {
@@ -160,7 +160,7 @@ impl<'a> Repair<'a> {
         let top = self.core.extents.placed(name.index);
         let mut layers = top.iter().flat_map(ExtentEntry::layers);
         if let Some(layer) = layers.find(|layer| layer.name == name) {
-            let has = layer.stores.borrow().contains(&store);
+            let has = layer.copies.borrow().stores.contains(&store);
             return has.then_some(Part::Head(name.index, layer));
         }
         let stores = self.core.maps.older.stores_of(&name)?;
@@ -264,12 +264,12 @@ impl<'a> Repair<'a> {
             false => Some(self.core.locks.ranges.take(bytes, true).await),
         };
         self.core.usable()?;
-        let numbers = placed.stores.borrow().clone();
+        let numbers = placed.stores();
         let layers = self.core.extents.placed(index).into_iter();
         let mut layers = layers.flat_map(|placed| placed.layers());
         let there = layers.any(|layer| layer.name == placed.name);
         let counts = there && numbers.contains(&replica.info.number) && replica.is_needed();
-        if !counts || self.core.extents.is_unreconciled(index) {
+        if !counts || self.core.is_unreconciled(index) {
             return Ok(Rewritten::default());
         }
         let under_way = self.core.begin();
@@ -352,9 +352,9 @@ impl<'a> Repair<'a> {
         damage: &Damage,
     ) -> Result<Rewritten, VolumeError> {
         let number = replica.info.number;
-        if !self.core.dirty.is_bitmap_replica(number) {
-            let _one = self.core.dirty.alone().await;
-            if !self.core.dirty.is_bitmap_replica(number) {
+        if !self.core.is_bitmap_replica(number) {
+            let _one = self.core.locks.bits.acquire(1).await;
+            if !self.core.is_bitmap_replica(number) {
                 BitmapIo::of(self.core).delete_bits(number).await;
             }
             return Ok(Rewritten::default());

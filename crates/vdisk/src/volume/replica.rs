@@ -1,26 +1,23 @@
-//! A store as a volume's writer has it.
+//! A store as a volume's writer has it: its connections, the room it has, and what the writer decides by of it.
 //!
-//! ```text
-//! InSync  -> Out      a change may have missed it: the record says so before it is acknowledged
-//! Out     -> Joining  resync has given it everything; changes need it again from here on
-//! Joining -> InSync   the record says so
-//! Joining -> Out      a change missed it
-//! ```
+//! Where it stands with the volume is in [`ReplicaState`], whose arrows say how that changes.
 //!
-//! Always true: a connection that was lost is never used again.
+//! Always true: no borrow of what the writer decides by outlives a call here.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use base::{Bytes, Instant};
 use policy::place::{At, Candidate, DiskId, Permille, Target};
+use replication::Replication;
 use replication::age::Age;
+use replication::replica::ReplicaState;
+pub(super) use replication::replica::SyncState;
 use store::SpaceFigures;
 
 use super::settings::StoreInfo;
 use super::users::ClientSessions;
-use crate::names::{ExtentName, Generation};
+use crate::names::Generation;
 use crate::replica::connect::{Connection, Connector};
 
 /// Of each store the thirty-second part is kept for maps, dirty bits and writes over what is there, but no less and no more than
@@ -29,35 +26,18 @@ const KEPT_MIN: Bytes = Bytes::mib(2);
 
 const KEPT_MAX: Bytes = Bytes::mib(64);
 
-/// Where a store stands with this volume; see the module's arrows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SyncState {
-    InSync,
-    Joining,
-    Out,
-}
+/// What the volume's writer decides by, as its tasks share it.
+pub(super) type Shared = Rc<RefCell<Replication<Rc<dyn Connection>>>>;
 
 /// A store as this volume's writer has it.
 pub(super) struct Replica {
     pub info: StoreInfo,
     /// The way to it as it is now: its node may come back at another address.
     pub connector: RefCell<Rc<dyn Connector>>,
-    pub sync_state: Cell<SyncState>,
-    pub connection: RefCell<Option<Rc<dyn Connection>>>,
-    /// Those of users, beside it.
+    /// Those of users, beside the volume's own.
     pub client_sessions: ClientSessions,
-    /// A change is indeterminate: the next connection needs a greater token than this.
-    pub tainted: Cell<bool>,
-    /// The token of its next connection.
-    pub token: Cell<Generation>,
-    /// While it is out: extents that were resynced, and that changes keep up to date.
-    pub synced: RefCell<BTreeSet<u32>>,
-    /// The same of what older images have.
-    pub synced_objects: RefCell<BTreeSet<ExtentName>>,
     /// Why something cannot be resynced to it.
     pub resync_error: RefCell<Option<String>>,
-    /// Copies that are being taken away from it.
-    pub leaving: Cell<u64>,
     /// Room it had when it was last asked, and what was sent there since.
     pub free: Cell<Bytes>,
     pub sent: Cell<u64>,
@@ -68,29 +48,45 @@ pub(super) struct Replica {
     pub age: RefCell<Age>,
     /// It refused something for lack of room, and was not in sync since.
     pub was_full: Cell<bool>,
+    replication: Shared,
 }
 
 impl Replica {
-    pub fn new(info: StoreInfo, token: Generation) -> Replica {
+    /// A store that `replication` has.
+    pub fn new(info: StoreInfo, replication: &Shared) -> Replica {
         Replica {
             connector: RefCell::new(Rc::clone(&info.connector)),
             info,
-            sync_state: Cell::new(SyncState::InSync),
-            connection: RefCell::default(),
             client_sessions: ClientSessions::default(),
-            tainted: Cell::new(false),
-            token: Cell::new(token),
-            synced: RefCell::default(),
-            synced_objects: RefCell::default(),
             resync_error: RefCell::default(),
-            leaving: Cell::new(0),
             free: Cell::new(Bytes(0)),
             sent: Cell::new(0),
             total: Cell::new(Bytes(0)),
             answered: Cell::new(env::now()),
             age: RefCell::default(),
             was_full: Cell::new(false),
+            replication: Rc::clone(replication),
         }
+    }
+
+    /// What the writer decides by of it.
+    pub fn state(&self) -> Ref<'_, ReplicaState<Rc<dyn Connection>>> {
+        Ref::map(self.replication.borrow(), |all| {
+            &all.replicas[&self.info.number]
+        })
+    }
+
+    /// The same, to be changed.
+    pub fn state_mut(&self) -> RefMut<'_, ReplicaState<Rc<dyn Connection>>> {
+        RefMut::map(self.replication.borrow_mut(), |all| {
+            let state = all.replicas.get_mut(&self.info.number);
+            state.expect("each store has a state")
+        })
+    }
+
+    /// Where it stands with the volume.
+    pub fn sync_state(&self) -> SyncState {
+        self.state().sync_state()
     }
 
     /// The way to it.
@@ -123,65 +119,48 @@ impl Replica {
 
     /// Must changes reach it?
     pub fn is_needed(&self) -> bool {
-        self.sync_state.get() != SyncState::Out
-    }
-
-    /// It misses a change of this extent: that must be resynced again before it joins, also where a snapshot has it by then.
-    pub fn lacks(&self, index: u32) {
-        self.synced.borrow_mut().remove(&index);
-        self.synced_objects
-            .borrow_mut()
-            .retain(|it| it.index != index);
-    }
-
-    /// Nothing counts as resynced to it.
-    pub fn lacks_all(&self) {
-        self.synced.borrow_mut().clear();
-        self.synced_objects.borrow_mut().clear();
+        self.state().is_needed()
     }
 
     /// Its connection, if it can be used.
     pub fn connection(&self) -> Option<Rc<dyn Connection>> {
-        self.connection.borrow().clone()
+        self.state().connection().cloned()
     }
 
     /// Is it in sync, and this its connection? Then it was never out since this became so.
     pub fn is_in_by(&self, connection: &Rc<dyn Connection>) -> bool {
-        let own = self.connection.borrow();
-        let same = own.as_ref().is_some_and(|own| Rc::ptr_eq(own, connection));
-        same && self.sync_state.get() == SyncState::InSync
+        self.is_by(connection) && self.state().is_in_sync()
+    }
+
+    /// Is this its connection still?
+    pub fn is_by(&self, connection: &Rc<dyn Connection>) -> bool {
+        let state = self.state();
+        let own = state.connection();
+        own.is_some_and(|own| Rc::ptr_eq(own, connection))
     }
 
     /// The token of its connection.
     pub fn token(&self) -> Generation {
-        self.token.get()
+        self.state().token()
     }
 
     pub fn drop_connection(&self) {
         self.client_sessions.clear();
-        *self.connection.borrow_mut() = None;
+        self.state_mut().disconnect();
     }
 
     pub fn set_connection(&self, connection: Rc<dyn Connection>) {
         self.answered.set(env::now());
         self.client_sessions.clear();
-        *self.connection.borrow_mut() = Some(connection);
+        self.state_mut().connect(connection);
     }
 
     /// This connection is of no more use. `tainted`: a change on it is indeterminate.
     pub fn lose(&self, connection: &Rc<dyn Connection>, tainted: bool) {
         self.client_sessions.drop_one(connection);
-        let mut own = self.connection.borrow_mut();
-        if own.as_ref().is_some_and(|own| Rc::ptr_eq(own, connection)) {
-            *own = None;
+        let own = self.is_by(connection);
+        if self.state_mut().lose(own, tainted) {
             self.client_sessions.clear();
-            self.tainted.set(self.tainted.get() || tainted);
-        } else if tainted {
-            // A later connection, there or not yet, would have the same token, and so has the volume's beside a user's. An
-            // indeterminate change may still come after its changes.
-            *own = None;
-            self.client_sessions.clear();
-            self.tainted.set(true);
         }
     }
 
@@ -211,7 +190,7 @@ impl Replica {
 
     pub fn room_in_words(&self) -> String {
         let Replica { info, total, .. } = self;
-        match self.sync_state.get() {
+        match self.sync_state() {
             SyncState::Out => format!("store {} is out of sync since it was full", info.name),
             _ => format!(
                 "store {} has room for {} of {}",
@@ -223,18 +202,26 @@ impl Replica {
     }
 }
 
+impl Drop for Replica {
+    /// What it is to the volume ends with it, store by store: `replication` may be held longer.
+    fn drop(&mut self) {
+        self.state_mut().disconnect();
+        self.client_sessions.clear();
+    }
+}
+
 /// A store loses a copy: until the meta store has a map without it, the store does not join.
 pub(super) struct Leaving<'a>(&'a Replica);
 
 impl Leaving<'_> {
     pub(super) fn of(replica: &Replica) -> Leaving<'_> {
-        replica.leaving.set(replica.leaving.get() + 1);
+        replica.state_mut().begin_leaving();
         Leaving(replica)
     }
 }
 
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
-        self.0.leaving.set(self.0.leaving.get() - 1);
+        self.0.state_mut().end_leaving();
     }
 }

@@ -111,7 +111,7 @@ impl Replicas {
             .filter_map(|number| self.get(*number).map(|replica| replica.info.domain))
             .collect();
         let fit = self.values().filter(|replica| {
-            replica.sync_state.get() == SyncState::InSync
+            replica.sync_state() == SyncState::InSync
                 && replica.connection().is_some()
                 && !taken.contains(&replica.info.domain)
                 && !self.is_drained(replica.info.number)

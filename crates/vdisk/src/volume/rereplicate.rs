@@ -47,11 +47,8 @@ impl<'a> Rereplicate<'a> {
         while self.core.usable().is_ok() {
             turn += 1;
             let unreconciled: Vec<u32> = {
-                let all = self.core.extents.unreconciled.borrow();
-                all.range(from..)
-                    .map(|it| *it.0)
-                    .take(RECONCILED_MAX)
-                    .collect()
+                let all = &self.core.replication.borrow().unreconciled;
+                all.from(from).take(RECONCILED_MAX).collect()
             };
             from = unreconciled.last().map_or(0, |last| last.saturating_add(1));
             for index in &unreconciled {
@@ -74,7 +71,7 @@ impl<'a> Rereplicate<'a> {
                 BitmapIo::of(self.core).choose_bitmap_replicas().await?;
                 self.rereplicate_all().await?;
                 let (out, copies) = {
-                    let record = &self.core.record.volume.borrow().0;
+                    let record = &self.core.volume_record();
                     (record.out.clone(), record.copies)
                 };
                 NodeIo::of(self.core).renew_thin_nodes(&out, copies).await?;
@@ -118,36 +115,36 @@ impl<'a> Rereplicate<'a> {
 
     /// The first extent from there on that has too few stores or too many.
     fn next_to_rereplicate(self, from: u32) -> Option<u32> {
-        let copies = usize::from(self.core.record.volume.borrow().0.copies);
+        let copies = usize::from(self.core.volume_record().copies);
         let extents = self.core.extents.all.borrow();
         let mut all = extents.range(from..).filter(|(index, placed)| {
-            let count = |it: &Rc<ExtentEntry>| it.stores.borrow().len();
-            let wrong_count = match placed.unacknowledged.get() {
+            let count = |it: &Rc<ExtentEntry>| it.copies.borrow().stores.len();
+            let wrong_count = match placed.is_unacknowledged() {
                 true => count(placed) < copies,
                 false => placed.layers().any(|it| count(&it) != copies),
             };
             wrong_count
-                && !self.core.extents.is_unreconciled(**index)
+                && !self.core.is_unreconciled(**index)
                 && !self.core.extents.rereplicating.borrow().contains(*index)
         });
         all.next().map(|(index, _)| *index)
     }
 
     async fn rereplicate(self, index: u32) -> Result<(), VolumeError> {
-        let copies = usize::from(self.core.record.volume.borrow().0.copies);
+        let copies = usize::from(self.core.volume_record().copies);
         let Some((_held, placed)) = self.core.lock_extent(index).await else {
             return Ok(());
         };
-        if placed.unacknowledged.get() {
+        if placed.is_unacknowledged() {
             // Of no use, and it would count for ever: the next change makes it anew.
-            let lacks = placed.stores.borrow().len() < copies;
+            let lacks = placed.copies.borrow().stores.len() < copies;
             return match lacks {
                 true => MapIo::of(self.core).forget(index, &placed).await,
                 false => Ok(()),
             };
         }
-        for layer in placed.layers().filter(|layer| !layer.unacknowledged.get()) {
-            let count = layer.stores.borrow().len();
+        for layer in placed.layers().filter(|layer| !layer.is_unacknowledged()) {
+            let count = layer.copies.borrow().stores.len();
             if count > copies && !self.core.is_shared(&layer) {
                 LayerCopies::of(self.core)
                     .remove_copy(index, &placed, &layer, copies)

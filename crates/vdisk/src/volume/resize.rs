@@ -85,7 +85,7 @@ impl<'a> Resize<'a> {
         for index in all {
             let removed = self.core.maps.head.remove(index).await;
             removed.map_err(|error| self.core.map_error(&error))?;
-            self.core.forgotten(index);
+            self.core.replication.borrow_mut().changes.forget(index);
             self.core.extents.all.borrow_mut().remove(&index);
         }
         MapIo::of(self.core).commit().await

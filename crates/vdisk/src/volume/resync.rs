@@ -54,7 +54,7 @@ impl<'a> Resync<'a> {
             .expect("a task for each member");
         let mut wait = Nanos::millis(100);
         while self.core.usable().is_ok() {
-            if replica.sync_state.get() != SyncState::Out {
+            if replica.sync_state() != SyncState::Out {
                 self.core.life.changed.wait().await;
                 continue;
             }
@@ -62,8 +62,8 @@ impl<'a> Resync<'a> {
                 Ok(()) => wait = Nanos::millis(100),
                 Err(why) => {
                     tracing::debug!(volume = %self.core.id, store = %self.core.replicas.label(number), why, "not back in sync");
-                    replica.lacks_all();
-                    if replica.sync_state.get() == SyncState::Out {
+                    replica.state_mut().lacks_all();
+                    if replica.sync_state() == SyncState::Out {
                         replica.drop_connection();
                     }
                     env::sleep(wait).await;
@@ -84,9 +84,9 @@ impl<'a> Resync<'a> {
             }
             Err(error) => return Err(error.to_string()),
         };
-        let since = core.record.volume.borrow().0.out.get(&number).copied();
+        let since = core.volume_record().out.get(&number).copied();
         let since = since.ok_or("the record does not say since when it is out")?;
-        replica.lacks_all();
+        replica.state_mut().lacks_all();
         replica.set_connection(Rc::clone(&connection));
         let deleted = self.delete_orphans(number, &connection).await;
         deleted.map_err(said)?;
@@ -97,13 +97,13 @@ impl<'a> Resync<'a> {
         loop {
             self.resync_all(replica, &connection, since).await?;
             core.within(connection.flush()).await.map_err(said)?;
-            if !is_by(replica, &connection) {
+            if !replica.is_by(&connection) {
                 return Err("its link broke".to_owned());
             }
             // A change may have missed it meanwhile; and by the map it may still have a copy that was not resynced.
-            let lacks = self.next_to_resync(replica, 0).is_some()
-                || self.next_older(replica, None).is_some();
-            if !lacks && replica.leaving.get() == 0 {
+            let has_all = self.next_to_resync(replica, 0).is_none()
+                && self.next_older(replica, None).is_none();
+            if replica.state().may_join(has_all) {
                 break;
             }
             core.usable().map_err(|error| error.to_string())?;
@@ -117,9 +117,11 @@ impl<'a> Resync<'a> {
             return Err("its fence is not stamped".to_owned());
         }
         // From here on changes need it: none that it misses is acknowledged before it is out again.
-        replica.sync_state.set(SyncState::Joining);
+        replica.state_mut().begin_join();
         // The same of extents that are gone, and of which nothing was resynced to it.
-        while core.is_anything_forgotten() && replica.sync_state.get() == SyncState::Joining {
+        while core.replication.borrow().changes.is_anything_forgotten()
+            && replica.sync_state() == SyncState::Joining
+        {
             match MapIo::of(core).commit().await {
                 Ok(()) => break,
                 Err(error) if !error.passes() => return Err(error.to_string()),
@@ -133,13 +135,11 @@ impl<'a> Resync<'a> {
 
     /// A store is in sync by the record: it is here too, unless a change missed it meanwhile.
     fn joined(self, replica: &Replica) {
-        if replica.sync_state.get() != SyncState::Joining {
+        if !replica.state_mut().joined() {
             return;
         }
         let (core, number) = (self.core, replica.info.number);
-        replica.sync_state.set(SyncState::InSync);
         replica.was_full.set(false);
-        replica.lacks_all();
         core.count(|counters| counters.isr_expands += 1);
         tracing::info!(volume = %core.id, store = %core.replicas.label(number), "in sync again");
         core.life.changed.notify_all();
@@ -167,7 +167,7 @@ impl<'a> Resync<'a> {
             env::sleep(wait).await;
             wait = Nanos((wait.0 * 2).min(self.core.settings.timeout.0.max(100_000_000)));
             self.core.usable().map_err(|error| error.to_string())?;
-            if !is_by(replica, connection) {
+            if !replica.is_by(connection) {
                 return Err("its link broke".to_owned());
             }
         }
@@ -202,12 +202,13 @@ impl<'a> Resync<'a> {
 
     /// An extent of this store from there on that was not resynced yet.
     fn next_to_resync(self, replica: &Replica, from: u32) -> Option<(u32, Rc<ExtentEntry>)> {
-        let synced = replica.synced.borrow();
+        let state = replica.state();
         let extents = self.core.extents.all.borrow();
         let number = replica.info.number;
         let next = extents.range(from..).find(|(index, placed)| {
             let mut layers = placed.layers();
-            !synced.contains(index) && layers.any(|it| it.stores.borrow().contains(&number))
+            !state.synced.contains(index)
+                && layers.any(|it| it.copies.borrow().stores.contains(&number))
         });
         next.map(|(index, placed)| (*index, Rc::clone(placed)))
     }
@@ -228,19 +229,16 @@ impl<'a> Resync<'a> {
         let Some((_held, placed)) = self.core.lock_extent(index).await else {
             return Ok(());
         };
-        if !replica
-            .connection()
-            .is_some_and(|own| Rc::ptr_eq(&own, connection))
-        {
+        if !replica.is_by(connection) {
             return Err(ResyncError::Store("its link broke".to_owned()));
         }
         let mut synced_objects = Vec::new();
         for layer in placed.layers() {
-            let numbers = layer.stores.borrow().clone();
+            let numbers = layer.stores();
             if !numbers.contains(&replica.info.number) {
                 continue;
             }
-            if layer.unacknowledged.get() {
+            if layer.is_unacknowledged() {
                 // What it alone has of it was never acknowledged; the first change makes it on all.
                 let gone = self
                     .core
@@ -256,8 +254,7 @@ impl<'a> Resync<'a> {
             synced_objects.push(layer.name);
         }
         // All together: changes reach it from here on, and none did before.
-        replica.synced_objects.borrow_mut().extend(synced_objects);
-        replica.synced.borrow_mut().insert(index);
+        replica.state_mut().resynced(index, synced_objects);
         Ok(())
     }
 
@@ -271,11 +268,12 @@ impl<'a> Resync<'a> {
         if self.core.mutated(Mutation::HeadOnlyResync) {
             return None;
         }
-        let (number, synced_objects) = (replica.info.number, replica.synced_objects.borrow());
+        let (number, state) = (replica.info.number, replica.state());
         let older_images = self.core.maps.older.tables.extents.borrow();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut all = (older_images.range((from, Bound::Unbounded))).filter(|(name, places)| {
-            places.iter().flatten().any(|one| *one == number) && !synced_objects.contains(name)
+            places.iter().flatten().any(|one| *one == number)
+                && !state.synced_objects.contains(name)
         });
         all.next().map(|(name, places)| (*name, union(places)))
     }
@@ -294,9 +292,9 @@ impl<'a> Resync<'a> {
             let placed = ExtentEntry::new(name, stores.clone(), false);
             if !self.core.is_shared(&placed) && self.core.extents.is_heads(&placed) {
                 // It is the head's alone by now, which resyncs it extent by extent, or has.
-                let synced = replica.synced.borrow().contains(&name.index);
-                if synced {
-                    replica.synced_objects.borrow_mut().insert(name);
+                let mut state = replica.state_mut();
+                if state.synced.contains(&name.index) {
+                    state.synced_objects.insert(name);
                 }
                 continue;
             }
@@ -304,7 +302,7 @@ impl<'a> Resync<'a> {
                 .resync_layer(connection, &placed, &stores, since)
                 .await
             {
-                Ok(()) => drop(replica.synced_objects.borrow_mut().insert(name)),
+                Ok(()) => drop(replica.state_mut().synced_objects.insert(name)),
                 Err(ResyncError::Store(why)) => return Err(why),
                 Err(ResyncError::Extent(why)) => held = Some(why),
             }
@@ -322,7 +320,7 @@ impl<'a> Resync<'a> {
         let prefix = ExtentName::prefix(self.core.id);
         let mut after = Some(ExtentName::before(
             self.core.id,
-            self.core.maps.commits.changes.borrow().scan_floor().next(),
+            self.core.replication.borrow().changes.scan_floor().next(),
         ));
         loop {
             let part = self
@@ -334,7 +332,7 @@ impl<'a> Resync<'a> {
                 let placed = name.and_then(|name| self.core.extents.placed(name.index));
                 let layers = placed.into_iter().flat_map(|placed| placed.layers());
                 let mut known = layers.filter(|layer| Some(layer.name) == name);
-                let keep = known.any(|layer| layer.stores.borrow().contains(&number));
+                let keep = known.any(|layer| layer.copies.borrow().stores.contains(&number));
                 if name.is_some() && !keep {
                     match self
                         .core
@@ -359,7 +357,7 @@ async fn take_in(core: &Rc<Core>, replica: &Replica, tries: &mut u32) -> Result<
     loop {
         let taken = RecordIo::of(core).change_record(|record| {
             // A store that missed a change while this waited its turn is out again.
-            let joins = replica.sync_state.get() == SyncState::Joining;
+            let joins = replica.sync_state() == SyncState::Joining;
             let all_known = core.maps.older.is_known();
             let floor = |out: &_, copies| core.redundancy_floor(out, copies);
             Ok(membership::expand(
@@ -377,10 +375,4 @@ async fn take_in(core: &Rc<Core>, replica: &Replica, tries: &mut u32) -> Result<
             Err(_) => core.pause(tries).await,
         }
     }
-}
-
-/// Is this the store's connection still?
-fn is_by(replica: &Replica, connection: &Rc<dyn Connection>) -> bool {
-    let own = replica.connection();
-    own.is_some_and(|own| Rc::ptr_eq(&own, connection))
 }

@@ -59,7 +59,7 @@ impl<'a> Rewrite<'a> {
         stretch: Stretch,
     ) -> Result<Rewritten, CopyError> {
         let mut done = Rewritten::default();
-        let numbers = placed.stores.borrow().clone();
+        let numbers = placed.stores();
         let mut others: Vec<Copy<'_>> = Vec::new();
         let gone = |it: &Replica| {
             let why = format!("there is no link to store {}", it.info.name);
@@ -187,8 +187,8 @@ impl<'a> Rewrite<'a> {
         placed: &ExtentEntry,
         piece: ExtentRange,
     ) -> Result<Buf, ConnectionError> {
-        let numbers = placed.stores.borrow().clone();
-        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let numbers = placed.stores();
+        let in_sync = |it: &&Replica| it.sync_state() == SyncState::InSync;
         let replicas = numbers
             .iter()
             .filter_map(|number| self.core.replicas.get(*number));

@@ -45,7 +45,7 @@ impl<'a> Room<'a> {
 
     /// Is it out because it was full, and comes back when it has room? One that does not answer is gone, whatever it was before.
     fn is_only_full(self, replica: &Replica) -> bool {
-        let out = replica.sync_state.get() == SyncState::Out && replica.was_full.get();
+        let out = replica.sync_state() == SyncState::Out && replica.was_full.get();
         let silent = env::now().since(replica.answered.get());
         let answers =
             replica.connection().is_some() || silent.0 <= GONE_AFTER * self.core.settings.timeout.0;
@@ -54,7 +54,7 @@ impl<'a> Room<'a> {
 
     /// Is its room known to be less than this? Of one that is out nothing is known but that it was full.
     fn lacks_room(self, replica: &Replica, bytes: u64) -> bool {
-        match replica.sync_state.get() {
+        match replica.sync_state() {
             SyncState::Out => self.is_only_full(replica),
             _ => replica.total.get() > Bytes(0) && replica.room().0 < bytes,
         }
@@ -133,9 +133,9 @@ impl<'a> Room<'a> {
     /// How many copies a new extent gets: as many as there should be, or as there are domains that can be reached. Those whose
     /// stores are only full count.
     fn copies_to_place(self, targets: &[Target]) -> usize {
-        let record = &self.core.record.volume.borrow().0;
+        let record = &self.core.volume_record();
         let most = usize::from(record.copies).min(self.domains(targets).len());
-        most.max(usize::from(record.min_isr).max(1))
+        most.max(usize::from(record.terms.min_isr).max(1))
     }
 
     fn domains(self, targets: &[Target]) -> BTreeSet<DomainId> {
@@ -155,7 +155,7 @@ impl<'a> Room<'a> {
         placed: &ExtentEntry,
         piece: ExtentRange,
     ) -> Result<(), VolumeError> {
-        let numbers = placed.stores.borrow().clone();
+        let numbers = placed.stores();
         let replicas = || {
             numbers
                 .iter()
@@ -168,7 +168,7 @@ impl<'a> Room<'a> {
         let Some(full) = replicas().find(|it| self.lacks_room(it, needs)) else {
             return Ok(());
         };
-        let in_sync = |it: &&Replica| it.sync_state.get() == SyncState::InSync;
+        let in_sync = |it: &&Replica| it.sync_state() == SyncState::InSync;
         for replica in replicas().filter(in_sync) {
             let Some(connection) = replica.connection() else {
                 continue;
@@ -227,14 +227,14 @@ impl<'a> Room<'a> {
 
     /// Stores without room that have something of the volume, in words.
     fn full_stores(self) -> Vec<String> {
-        let record = &self.core.record.volume.borrow().0;
+        let record = &self.core.volume_record();
         let full = self.core.replicas.values().filter(|it| {
             let number = it.info.number;
             let listed = record
                 .stores
                 .as_ref()
                 .is_none_or(|all| all.contains(&number));
-            let lacks = match it.sync_state.get() {
+            let lacks = match it.sync_state() {
                 SyncState::Out => self.is_only_full(it),
                 _ => it.total.get() > Bytes(0) && it.last_room().0 < LITTLE,
             };

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::Nanos;
 use policy::place::{DomainId, Origin, Penalties};
+use replication::opening;
 
 use crate::names::StoreNumber;
 use crate::replica::connect::Connector;
@@ -69,5 +70,10 @@ impl Settings {
             penalties: Penalties::default(),
             drained: BTreeSet::new(),
         }
+    }
+
+    /// How long a lease of `ttl` counts, from before it was asked for.
+    pub(super) fn counted(&self, ttl: Nanos) -> Nanos {
+        opening::counted(ttl, self.lease, self.margin)
     }
 }

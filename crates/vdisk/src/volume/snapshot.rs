@@ -55,8 +55,8 @@ impl<'a> Snapshots<'a> {
         self.keep_head(name).await?;
         let since = self.core.record.head.borrow().record.since;
         self.core.maps.head.set_since(since);
-        let changes = &self.core.maps.commits.changes;
-        changes.borrow_mut().raise_scan_floor(since);
+        let replication = &self.core.replication;
+        replication.borrow_mut().changes.raise_scan_floor(since);
         ImageIo::of(self.core).add_head_to_older();
         Ok(older_images)
     }
@@ -98,11 +98,7 @@ impl<'a> Snapshots<'a> {
             },
         };
         let head = self.core.record.head.borrow().clone();
-        let (record, changed) = self.core.record.volume.borrow().clone();
-        let volume = Versioned {
-            record,
-            changed: Some(changed),
-        };
+        let volume = self.core.versioned_record();
         let made = image::snapshot(&numbers, &volume, &head, name.clone());
         let (new_head, change) = made.map_err(|error| self.core.image_error(&error))?;
         match self.core.meta.txn(change.compares, change.ops).await {
@@ -131,9 +127,8 @@ impl<'a> Snapshots<'a> {
     }
 
     fn go_on_with(self, head: ImageRecord, revision: crate::meta::Revision) {
-        let mut record = self.core.record.volume.borrow_mut();
-        record.0.head = head.id;
-        record.1 = revision;
+        let record = &mut self.core.replication.borrow_mut().record;
+        record.goes_on_with(head.id, revision);
         *self.core.record.head.borrow_mut() = Versioned {
             record: head,
             changed: Some(revision),

@@ -1,9 +1,10 @@
 //! One change of one extent, sent to all its copies.
 //!
 //! ```text
-//! all in-sync copies at once -> all have it: done | some have not: out, by compare-and-swap, before the answer
-//!                               none, or it may be the last copy: unreconciled, and the same bytes again
+//! a step -> connections, the record -> what became of it -> the next step ... -> Tried
 //! ```
+//!
+//! [`replication::spread`] decides what is to be done, in which order, and when a change is done.
 //!
 //! Always true:
 //! 1. A piece that was sent and not answered leaves its extent unreconciled before its range is given up.
@@ -14,6 +15,7 @@ use std::rc::Rc;
 use base::{Bytes, View};
 use env::sync::join_all;
 use policy::place::Op;
+use replication::spread::{self, Answer, Step};
 use store::{Change, place_of};
 
 use super::commit::MapIo;
@@ -45,6 +47,9 @@ pub(super) enum Tried {
     GivenUp(VolumeError),
 }
 
+/// A store that did not take a change, and why.
+type Failure = (StoreNumber, ConnectionError);
+
 /// Sends one change to all copies.
 #[derive(Clone, Copy)]
 pub(super) struct Spread<'a> {
@@ -65,10 +70,11 @@ impl<'a> Spread<'a> {
         data: Option<View>,
     ) -> Result<Tried, VolumeError> {
         let deadline = env::now() + self.core.settings.deadline;
-        let (mut indeterminate, mut tries) = (0, 0);
+        let mut change = spread::Spread::new(piece.index);
+        let mut tries = 0;
         loop {
-            let tried = self.try_to_spread(placed, piece, data.clone(), indeterminate > 0);
-            let tried = tried.await;
+            let begun_before = change.is_begun();
+            let tried = self.attempt(&mut change, placed, piece, &data).await;
             #[cfg(test)]
             if self.core.mutated(Mutation::FreeRange)
                 && let Ok(Tried::Indeterminate(error) | Tried::TooFew(error)) = tried
@@ -76,22 +82,14 @@ impl<'a> Spread<'a> {
                 return Ok(Tried::Again(error));
             }
             let error = match tried {
-                Ok(done @ (Tried::Done | Tried::TooFew(_))) => {
-                    (0..indeterminate)
-                        .for_each(|_| self.core.extents.remove_unreconciled(piece.index));
-                    return Ok(done);
-                }
-                Ok(Tried::Indeterminate(error)) => {
-                    indeterminate += 1;
-                    error
-                }
-                Ok(Tried::Again(error) | Tried::GivenUp(error)) => error,
-                Err(error) if indeterminate > 0 && error.passes() => error,
+                Ok(done @ (Tried::Done | Tried::TooFew(_))) => return Ok(done),
+                Ok(Tried::Indeterminate(why) | Tried::Again(why) | Tried::GivenUp(why)) => why,
+                Err(error) if begun_before && error.passes() => error,
                 Err(error) => return Err(error),
             };
             let there = self.core.extents.placed(piece.index);
             let given_up = there.is_none_or(|it| !Rc::ptr_eq(&it, placed));
-            if indeterminate == 0 || given_up {
+            if !change.is_begun() || given_up {
                 return Ok(Tried::Again(error));
             }
             if self.core.is_late(deadline, &error) {
@@ -105,7 +103,7 @@ impl<'a> Spread<'a> {
     /// changes of the record under way: they counted without it.
     pub(super) async fn count_copies(self, placed: &ExtentEntry) -> Result<(), VolumeError> {
         let fewer = |record: &VolumeRecord| placed.in_sync(&record.out) < record.redundancy_floor;
-        if !placed.uncounted.get() && !fewer(&self.core.record.volume.borrow().0) {
+        if !placed.copies.borrow().uncounted && !fewer(&self.core.volume_record()) {
             return Ok(());
         }
         RecordIo::of(self.core)
@@ -113,135 +111,177 @@ impl<'a> Spread<'a> {
                 let fewer = fewer(record);
                 let count = placed.in_sync(&record.out).max(1);
                 record.redundancy_floor = record.redundancy_floor.min(count);
-                Ok(fewer && count < self.core.record.volume.borrow().0.redundancy_floor)
+                Ok(fewer && count < self.core.volume_record().redundancy_floor)
             })
             .await?;
-        placed.uncounted.set(false);
+        placed.copies.borrow_mut().uncounted = false;
         Ok(())
     }
 
-    /// Once. `begun`: some copies may have it, so that all must get it, however few they are.
-    async fn try_to_spread(
+    /// One attempt: carries out each step of it, until it is over.
+    async fn attempt(
         self,
+        change: &mut spread::Spread,
         placed: &Rc<ExtentEntry>,
         piece: ExtentRange,
-        data: Option<View>,
-        begun: bool,
+        data: &Option<View>,
     ) -> Result<Tried, VolumeError> {
-        let least = self.core.record.volume.borrow().0.min_isr;
-        let numbers = placed.stores.borrow().clone();
-        let needed = self.core.replicas.needed(&numbers);
-        if needed.len() < usize::from(least) && !begun {
-            if placed.unacknowledged.get() {
-                // Others may do.
-                MapIo::of(self.core).forget(piece.index, placed).await?;
+        let core = self.core;
+        let copies = &placed.copies;
+        let mut step = change.attempt(&core.replication.borrow(), &copies.borrow());
+        let mut failed = Vec::new();
+        let mut unknown = None;
+        // Until the attempt is over: a store that leaves for it is out since before it.
+        let mut under_way = None;
+        loop {
+            step = match step {
+                Step::Send(stores) => {
+                    let stamp = under_way.insert(core.begin()).stamp();
+                    let answers = self.send_all(&stores, placed, piece, data, stamp).await;
+                    self.answered(change, placed, answers, &mut failed)?
+                }
+                Step::Forget => {
+                    self.note_full(&failed, None);
+                    MapIo::of(core).forget(piece.index, placed).await?;
+                    change.forgotten(&mut core.replication.borrow_mut())
+                }
+                Step::Shrink(stores) => {
+                    let shrunk = Membership::of(core).shrink_set(&stores).await;
+                    self.note_full(&failed, Some(matches!(shrunk, Ok(true))));
+                    let out = match shrunk {
+                        Err(error) if error.passes() => {
+                            unknown = Some(error);
+                            None
+                        }
+                        other => Some(other?),
+                    };
+                    let replication = &mut core.replication.borrow_mut();
+                    change.shrunk(out, replication, &mut copies.borrow_mut())
+                }
+                Step::Renew => {
+                    self.note_full(&failed, Some(false));
+                    match RecordIo::of(core).renew().await {
+                        Err(error) if !error.passes() => return Err(error),
+                        _ => change.renewed(),
+                    }
+                }
+                Step::Over(tried) => return self.over(tried, piece, &failed, unknown),
             }
-            return Ok(Tried::Again(self.read_only(needed.len())));
         }
-        let under_way = self.core.begin();
-        let followers = numbers
-            .iter()
-            .filter_map(|one| self.core.replicas.get(*one));
-        let followers: Vec<&Replica> = followers
-            .filter(|it| !it.is_needed() && it.synced.borrow().contains(&piece.index))
-            .collect();
-        let all = needed.iter().chain(&followers);
-        let (stamp, unacknowledged) = (under_way.stamp(), placed.unacknowledged.get());
-        let sent =
-            all.map(|replica| self.send(replica, placed, piece, &data, stamp, unacknowledged));
-        let mut answers = join_all(sent.collect::<Vec<_>>()).await;
-        if let Some(why) = answers.iter().find_map(fenced) {
-            return Err(self.core.fence(why));
-        }
-        let mut failed: Vec<(&Replica, ConnectionError)> = Vec::new();
-        for (replica, answer) in followers.iter().zip(answers.drain(needed.len()..)) {
-            let Err(error) = answer else { continue };
-            replica.lacks(piece.index);
-            // It may have begun to join since this was sent: then it needs this as any other.
-            if replica.is_needed() {
-                failed.push((replica, error));
-            }
-        }
-        let answers = needed.iter().zip(answers);
-        failed.extend(answers.filter_map(|(it, answer)| Some((*it, answer.err()?))));
-        if failed.is_empty() {
-            placed.unacknowledged.set(false);
-            return Ok(match needed.len() < usize::from(least) {
-                true => Tried::TooFew(self.read_only(needed.len())),
-                false => Tried::Done,
-            });
-        }
-        let took = |replica: &&&Replica| failed.iter().all(|(it, _)| !std::ptr::eq(*it, **replica));
-        let done = needed.iter().filter(took).count();
-        self.missed(piece, placed, done, failed).await
     }
 
-    /// Some stores did not take the change: may it be answered all the same?
-    async fn missed(
+    /// What all stores of a step answered; none of it counts if one of them says that another writer has the volume.
+    fn answered(
         self,
-        piece: ExtentRange,
+        change: &mut spread::Spread,
         placed: &ExtentEntry,
-        done: usize,
-        failed: Vec<(&Replica, ConnectionError)>,
-    ) -> Result<Tried, VolumeError> {
-        let numbers: Vec<StoreNumber> = failed.iter().map(|(it, _)| it.info.number).collect();
-        let is_full = |why: &ConnectionError| matches!(why, ConnectionError::Full(_));
-        let full = failed.iter().all(|(_, why)| is_full(why));
-        let why = &failed[0].1;
-        // From here on no client reads it before the copies are equal, however this ends.
-        self.core.add_unreconciled(piece.index);
-        if placed.unacknowledged.get() && full {
-            // No client had an answer, and none read it: it begins anew where there is room.
-            for (replica, _) in &failed {
-                replica.free.set(Bytes(0));
-            }
-            MapIo::of(self.core).forget(piece.index, placed).await?;
-            self.core.extents.remove_unreconciled(piece.index);
-            let (volume, why) = (self.core.id, why.to_string());
-            return Ok(Tried::Again(VolumeError::NoRoom { volume, why }));
+        answers: Vec<(StoreNumber, Result<(), ConnectionError>)>,
+        failed: &mut Vec<Failure>,
+    ) -> Result<Step, VolumeError> {
+        if let Some(why) = answers.iter().find_map(|(_, answer)| fenced(answer)) {
+            return Err(self.core.fence(why));
         }
-        let out = match done {
-            0 => Ok(false),
-            _ => Membership::of(self.core).shrink_set(&numbers).await,
-        };
-        for (replica, _) in failed.iter().filter(|(_, why)| is_full(why)) {
+        let stored = answers.iter().map(|(_, answer)| match answer {
+            Ok(()) => Answer::Taken,
+            Err(ConnectionError::Full(_)) => Answer::Full,
+            Err(_) => Answer::Missed,
+        });
+        let stored: Vec<Answer> = stored.collect();
+        let needed = change.needed().len();
+        let replication = &mut *self.core.replication.borrow_mut();
+        let step = change.answered(&stored, replication, &mut placed.copies.borrow_mut());
+        // Of those that follow, the ones that the change was found to need.
+        let counts = |nth: usize, store| nth < needed || replication.is_needed(store);
+        let all = answers.into_iter().enumerate();
+        let missed = all.filter(|(nth, (store, _))| counts(*nth, *store));
+        let (own, follow): (Vec<_>, Vec<_>) = missed.partition(|(nth, _)| *nth < needed);
+        let missed = follow.into_iter().chain(own);
+        failed.extend(missed.filter_map(|(_, (store, answer))| Some((store, answer.err()?))));
+        if !failed.is_empty() {
+            self.forget_blocks(placed.name.index);
+        }
+        Ok(step)
+    }
+
+    /// Copies of an overlay may differ: which blocks it has is looked for again.
+    fn forget_blocks(self, index: u32) {
+        #[cfg(test)]
+        if self.core.mutated(Mutation::StaleBlocks) {
+            return;
+        }
+        if let Some(placed) = self.core.extents.placed(index) {
+            placed.blocks.forget();
+        }
+    }
+
+    /// Of stores that have no room nothing new is asked; if they are `out`, or are not, for that reason, that is remembered.
+    fn note_full(self, failed: &[Failure], out: Option<bool>) {
+        let full = failed.iter().filter(|(_, why)| is_full(why));
+        for replica in full.filter_map(|(store, _)| self.core.replicas.get(*store)) {
             replica.free.set(Bytes(0));
-            replica.was_full.set(matches!(out, Ok(true)));
-        }
-        let out = match out {
-            Err(error) if error.passes() => return Ok(Tried::Indeterminate(error)),
-            other => other?,
-        };
-        if !out {
-            if done == 0 && full {
-                let why = why.to_string();
-                self.core.extents.remove_unreconciled(piece.index);
-                let volume = self.core.id;
-                return Err(VolumeError::NoRoom { volume, why });
+            if let Some(out) = out {
+                replica.was_full.set(out);
             }
-            return match RecordIo::of(self.core).renew().await {
-                Err(error) if !error.passes() => Err(error),
-                _ => Ok(Tried::Indeterminate(self.core.no_copy(piece.index, why))),
-            };
         }
-        // Every in-sync store has it.
-        self.core.extents.remove_unreconciled(piece.index);
-        placed.unacknowledged.set(false);
-        let least = self.core.record.volume.borrow().0.min_isr;
-        Ok(match done < usize::from(least) {
-            true => Tried::TooFew(self.read_only(done)),
-            false => Tried::Done,
+    }
+
+    /// What became of an attempt, in words.
+    fn over(
+        self,
+        tried: spread::Tried,
+        piece: ExtentRange,
+        failed: &[Failure],
+        unknown: Option<VolumeError>,
+    ) -> Result<Tried, VolumeError> {
+        let core = self.core;
+        let no_room = || VolumeError::NoRoom {
+            volume: core.id,
+            why: failed[0].1.to_string(),
+        };
+        Ok(match tried {
+            spread::Tried::Done => Tried::Done,
+            spread::Tried::TooFew(copies) => Tried::TooFew(self.read_only(copies)),
+            spread::Tried::NotSent(copies) => Tried::Again(self.read_only(copies)),
+            spread::Tried::FullWhereNew => Tried::Again(no_room()),
+            spread::Tried::Full => {
+                self.note_full(failed, Some(false));
+                return Err(no_room());
+            }
+            spread::Tried::Indeterminate => {
+                let no_copy = || core.no_copy(piece.index, &failed[0].1);
+                Tried::Indeterminate(unknown.unwrap_or_else(no_copy))
+            }
         })
     }
 
     fn read_only(self, copies: usize) -> VolumeError {
-        let record = &self.core.record.volume.borrow().0;
+        let record = &self.core.volume_record();
         VolumeError::ReadOnly {
             volume: self.core.id,
             copies,
-            least: record.min_isr,
+            least: record.terms.min_isr,
             out: self.core.replicas.labels(record.out.keys()),
         }
+    }
+
+    /// Each store's part of a change, all at once.
+    async fn send_all(
+        self,
+        stores: &[StoreNumber],
+        placed: &ExtentEntry,
+        piece: ExtentRange,
+        data: &Option<View>,
+        stamp: Generation,
+    ) -> Vec<(StoreNumber, Result<(), ConnectionError>)> {
+        let unacknowledged = placed.is_unacknowledged();
+        let replicas = stores.iter().map(|store| {
+            let replica = self.core.replicas.get(*store);
+            replica.expect("a replica has a state")
+        });
+        let sent =
+            replicas.map(|replica| self.send(replica, placed, piece, data, stamp, unacknowledged));
+        let answers = join_all(sent.collect::<Vec<_>>()).await;
+        stores.iter().copied().zip(answers).collect()
     }
 
     /// One copy's part of a change; what a user's connection surely did not do goes on the volume's.
@@ -313,6 +353,10 @@ impl<'a> Spread<'a> {
         }
         answer
     }
+}
+
+fn is_full(why: &ConnectionError) -> bool {
+    matches!(why, ConnectionError::Full(_))
 }
 
 /// Why a store says that another writer has the volume, if it does.

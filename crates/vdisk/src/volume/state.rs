@@ -4,32 +4,33 @@
 //!
 //! Always true: nothing here waits for a store.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Ref, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos};
 use env::sync::Semaphore;
 use policy::place::{Op, Request};
+use replication::state::Phase;
+use replication::{Replication, membership};
 use store::ClientTag;
 
 use super::commits::Commits;
-use super::dirty::Dirty;
 use super::error::VolumeError;
 use super::extent::{ExtentEntry, ExtentTable};
 use super::lease::Lease;
+use super::life::Life;
 #[cfg(test)]
 use super::life::Mutation;
-use super::life::{Life, Phase};
 use super::node_table::NodeTable;
 use super::older_images::OlderImages;
 use super::ranges::{RangeLock, Ranges};
 use super::repairs::Repairing;
-use super::replica::{Replica, SyncState};
+use super::replica::{Replica, Shared};
 use super::replicas::Replicas;
 use super::settings::{Settings, StoreInfo};
 use super::status::Counters;
-use super::under_way::{StampState, UnderWay};
+use super::under_way::UnderWay;
 use super::usage::Usage;
 use super::users::{UserId, Users};
 use crate::image::tree::{ImageRecord, Versioned};
@@ -51,43 +52,34 @@ pub(crate) struct Core {
     pub settings: Settings,
     pub meta: Rc<dyn MetaStore>,
     pub choice: Choice,
+    /// What the writer decides by. No task holds a borrow of it while it waits.
+    pub replication: Shared,
     pub replicas: Replicas,
     pub record: Records,
     pub maps: Maps,
     pub extents: ExtentTable,
     pub locks: Locks,
-    pub dirty: Dirty,
-    pub stamps: StampState,
     pub repairing: Repairing,
     pub lease: Lease,
     pub clients: Clients,
     pub life: Life,
 }
 
-/// The volume's record and that of the image that is written, as they were last known.
+/// The turns to change the volume's record, and that of the image that is written, as it was last known.
 pub(super) struct Records {
     /// Of the volume's record.
     pub key: String,
-    pub volume: RefCell<(VolumeRecord, Revision)>,
     pub head: RefCell<Versioned<ImageRecord>>,
     /// One change at a time.
     pub changing: Rc<Semaphore>,
-    /// A change was asked for, and may yet come about.
-    pub indeterminate: Cell<bool>,
 }
 
 impl Records {
-    fn new(
-        id: VolumeId,
-        volume: (VolumeRecord, Revision),
-        head: Versioned<ImageRecord>,
-    ) -> Records {
+    fn new(id: VolumeId, head: Versioned<ImageRecord>) -> Records {
         Records {
             key: volume_key(id),
-            volume: RefCell::new(volume),
             head: RefCell::new(head),
             changing: Semaphore::new(1),
-            indeterminate: Cell::new(false),
         }
     }
 }
@@ -109,17 +101,31 @@ impl Maps {
             head: Map::open(reader, id, root, extents(head.size), since),
             nodes: NodeTable::default(),
             older: OlderImages::default(),
-            commits: Commits::new(root.generation.max(since)),
+            commits: Commits::default(),
         }
     }
 }
 
-/// Ranges of the volume's bytes.
-#[derive(Default)]
+/// Ranges of the volume's bytes, and turns of tasks.
 pub(super) struct Locks {
     pub ranges: Rc<Ranges>,
     /// Changes in the order they came; those that are tried again keep their place.
     pub turns: Rc<Ranges>,
+    /// One task writes dirty bits at a time.
+    pub bits: Rc<Semaphore>,
+    /// One task stamps fences at a time.
+    pub stamping: Rc<Semaphore>,
+}
+
+impl Default for Locks {
+    fn default() -> Locks {
+        Locks {
+            ranges: Rc::default(),
+            turns: Rc::default(),
+            bits: Semaphore::new(1),
+            stamping: Semaphore::new(1),
+        }
+    }
 }
 
 /// Who uses the volume.
@@ -152,15 +158,14 @@ impl Core {
             return Err(refuse(why));
         }
         let token = record.0.epoch;
+        let scan_floor = head.record.root.generation.max(head.record.since);
+        let replication = Replication::new(record.0, record.1, scan_floor);
+        let replication = Rc::new(RefCell::new(replication));
         let replicas = Replicas::new(id, settings.drained.clone());
         for info in store_infos {
-            if !replicas.add(Replica::new(info, token)) {
+            replication.borrow_mut().add_store(info.number, token);
+            if !replicas.add(Replica::new(info, &replication)) {
                 return Err(refuse("a store is named twice"));
-            }
-        }
-        for number in record.0.out.keys() {
-            if let Some(replica) = replicas.get(*number) {
-                replica.sync_state.set(SyncState::Out);
             }
         }
         let own = ClientTag {
@@ -172,13 +177,12 @@ impl Core {
             settings,
             meta,
             choice,
+            replication,
             replicas,
             maps: Maps::new(id, &head.record, below),
-            record: Records::new(id, record, head),
+            record: Records::new(id, head),
             extents: ExtentTable::default(),
             locks: Locks::default(),
-            dirty: Dirty::default(),
-            stamps: StampState::default(),
             repairing: Repairing::default(),
             lease,
             clients: Clients {
@@ -194,13 +198,13 @@ impl Core {
         let start = u64::from(index) * EXTENT;
         let held = self.locks.ranges.take(start..start + EXTENT, true).await;
         let placed = self.extents.placed(index);
-        let equal = placed.filter(|_| !self.extents.is_unreconciled(index));
+        let equal = placed.filter(|_| !self.is_unreconciled(index));
         equal.map(|placed| (held, placed))
     }
 
     /// Refuses what comes after the end.
     pub fn usable(&self) -> Result<(), VolumeError> {
-        match &*self.life.phase.borrow() {
+        match &self.replication.borrow().phase {
             Phase::Open => Ok(()),
             Phase::Fenced(why) => Err(VolumeError::Fenced {
                 volume: self.id,
@@ -213,9 +217,9 @@ impl Core {
     /// Another writer has the volume.
     pub fn fence(&self, why: impl Into<String>) -> VolumeError {
         let why = why.into();
-        if *self.life.phase.borrow() == Phase::Open {
+        if self.usable().is_ok() {
             tracing::warn!(volume = %self.id, why, "taken over by another node");
-            *self.life.phase.borrow_mut() = Phase::Fenced(why.clone());
+            self.replication.borrow_mut().phase = Phase::Fenced(why.clone());
             self.life.changed.notify_all();
         }
         VolumeError::Fenced {
@@ -249,13 +253,37 @@ impl Core {
         }
     }
 
+    /// The volume's record, as it was last known.
+    pub fn volume_record(&self) -> Ref<'_, VolumeRecord> {
+        Ref::map(self.replication.borrow(), |all| all.record.get())
+    }
+
+    /// The same, with the revision that changes compare with.
+    pub fn versioned_record(&self) -> Versioned<VolumeRecord> {
+        let record = &self.replication.borrow().record;
+        Versioned {
+            record: record.get().clone(),
+            changed: Some(record.revision()),
+        }
+    }
+
     pub fn generation(&self) -> Generation {
-        self.record.volume.borrow().0.generation
+        self.replication.borrow().generation()
     }
 
     /// A change begins: under this stamp.
     pub fn begin(&self) -> UnderWay<'_> {
-        self.stamps.begin(self.generation())
+        UnderWay::of(&self.replication)
+    }
+
+    /// Does a store have all dirty bits?
+    pub fn is_bitmap_replica(&self, store: StoreNumber) -> bool {
+        self.replication.borrow().bitmap.is_replica(store)
+    }
+
+    /// May the copies of an extent differ? No request reads or writes it until then.
+    pub fn is_unreconciled(&self, index: u32) -> bool {
+        self.replication.borrow().unreconciled.contains(index)
     }
 
     pub fn no_copy(&self, index: u32, why: &ConnectionError) -> VolumeError {
@@ -316,7 +344,7 @@ impl Core {
             ),
             _ => !self.lease.holds(),
         };
-        away && self.record.volume.borrow().0.on_meta_loss == OnMetaLoss::Wait
+        away && self.volume_record().terms.on_meta_loss == OnMetaLoss::Wait
     }
 
     /// Waits until the lease is good for an answer.
@@ -372,63 +400,31 @@ impl Core {
     /// Must the extent have an object of its own, or has it one that no other image has, for a change of it?
     pub fn begins(&self, index: u32) -> bool {
         let placed = self.extents.placed(index);
-        placed.is_none_or(|placed| placed.unacknowledged.get() || self.is_shared(&placed))
-    }
-
-    /// One more piece of the extent may differ from copy to copy.
-    pub fn add_unreconciled(&self, index: u32) {
-        *self
-            .extents
-            .unreconciled
-            .borrow_mut()
-            .entry(index)
-            .or_default() += 1;
-        #[cfg(test)]
-        if self.mutated(Mutation::StaleBlocks) {
-            return;
-        }
-        if let Some(placed) = self.extents.placed(index) {
-            placed.blocks.forget();
-        }
+        placed.is_none_or(|placed| placed.is_unacknowledged() || self.is_shared(&placed))
     }
 
     /// The map has a store that a layer got, and the meta store does not yet.
     pub fn added(&self, layer: &ExtentEntry, store: StoreNumber) {
-        self.maps
-            .commits
-            .changes
-            .borrow_mut()
-            .add(layer.name, store);
-    }
-
-    pub fn forgotten(&self, index: u32) {
-        self.maps.commits.changes.borrow_mut().forget(index);
+        let added = &mut self.replication.borrow_mut().changes;
+        added.add(layer.name, store);
     }
 
     /// Is it gone, and the meta store may not know?
     pub fn is_forgotten(&self, index: u32) -> bool {
-        self.maps.commits.changes.borrow().is_forgotten(index)
-    }
-
-    /// Is anything gone that the meta store may still have?
-    pub fn is_anything_forgotten(&self) -> bool {
-        self.maps.commits.changes.borrow().is_anything_forgotten()
+        self.replication.borrow().changes.is_forgotten(index)
     }
 
     /// The least number of in-sync copies of any extent or node, of older images too, with these stores out, as the next opening finds them; as many
     /// as there should be if there is none. No more than the bitmap replicas among them: the next opening must find one.
     pub fn redundancy_floor(&self, out: &BTreeMap<StoreNumber, Generation>, copies: u8) -> u8 {
         let extents = self.extents.all.borrow();
-        let all = extents.values().filter(|it| !it.stores.borrow().is_empty());
-        let least = all.map(|it| it.in_sync(out)).min();
-        let least = least.unwrap_or(copies).min(copies);
-        let least = least.min(self.maps.nodes.redundancy_floor(out).unwrap_or(copies));
-        let least = least.min(self.maps.older.redundancy_floor(out).unwrap_or(copies));
-        let bitmap_replicas = self.dirty.bitmap.borrow().replicas_without(out);
-        match bitmap_replicas {
-            Some(bitmap_replicas) if copies > 1 => least.min(bitmap_replicas as u8),
-            _ => least,
-        }
+        let all = extents.values();
+        let all = all.filter(|it| !it.copies.borrow().stores.is_empty());
+        let counts = all.map(|it| it.in_sync(out));
+        let counts = counts.chain(self.maps.nodes.redundancy_floor(out));
+        let counts = counts.chain(self.maps.older.redundancy_floor(out));
+        let bitmap_replicas = self.replication.borrow().bitmap.replicas_without(out);
+        membership::floor(copies, counts, bitmap_replicas)
     }
 
     /// `redundancy_floor` when `newly` more stores are out than the record says; what is not known is as weak as the record says.

@@ -133,7 +133,7 @@ impl<'a> Writes<'a> {
             false => piece.range(begins),
         };
         let held = core.locks.ranges.take(range, true).await;
-        let stays = !core.extents.is_unreconciled(index) && core.begins(index) == begins;
+        let stays = !core.is_unreconciled(index) && core.begins(index) == begins;
         let became_overlay = core.extents.is_overlay(index) && !overlay && !begins;
         (stays && !became_overlay).then_some(held)
     }
@@ -175,12 +175,12 @@ impl<'a> Writes<'a> {
         let mut tries = 0;
         while !self.core.is_late(deadline, &error) {
             self.core.usable()?;
-            let numbers = placed.stores.borrow().clone();
+            let numbers = placed.stores();
             let replicas = numbers
                 .iter()
                 .filter_map(|number| self.core.replicas.get(*number));
-            let in_sync = replicas.filter(|it| it.sync_state.get() == SyncState::InSync);
-            if in_sync.count() >= usize::from(self.core.record.volume.borrow().0.min_isr) {
+            let in_sync = replicas.filter(|it| it.sync_state() == SyncState::InSync);
+            if in_sync.count() >= usize::from(self.core.volume_record().terms.min_isr) {
                 return Ok(());
             }
             self.core.pause(&mut tries).await;
@@ -195,20 +195,20 @@ impl<'a> Writes<'a> {
     ) -> Result<Tried, VolumeError> {
         self.core.usable()?;
         let found = self.core.extents.placed(piece.index);
-        let copies = self.core.record.volume.borrow().0.copies;
+        let copies = self.core.volume_record().copies;
         let _dirty = match copies > 1 || self.core.begins(piece.index) {
             true => Some(BitmapIo::of(self.core).note_dirty(piece.index).await?),
             false => None,
         };
         let placed = match found {
-            Some(placed) if placed.unacknowledged.get() || !self.core.is_shared(&placed) => placed,
+            Some(placed) if placed.is_unacknowledged() || !self.core.is_shared(&placed) => placed,
             Some(placed) if placed.base().is_some() => {
                 Overlay::of(self.core).merge(piece.index, &placed).await?
             }
             shared => self.place(piece, shared).await?,
         };
         Spread::of(self.core).count_copies(&placed).await?;
-        if (data.is_some() || placed.base().is_some()) && !placed.unacknowledged.get() {
+        if (data.is_some() || placed.base().is_some()) && !placed.is_unacknowledged() {
             Room::of(self.core).check_room(&placed, piece).await?;
         }
         match placed.base() {
@@ -247,7 +247,7 @@ impl<'a> Writes<'a> {
         *placed.base.borrow_mut() = base.clone();
         placed.blocks.known.set(true);
         // Counts of copies from here on count it.
-        placed.uncounted.set(true);
+        placed.copies.borrow_mut().uncounted = true;
         self.core
             .extents
             .all

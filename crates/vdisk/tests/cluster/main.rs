@@ -229,10 +229,13 @@ fn a_volume_is_made_seen_renamed_grown_and_removed_and_its_room_comes_back() {
             ..vm("vm1")
         };
         let made = cluster.volumes.create(&new).await.unwrap();
-        assert_eq!((made.record.copies, made.record.min_isr), (2, 1));
-        assert_eq!(made.record.priority, PriorityClass::High);
-        assert_eq!(made.record.fairness.map(Fairness::permille), Some(2_500));
-        assert_eq!(made.record.reservation.as_deref(), Some("ann"));
+        assert_eq!((made.record.copies, made.record.terms.min_isr), (2, 1));
+        assert_eq!(made.record.terms.priority, PriorityClass::High);
+        assert_eq!(
+            made.record.terms.fairness.map(Fairness::permille),
+            Some(2_500)
+        );
+        assert_eq!(made.record.terms.reservation.as_deref(), Some("ann"));
         assert_eq!((made.size, made.used), (SIZE, Use::Closed));
         assert!(
             error_text(cluster.volumes.create(&new).await)

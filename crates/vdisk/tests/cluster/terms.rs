@@ -169,7 +169,7 @@ fn settings_of_an_open_volume_apply_at_once_and_exports_keep_their_own() {
             ..Setting::default()
         };
         let now = cluster.volumes.set(&name("vm1"), &setting).await.unwrap();
-        assert_eq!(now.record.priority, PriorityClass::High);
+        assert_eq!(now.record.terms.priority, PriorityClass::High);
         let (_, class, other) = of_a_read(&**own, &heard).await;
         assert_eq!((class, other.0), (Class::High, 4_000));
         let (_, class, other) = of_a_read(&*seen, &heard).await;
@@ -262,7 +262,7 @@ fn min_isr_is_set_while_a_store_is_out_and_the_record_still_has_it_out() {
             ..Setting::default()
         };
         let now = cluster.volumes.set(&name("vm1"), &least(2)).await.unwrap();
-        assert_eq!((now.record.min_isr, &now.record.out), (2, &out));
+        assert_eq!((now.record.terms.min_isr, &now.record.out), (2, &out));
         assert_eq!(now.health.condition, Condition::ReadOnly);
         let refused = own.write_at(Sector(0), View::copy_of(&[8; 4096])).await;
         let refused = refused.unwrap_err().to_string();
@@ -277,7 +277,7 @@ fn min_isr_is_set_while_a_store_is_out_and_the_record_still_has_it_out() {
             );
             assert_eq!(error_text, expected);
         }
-        assert_eq!(own.record().min_isr, 1);
+        assert_eq!(own.record().terms.min_isr, 1);
     });
 }
 
@@ -302,7 +302,7 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
             .await
             .unwrap();
         assert_eq!(
-            (now.record.reservation.as_deref(), &now.used),
+            (now.record.terms.reservation.as_deref(), &now.used),
             (Some("ann"), &Use::Closed)
         );
         for place in places.0.borrow().values() {
@@ -316,7 +316,7 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
             .await
             .unwrap();
         assert_eq!(now.used, Use::Node("n2".to_owned()));
-        assert_eq!(there.volume().record().reservation, None);
+        assert_eq!(there.volume().record().terms.reservation, None);
         // There it is set beside all that its writer changes meanwhile.
         let writing = async {
             for at in 0..3 {
@@ -341,12 +341,18 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
         };
         let writing: std::pin::Pin<Box<dyn Future<Output = ()>>> = Box::pin(writing);
         env::sync::join_all(vec![writing, Box::pin(setting)]).await;
-        assert_eq!(there.volume().record().reservation.as_deref(), Some("bob"));
+        assert_eq!(
+            there.volume().record().terms.reservation.as_deref(),
+            Some("bob")
+        );
         drop(there);
         env::sleep(Nanos::secs(10)).await;
         // All is in the record that the next writer reads.
         let here = cluster.openings.open(&name("vm1")).await.unwrap();
-        assert_eq!(here.volume().record().reservation.as_deref(), Some("bob"));
+        assert_eq!(
+            here.volume().record().terms.reservation.as_deref(),
+            Some("bob")
+        );
         for at in 0..3 {
             assert_eq!(read(here.volume(), at * (4 << 20)).await, 2);
         }

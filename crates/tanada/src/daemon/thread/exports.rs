@@ -105,8 +105,8 @@ impl VolumeExport {
                 *state = VolumeState {
                     size,
                     terms: Terms {
-                        priority: Some(record.priority),
-                        fairness: record.fairness,
+                        priority: Some(record.terms.priority),
+                        fairness: record.terms.fairness,
                     },
                     why: None,
                 };

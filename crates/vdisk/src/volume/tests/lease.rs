@@ -103,7 +103,7 @@ fn requests_fail_while_the_meta_store_is_away_where_that_is_set() {
     env::Runtime::simulated(203).block_on(async {
         let (_cluster, meta, volume) = one_volume().await;
         let set = volume.set(|record| {
-            record.on_meta_loss = OnMetaLoss::Fail;
+            record.terms.on_meta_loss = OnMetaLoss::Fail;
             true
         });
         set.await.unwrap();

@@ -298,7 +298,7 @@ async fn a_copy_too_many(mutation: Option<Mutation>) -> Result<(), String> {
         env::sleep(Nanos::millis(400)).await;
         drop(hold);
     });
-    while placed.stores.borrow().len() > 2 {
+    while placed.copies.borrow().stores.len() > 2 {
         env::sleep(Nanos::micros(100)).await;
     }
     volume.write_at(Sector(0), filled(2, 4096)).await.unwrap();

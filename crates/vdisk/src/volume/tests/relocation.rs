@@ -226,13 +226,13 @@ fn a_copy_that_the_head_gets_is_not_freed_as_one_that_a_snapshot_had() {
         MapIo::of(core).commit().await.unwrap();
         let monday = volume.snapshot("monday".parse().unwrap()).await.unwrap();
         let placed = core.extents.placed(1).unwrap();
-        let first = placed.stores.borrow().clone();
+        let first = placed.stores();
         let (leaves, other) = (first[0], first[1]);
 
         let named = gate.hold(1, names(monday));
         volume.drain(BTreeSet::from([leaves]));
         named.has_one().await;
-        assert!(!placed.stores.borrow().contains(&leaves));
+        assert!(!placed.copies.borrow().stores.contains(&leaves));
         *core.replicas.drained.borrow_mut() = BTreeSet::from([other]);
         let moving = Rc::clone(core);
         let moving = env::spawn(async move { Drain::of(&moving).move_extent(1).await });
@@ -243,7 +243,7 @@ fn a_copy_that_the_head_gets_is_not_freed_as_one_that_a_snapshot_had() {
         moving.await.unwrap();
         env::sleep(Nanos::millis(50)).await;
         Drain::of(core).move_extent(1).await.unwrap();
-        assert!(placed.stores.borrow().contains(&leaves));
+        assert!(placed.copies.borrow().stores.contains(&leaves));
         volume.close().await.unwrap();
         alike(&cluster, 2).await.unwrap();
     });
@@ -480,7 +480,7 @@ fn a_freed_copy_does_not_count_where_a_map_has_no_room_for_a_fourth() {
             .await
             .unwrap();
         MapIo::of(core).commit().await.unwrap();
-        for number in placed.stores.borrow().iter() {
+        for number in placed.copies.borrow().stores.iter() {
             let node = cluster.servers[usize::from(number.0) - 1].node();
             assert!(node.store().stat(&placed.object).is_ok(), "{number}");
         }
@@ -539,7 +539,7 @@ fn bits_stay_that_were_written_behind_a_deletion_that_took_too_long() {
         let bitmap_replicas = || {
             (1..=3)
                 .map(StoreNumber)
-                .filter(|it| core.dirty.is_bitmap_replica(*it))
+                .filter(|it| core.is_bitmap_replica(*it))
         };
         let bitmap_replicas = || bitmap_replicas().collect::<BTreeSet<_>>();
         let (first, other) = (
@@ -611,14 +611,14 @@ fn a_snapshot_is_not_said_to_be_where_a_snapshot_that_is_gone_was() {
         write(&volume, 1).await;
         MapIo::of(core).commit().await.unwrap();
         let placed = || core.extents.placed(1).unwrap();
-        let (object, first) = (placed().object.clone(), placed().stores.borrow().clone());
+        let (object, first) = (placed().object.clone(), placed().stores());
         let monday = volume.snapshot("monday".parse().unwrap()).await.unwrap();
 
         // The head alone leaves a store.
         *core.replicas.drained.borrow_mut() = BTreeSet::from([first[0]]);
         Drain::of(core).move_extent(1).await.unwrap();
         core.replicas.drained.borrow_mut().clear();
-        let second = placed().stores.borrow().clone();
+        let second = placed().stores();
         assert!(!second.contains(&first[0]), "{second:?}");
 
         let images = collector(&cluster).images;
@@ -678,7 +678,7 @@ fn a_copy_stays_where_a_clone_of_a_later_snapshot_has_it() {
         write(&volume, 1).await;
         MapIo::of(&volume.core).commit().await.unwrap();
         let placed = volume.core.extents.placed(1).unwrap();
-        let first = placed.stores.borrow().clone();
+        let first = placed.stores();
         let (stays, leaves) = (BTreeSet::from([first[0]]), BTreeSet::from([first[1]]));
         volume.snapshot("monday".parse().unwrap()).await.unwrap();
         let tuesday = volume.snapshot("tuesday".parse().unwrap()).await.unwrap();
@@ -708,14 +708,7 @@ fn a_copy_stays_where_a_clone_of_a_later_snapshot_has_it() {
         *clone.core.replicas.drained.borrow_mut() = stays;
         Drain::of(&clone.core).move_extent(1).await.unwrap();
         clone.core.replicas.drained.borrow_mut().clear();
-        let has = clone
-            .core
-            .extents
-            .placed(1)
-            .unwrap()
-            .stores
-            .borrow()
-            .clone();
+        let has = clone.core.extents.placed(1).unwrap().stores();
         assert!(has.contains(&first[1]), "{has:?}");
 
         volume.drain(leaves);

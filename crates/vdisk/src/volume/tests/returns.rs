@@ -146,13 +146,13 @@ fn a_store_that_misses_a_change_after_resync_lacks_it_in_snapshots_too() {
         cluster.servers[0].heal().await;
         let replica = core.replicas.get(ONE).unwrap();
         let name = core.extents.placed(0).unwrap().name;
-        let synced_objects = async || replica.synced_objects.borrow().contains(&name);
+        let synced_objects = async || replica.state().synced_objects.contains(&name);
         until("extent 0 is resynced", synced_objects).await;
         // What was unreconciled is made equal on those that are in sync, without store 1.
         let _held = core.locks.ranges.take(0..EXTENT, true).await;
         Reconcile::of(&core).reconcile(0).await.unwrap();
-        assert!(!replica.synced.borrow().contains(&0));
-        assert!(!replica.synced_objects.borrow().contains(&name));
+        assert!(!replica.state().synced.contains(&0));
+        assert!(!replica.state().synced_objects.contains(&name));
     });
 }
 
@@ -164,7 +164,7 @@ fn an_unreadable_extent_does_not_hold_up_the_resync_of_others() {
         damage(&cluster, &volume, 0).await;
         cluster.servers[0].heal().await;
         let replica = core.replicas.get(ONE).unwrap();
-        let synced_objects = async || (1..3).all(|index| replica.synced.borrow().contains(&index));
+        let synced_objects = async || (1..3).all(|index| replica.state().synced.contains(&index));
         until("all but the damaged one are resynced", synced_objects).await;
         env::sleep(Nanos::secs(2)).await;
         assert!(synced_objects().await, "and not given up again");
@@ -424,13 +424,13 @@ fn a_dropped_read_leaves_no_other_changes_under_way() {
             .await
             .unwrap();
         let core = &volume.core;
-        assert!(core.extents.is_unreconciled(0));
+        assert!(core.is_unreconciled(0));
         let buf = Buf::for_read(4096);
         let reads = volume.read(Sector(0), buf, Class::Foreground);
         let given_up = env::timeout(Nanos::micros(1_500), reads).await;
-        assert!(given_up.is_err() && core.extents.is_unreconciled(0));
+        assert!(given_up.is_err() && core.is_unreconciled(0));
         // A change of a copy may be at its store: the next change must not be there before it is over.
-        assert!(!core.stamps.now.borrow().is_empty());
+        assert!(!core.replication.borrow().stamps.is_empty());
         let next = core.locks.ranges.take(0..EXTENT, true);
         let next = env::timeout(Nanos::micros(100), next).await;
         assert!(next.is_err(), "the extent is free");

@@ -233,7 +233,7 @@ fn io_without_the_meta_store_ends_with_the_lease_and_resumes_later() {
         let meta = cluster.meta_store.client();
         let volume = cluster.open(1, meta.clone(), None).await.unwrap();
         let fails = volume.set(|record| {
-            record.on_meta_loss = OnMetaLoss::Fail;
+            record.terms.on_meta_loss = OnMetaLoss::Fail;
             true
         });
         fails.await.unwrap();

@@ -54,7 +54,7 @@ fn an_extent_born_while_a_store_goes_out_is_counted_before_its_answer() {
         assert!(goes.await.unwrap());
         let record = cluster.record().await;
         let placed = volume.core.extents.placed(0).unwrap();
-        assert!(placed.stores.borrow().contains(&StoreNumber(3)));
+        assert!(placed.copies.borrow().stores.contains(&StoreNumber(3)));
         if record.out.contains_key(&StoreNumber(3)) {
             assert_eq!(record.redundancy_floor, 1);
         }
