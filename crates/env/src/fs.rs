@@ -103,28 +103,7 @@ impl File {
         if let Some(size) = options.create {
             create_sparse(path, size)?;
         }
-        let (descriptor, direct) = match options.direct {
-            Direct::No => (rustix::fs::open(path, plain, Mode::empty())?, false),
-            Direct::Yes => {
-                let open = rustix::fs::open(path, plain | OFlags::DIRECT, Mode::empty());
-                let descriptor = open.map_err(|errno| match errno {
-                    rustix::io::Errno::INVAL => no_direct(path),
-                    errno => errno.into(),
-                })?;
-                (descriptor, true)
-            }
-            Direct::Auto => match rustix::fs::open(path, plain | OFlags::DIRECT, Mode::empty()) {
-                Ok(descriptor) if rustix::fs::fstatfs(&descriptor)?.f_type == TMPFS => {
-                    drop(descriptor);
-                    (rustix::fs::open(path, plain, Mode::empty())?, false)
-                }
-                Ok(descriptor) => (descriptor, true),
-                Err(rustix::io::Errno::INVAL) => {
-                    (rustix::fs::open(path, plain, Mode::empty())?, false)
-                }
-                Err(errno) => return Err(errno.into()),
-            },
-        };
+        let (descriptor, direct) = open_directly(path, plain, options.direct)?;
         let status = rustix::fs::fstat(&descriptor)?;
         let block_device = match FileType::from_raw_mode(status.st_mode) {
             FileType::RegularFile => false,
@@ -143,19 +122,18 @@ impl File {
             true => rustix::fs::seek(&descriptor, rustix::fs::SeekFrom::End(0))?,
             false => status.st_size as u64,
         };
-        let dio_align = match direct {
-            false => None,
-            true => match (direct_align(&descriptor), options.direct) {
-                (Some(align), _) => Some(align),
+        let mut dio_align = None;
+        if direct {
+            dio_align = direct_align(&descriptor);
+            if dio_align.is_none() {
                 // The kernel says that this file has none.
-                (None, Direct::Yes) => return Err(no_direct(path)),
-                (None, _) => {
-                    let flags = rustix::fs::fcntl_getfl(&descriptor)?;
-                    rustix::fs::fcntl_setfl(&descriptor, flags - OFlags::DIRECT)?;
-                    None
+                if options.direct == Direct::Yes {
+                    return Err(no_direct(path));
                 }
-            },
-        };
+                let flags = rustix::fs::fcntl_getfl(&descriptor)?;
+                rustix::fs::fcntl_setfl(&descriptor, flags - OFlags::DIRECT)?;
+            }
+        }
         Ok(File {
             descriptor: Rc::new(descriptor),
             size: Bytes(size),
@@ -344,6 +322,25 @@ fn again(result: io::Result<usize>) -> io::Result<Option<usize>> {
             io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => Ok(None),
             _ => Err(error),
         },
+    }
+}
+
+/// Opens the file around the page cache where `direct` says so; did that succeed?
+fn open_directly(path: &Path, plain: OFlags, direct: Direct) -> io::Result<(OwnedFd, bool)> {
+    let through_cache = || rustix::fs::open(path, plain, Mode::empty());
+    if direct == Direct::No {
+        return Ok((through_cache()?, false));
+    }
+    match rustix::fs::open(path, plain | OFlags::DIRECT, Mode::empty()) {
+        Ok(descriptor) if direct == Direct::Yes => Ok((descriptor, true)),
+        Ok(descriptor) if rustix::fs::fstatfs(&descriptor)?.f_type == TMPFS => {
+            drop(descriptor);
+            Ok((through_cache()?, false))
+        }
+        Ok(descriptor) => Ok((descriptor, true)),
+        Err(rustix::io::Errno::INVAL) if direct == Direct::Yes => Err(no_direct(path)),
+        Err(rustix::io::Errno::INVAL) => Ok((through_cache()?, false)),
+        Err(errno) => Err(errno.into()),
     }
 }
 

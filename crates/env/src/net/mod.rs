@@ -13,16 +13,14 @@
 //!    leaves the stream in mid-message: abort it.
 //! 3. One task reads and one writes at a time; they may be two tasks that share an `Rc<Stream>`.
 
-mod address;
+mod common;
 mod connection_set;
 pub mod message;
-mod origin;
 mod real;
 pub mod sim;
 
-pub use address::{Address, AddressError};
+pub use common::{Address, AddressError, Origin, host_of};
 pub use connection_set::{ConnectionSet, Full, Member};
-pub use origin::{Origin, host_of};
 pub use real::give_socket_mode;
 
 use std::io;
@@ -203,13 +201,6 @@ impl Stream {
             AnyStream::Simulated(stream) => Origin::of(stream.peer_host()),
         }
     }
-}
-
-fn aborted() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::ConnectionAborted,
-        "the connection was aborted at this end",
-    )
 }
 
 // --- datagrams --------------------------------------------------------------------------------------

@@ -48,6 +48,68 @@ enum Call {
     },
 }
 
+impl Call {
+    /// What `operation` asks of which file. The pointers are good as long as the operation stays where it is.
+    fn of(operation: &mut Operation) -> (RawFd, Call) {
+        match operation {
+            Operation::Nop => (-1, Call::Nop),
+            Operation::Read {
+                file,
+                buf,
+                filled,
+                at,
+            } => {
+                let rest = &mut buf[*filled..];
+                let call = Call::Read {
+                    to: rest.as_mut_ptr(),
+                    len: rest.len(),
+                    at: *at + *filled as u64,
+                };
+                (file.as_raw_fd(), call)
+            }
+            Operation::Write {
+                file,
+                data,
+                written,
+                at,
+                dsync,
+            } => {
+                let rest = &data[*written..];
+                let call = Call::Write {
+                    from: rest.as_ptr(),
+                    len: rest.len(),
+                    at: *at + *written as u64,
+                    dsync: *dsync,
+                };
+                (file.as_raw_fd(), call)
+            }
+            Operation::Sync { file } => (file.as_raw_fd(), Call::Sync),
+            Operation::Allocate {
+                file,
+                mode,
+                at,
+                len,
+            } => {
+                let call = Call::Allocate {
+                    mode: *mode,
+                    at: *at,
+                    len: *len,
+                };
+                (file.as_raw_fd(), call)
+            }
+            Operation::Discard { file, at, len } => {
+                let range = [*at, *len];
+                (file.as_raw_fd(), Call::Discard { range })
+            }
+            Operation::Receive { .. } | Operation::Send { .. } | Operation::Ready { .. } => {
+                unreachable!(
+                    "a socket without a ring is polled, so that no thread waits for a peer"
+                )
+            }
+        }
+    }
+}
+
 struct Job {
     slot: u32,
     file: RawFd,
@@ -104,62 +166,7 @@ impl Pool {
     /// The operation stays alive and untouched, and its buffer where it is, until its result has been
     /// collected.
     pub(super) unsafe fn start(&self, slot: u32, operation: &mut Operation) -> io::Result<()> {
-        let (file, call) = match operation {
-            Operation::Nop => (-1, Call::Nop),
-            Operation::Read {
-                file,
-                buf,
-                filled,
-                at,
-            } => {
-                let rest = &mut buf[*filled..];
-                let call = Call::Read {
-                    to: rest.as_mut_ptr(),
-                    len: rest.len(),
-                    at: *at + *filled as u64,
-                };
-                (file.as_raw_fd(), call)
-            }
-            Operation::Write {
-                file,
-                data,
-                written,
-                at,
-                dsync,
-            } => {
-                let rest = &data[*written..];
-                let call = Call::Write {
-                    from: rest.as_ptr(),
-                    len: rest.len(),
-                    at: *at + *written as u64,
-                    dsync: *dsync,
-                };
-                (file.as_raw_fd(), call)
-            }
-            Operation::Sync { file } => (file.as_raw_fd(), Call::Sync),
-            Operation::Allocate {
-                file,
-                mode,
-                at,
-                len,
-            } => {
-                let call = Call::Allocate {
-                    mode: *mode,
-                    at: *at,
-                    len: *len,
-                };
-                (file.as_raw_fd(), call)
-            }
-            Operation::Discard { file, at, len } => {
-                let range = [*at, *len];
-                (file.as_raw_fd(), Call::Discard { range })
-            }
-            Operation::Receive { .. } | Operation::Send { .. } | Operation::Ready { .. } => {
-                unreachable!(
-                    "a socket without a ring is polled, so that no thread waits for a peer"
-                )
-            }
-        };
+        let (file, call) = Call::of(operation);
         let job = Job { slot, file, call };
         let mut queue = self.shared.queue.lock().expect(UNPOISONED);
         let mut threads = self.threads.borrow_mut();

@@ -1,4 +1,4 @@
-//! Sockets of the system.
+//! One connection of the system: TCP or a Unix socket.
 //!
 //! ```text
 //! read:  recv without waiting -> nothing there? -> ring: a receive in flight | else: wait until readable
@@ -13,27 +13,20 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::time::Duration;
 
 use base::{Buf, Nanos, View};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
-};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketType, sockopt};
 
-use super::{Address, Origin, aborted};
+use super::super::common::{Address, Origin, aborted};
+use super::socket::{FLAGS, family, ready};
 use crate::executor::{start, with_current};
 use crate::real::{Completion, Message, Operation, Outcome};
 
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
 /// Asked of each Unix socket, so that a whole large request fits; the system may grant less.
 const UNIX_BUFFER: usize = 2 << 20;
 /// Reads or writes done in a row without waiting before other tasks get a turn.
@@ -41,197 +34,7 @@ const EAGER_MAX: u32 = 32;
 /// Time between tries to connect to a Unix socket whose backlog is full.
 const UNIX_RETRY: Nanos = Nanos::millis(1);
 
-/// A TCP peer that says nothing for so long is asked whether it is there.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// Time between two such questions.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Questions without an answer after which it is gone.
-const KEEPALIVE_PROBES: u32 = 3;
-/// Bytes sent that the peer does not acknowledge for so long end the connection: as long as all questions take.
-const USER_TIMEOUT_MS: u32 = 60_000;
-
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-
-async fn ready(socket: &Rc<OwnedFd>, events: PollFlags) -> io::Result<()> {
-    let socket = Rc::clone(socket);
-    start(Operation::Ready { socket, events })?
-        .await
-        .0
-        .map(drop)
-}
-
-fn family(address: &SocketAddr) -> AddressFamily {
-    match address {
-        SocketAddr::V4(_) => AddressFamily::INET,
-        SocketAddr::V6(_) => AddressFamily::INET6,
-    }
-}
-
-fn local_address(socket: &OwnedFd) -> io::Result<SocketAddr> {
-    SocketAddr::try_from(rustix::net::getsockname(socket)?)
-        .map_err(|_| io::Error::other("the socket has no internet address"))
-}
-
-// --- listeners --------------------------------------------------------------------------------------
-
-pub(super) struct Listener {
-    socket: Rc<OwnedFd>,
-    /// The file of a Unix socket, by path, device and inode: only our own is removed.
-    file: Option<(PathBuf, u64, u64)>,
-}
-
-impl Listener {
-    pub(super) fn bind(address: &Address, mode: u32) -> io::Result<(Listener, Address)> {
-        match address {
-            Address::Tcp(at) => {
-                let socket = rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, None)?;
-                sockopt::set_socket_reuseaddr(&socket, true)?;
-                rustix::net::bind(&socket, at).map_err(|errno| refused(address, errno))?;
-                rustix::net::listen(&socket, BACKLOG).map_err(|errno| refused(address, errno))?;
-                let address = Address::Tcp(local_address(&socket)?);
-                let socket = Rc::new(socket);
-                Ok((Listener { socket, file: None }, address))
-            }
-            Address::Unix(path) => {
-                let name = SocketAddrUnix::new(path)?;
-                let socket =
-                    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-                // The file takes over the socket's own mode, so it is never open wider than asked for.
-                rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
-                match rustix::net::bind(&socket, &name) {
-                    Err(Errno::ADDRINUSE) => {
-                        remove_stale(path, &name)?;
-                        rustix::net::bind(&socket, &name)
-                    }
-                    answer => answer,
-                }
-                .map_err(|errno| refused(address, errno))?;
-                // What the umask took away is given back.
-                give_socket_mode(path, mode)?;
-                let status = std::fs::symlink_metadata(path)?;
-                let listener = Listener {
-                    socket: Rc::new(socket),
-                    file: Some((path.clone(), status.dev(), status.ino())),
-                };
-                rustix::net::listen(&*listener.socket, BACKLOG)?;
-                Ok((listener, address.clone()))
-            }
-        }
-    }
-
-    pub(super) async fn accept(&self) -> io::Result<Stream> {
-        loop {
-            match rustix::net::acceptfrom_with(&*self.socket, FLAGS) {
-                Ok((socket, from)) => {
-                    let from = from.and_then(|from| SocketAddr::try_from(from).ok());
-                    let (peer, origin) = match from {
-                        Some(from) => {
-                            watch_peer(&socket)?;
-                            let host = Origin::of(from.ip());
-                            (from.to_string(), host)
-                        }
-                        None => unix_peer(&socket),
-                    };
-                    return Stream::new(socket, from.is_some(), peer, origin);
-                }
-                // The client gave up before we came, or a signal came between.
-                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
-                Err(Errno::AGAIN) => ready(&self.socket, PollFlags::IN).await?,
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    }
-}
-
-/// Who is at the other end of a Unix socket.
-fn unix_peer(socket: &OwnedFd) -> (String, Origin) {
-    match sockopt::socket_peercred(socket) {
-        Ok(who) => {
-            let (process, user) = (who.pid.as_raw_nonzero(), who.uid.as_raw());
-            let peer = format!("unix client, process {process}, user {user}");
-            (peer, Origin::User(user))
-        }
-        Err(_) => ("unix client".to_owned(), Origin::Unknown),
-    }
-}
-
-/// Has the system notice that the peer is gone without a word: its host lost power, or the way to it is cut.
-fn watch_peer(socket: &OwnedFd) -> io::Result<()> {
-    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_user_timeout(socket, USER_TIMEOUT_MS)?;
-    Ok(())
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Some((path, device, inode)) = &self.file {
-            let ours = std::fs::symlink_metadata(path)
-                .is_ok_and(|status| (status.dev(), status.ino()) == (*device, *inode));
-            if ours {
-                // Gone already, or the folder is closed to us now: nothing more to do.
-                let _ = std::fs::remove_file(path);
-            }
-        }
-    }
-}
-
-fn refused(address: &Address, errno: Errno) -> io::Error {
-    let error = io::Error::from(errno);
-    io::Error::new(error.kind(), format!("listening at {address}: {error}"))
-}
-
-/// Sets the mode of the Unix socket at `path`, which this process has bound.
-///
-/// A folder's owner can put a link in the socket's place at any moment, so the link is not followed.
-///
-/// # Errors
-/// If what is there is no socket of this user's, or the system refuses.
-pub fn give_socket_mode(path: &Path, mode: u32) -> io::Result<()> {
-    use rustix::fs::{FileType, OFlags};
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
-    let status = rustix::fs::fstat(&file)?;
-    let is_socket = FileType::from_raw_mode(status.st_mode) == FileType::Socket;
-    if !is_socket || status.st_uid != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other(format!(
-            "{} was replaced while the socket was made; use a folder that only this user can change",
-            path.display()
-        )));
-    }
-    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::chmod(itself, rustix::fs::Mode::from_raw_mode(mode))?;
-    Ok(())
-}
-
-/// Removes the file of a Unix socket on which no process listens.
-fn remove_stale(path: &Path, name: &SocketAddrUnix) -> io::Result<()> {
-    let in_use = |why: &str| {
-        io::Error::new(
-            io::ErrorKind::AddrInUse,
-            format!("listening at unix:{}: {why}", path.display()),
-        )
-    };
-    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return Err(in_use(
-            "there is a file of this name that is no socket; choose another path or remove it",
-        ));
-    }
-    let probe = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-    match rustix::net::connect(&probe, name) {
-        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
-        // It answers, or its backlog is full: alive.
-        _ => Err(in_use(
-            "another process listens there; stop it or choose another path",
-        )),
-    }
-}
-
-// --- streams ----------------------------------------------------------------------------------------
-
-pub(super) struct Stream {
+pub(crate) struct Stream {
     // Fixed.
     socket: Rc<OwnedFd>,
     has_ring: bool,
@@ -248,7 +51,12 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    fn new(socket: OwnedFd, tcp: bool, peer: String, origin: Origin) -> io::Result<Stream> {
+    pub(super) fn new(
+        socket: OwnedFd,
+        tcp: bool,
+        peer: String,
+        origin: Origin,
+    ) -> io::Result<Stream> {
         if tcp {
             sockopt::set_tcp_nodelay(&socket, true)?;
         } else {
@@ -272,7 +80,7 @@ impl Stream {
         })
     }
 
-    pub(super) async fn connect(address: &Address) -> io::Result<Stream> {
+    pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
         let unreached = |errno: Errno| {
             let error = io::Error::from(errno);
             io::Error::new(error.kind(), format!("connecting to {address}: {error}"))
@@ -309,7 +117,7 @@ impl Stream {
     }
 
     /// Receives into `buf`: until full or the end if `whole`, else what is there. How much came.
-    pub(super) async fn receive(&self, mut buf: Buf, whole: bool) -> io::Result<(usize, Buf)> {
+    pub(crate) async fn receive(&self, mut buf: Buf, whole: bool) -> io::Result<(usize, Buf)> {
         let mut filled = 0;
         while filled < buf.len() {
             self.check().await?;
@@ -419,7 +227,7 @@ impl Stream {
         count
     }
 
-    pub(super) async fn send(&self, pieces: Vec<View>) -> io::Result<()> {
+    pub(crate) async fn send(&self, pieces: Vec<View>) -> io::Result<()> {
         let mut message = Message::new(pieces);
         while !message.is_sent() {
             self.check().await?;
@@ -475,22 +283,22 @@ impl Stream {
         }
     }
 
-    pub(super) fn shutdown_write(&self) {
+    pub(crate) fn shutdown_write(&self) {
         // Fails only if the connection is gone, which the next read reports.
         let _ = rustix::net::shutdown(&*self.socket, Shutdown::Write);
     }
 
-    pub(super) fn abort(&self) {
+    pub(crate) fn abort(&self) {
         self.aborted.set(true);
         // Wakes whatever waits; fails only if the connection is gone.
         let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
     }
 
-    pub(super) fn peer(&self) -> &str {
+    pub(crate) fn peer(&self) -> &str {
         &self.peer
     }
 
-    pub(super) fn origin(&self) -> Origin {
+    pub(crate) fn origin(&self) -> Origin {
         self.origin
     }
 }
@@ -513,74 +321,12 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-// --- datagrams --------------------------------------------------------------------------------------
-
-pub(super) struct Datagram {
-    socket: Rc<OwnedFd>,
-}
-
-impl Datagram {
-    pub(super) fn bind(address: SocketAddr) -> io::Result<(Datagram, SocketAddr)> {
-        let socket = rustix::net::socket_with(family(&address), SocketType::DGRAM, FLAGS, None)?;
-        rustix::net::bind(&socket, &address)?;
-        let address = local_address(&socket)?;
-        let socket = Rc::new(socket);
-        Ok((Datagram { socket }, address))
-    }
-
-    pub(super) fn join(group: SocketAddr) -> io::Result<Datagram> {
-        let socket = rustix::net::socket_with(family(&group), SocketType::DGRAM, FLAGS, None)?;
-        // Several members on one host share the port.
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        rustix::net::bind(&socket, &group)?;
-        match group {
-            SocketAddr::V4(group) => sockopt::set_ip_add_membership(
-                &socket,
-                group.ip(),
-                &std::net::Ipv4Addr::UNSPECIFIED,
-            )?,
-            SocketAddr::V6(group) => {
-                sockopt::set_ipv6_add_membership(&socket, group.ip(), group.scope_id())?
-            }
-        }
-        let socket = Rc::new(socket);
-        Ok(Datagram { socket })
-    }
-
-    pub(super) async fn send_to(&self, data: &[u8], to: SocketAddr) -> io::Result<()> {
-        loop {
-            match rustix::net::sendto(&*self.socket, data, SendFlags::DONTWAIT, &to) {
-                Ok(_) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => ready(&self.socket, PollFlags::OUT).await?,
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    }
-
-    pub(super) async fn receive(&self, mut buf: Buf) -> io::Result<(usize, SocketAddr, Buf)> {
-        loop {
-            let received = rustix::net::recvfrom(&*self.socket, &mut buf[..], RecvFlags::DONTWAIT);
-            match received {
-                Ok((count, _, Some(from))) => {
-                    if let Ok(from) = SocketAddr::try_from(from) {
-                        return Ok((count, from, buf));
-                    }
-                }
-                Ok((_, _, None)) | Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => ready(&self.socket, PollFlags::IN).await?,
-                // An earlier message of ours found no receiver: that says nothing about those to come.
-                Err(Errno::CONNREFUSED) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
 
+    use super::super::listener::Listener;
     use super::*;
     use crate::{RealConfig, Runtime};
 
