@@ -22,7 +22,7 @@ use super::keys::{At, Keys, instead};
 use super::store::StoreConfig;
 use super::store::node_key_file_of;
 use super::types::AdminConfig;
-use super::values::{check_name, read_span};
+use super::values::{any_port, read_span, valid_name};
 
 /// Between two announcements of a store whose queue changes.
 pub const ANNOUNCE_EVERY: Nanos = Nanos::millis(10);
@@ -117,34 +117,20 @@ pub(super) fn read_cluster(
 ) -> Option<ClusterConfig> {
     let mut keys = root.table("cluster")?;
     let named = keys.has("node");
-    let node = keys.parse("node", |text| check_name(text).map(|()| text.to_owned()));
+    let node = keys.parse("node", valid_name);
     let meta = read_meta(&mut keys, data_dir);
-    let listed = keys.parse_list("stores", |text| Ok::<_, String>(text.to_owned()));
-    let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
+    let listed = keys.texts("stores");
+    let domain = keys.parse("domain", valid_name).map(|at| at.value);
     let nbd = keys.parse_list("nbd", str::parse::<Address>);
     let tls = keys.table("tls").map(read_tls_table);
-    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
-    let key_file = keys.take::<PathBuf>("key_file").map(|at| at.value);
+    let insecure = keys.is_on("insecure");
+    let key_file = keys.value("key_file");
     let announce = read_announce(&mut keys, meta.as_ref());
     if !named {
         let what = "node is missing; say what this node is called: node = \"n1\"";
         keys.complain("", what);
     }
-    let known: Vec<&str> = stores.iter().map(|store| store.name.as_str()).collect();
-    let chosen = match listed {
-        None => known.iter().map(|name| (*name).to_owned()).collect(),
-        Some(At { value, at }) => {
-            for name in value.iter().filter(|name| !known.contains(&name.as_str())) {
-                let known = known.iter().copied();
-                let what = format!(
-                    "there is no [[store]] called \"{name}\"{}",
-                    instead(name, known, "there are")
-                );
-                keys.complain_at(at, "stores", what);
-            }
-            value
-        }
-    };
+    let chosen = chosen_stores(&keys, listed, stores);
     let nbd = nbd.unwrap_or(At {
         value: Vec::new(),
         at: keys.at(),
@@ -156,8 +142,7 @@ pub(super) fn read_cluster(
         keys.complain("stores", what);
     }
     let key_file = key_file.unwrap_or_else(|| data_dir.join("keys").join("cluster.node"));
-    let node = node?.value;
-    let meta = meta?;
+    let (node, meta) = (node?.value, meta?);
     let mut domains = Map::default();
     for store in stores.iter_mut().filter(|it| chosen.contains(&it.name)) {
         if store.access.node_key_file == node_key_file_of(data_dir, &store.name) {
@@ -168,10 +153,8 @@ pub(super) fn read_cluster(
             MetaConfig::Redb(_) => &store.name,
             MetaConfig::Etcd(_) => &node,
         };
-        let own = store.place.domain.clone();
-        let common = domain.as_ref().map(|at| at.value.clone());
-        let domain = own.or(common).unwrap_or_else(|| usual.clone());
-        domains.insert(store.name.clone(), domain);
+        let own = store.place.domain.as_ref().or(domain.as_ref());
+        domains.insert(store.name.clone(), own.unwrap_or(usual).clone());
         check_reach(&keys, store, &meta);
     }
     keys.finish();
@@ -185,6 +168,26 @@ pub(super) fn read_cluster(
         key_file,
         announce,
     })
+}
+
+/// The stores of this configuration that belong to the cluster: those listed, or all.
+fn chosen_stores(
+    keys: &Keys<'_, '_>,
+    listed: Option<At<Vec<String>>>,
+    stores: &[StoreConfig],
+) -> Vec<String> {
+    let known = || stores.iter().map(|store| store.name.as_str());
+    let Some(At { value: listed, at }) = listed else {
+        return known().map(str::to_owned).collect();
+    };
+    for name in listed.iter().filter(|name| known().all(|it| it != *name)) {
+        let what = format!(
+            "there is no [[store]] called \"{name}\"{}",
+            instead(name, known(), "there are")
+        );
+        keys.complain_at(at, "stores", what);
+    }
+    listed
 }
 
 /// As it is written.
@@ -303,31 +306,13 @@ fn read_meta(keys: &mut Keys<'_, '_>, data_dir: &Path) -> Option<MetaConfig> {
             "'{url}' is no endpoint; write such as \"http://10.0.0.1:2379\""
         )),
     });
-    let prefix = meta.take::<String>("prefix").map(|at| at.value);
-    let authority = meta.take::<PathBuf>("authority").map(|at| at.value);
-    let certificate = meta.take::<PathBuf>("certificate").map(|at| at.value);
-    let key = meta.take::<PathBuf>("key").map(|at| at.value);
-    let user = meta.take::<String>("user").map(|at| at.value);
-    let password = meta.take::<PathBuf>("password_file").map(|at| at.value);
-    let own = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        _ => {
-            meta.complain(
-                "",
-                "certificate and key go together: the paths of two PEM files",
-            );
-            None
-        }
-    };
-    let user = match (user, password) {
-        (Some(user), Some(password)) => Some((user, password)),
-        (None, None) => None,
-        _ => {
-            meta.complain("", "user and password_file go together");
-            None
-        }
-    };
+    let prefix = meta.value::<String>("prefix");
+    let authority = meta.value("authority");
+    let own = (meta.value("certificate"), meta.value("key"));
+    let user = (meta.value("user"), meta.value("password_file"));
+    let what = "certificate and key go together: the paths of two PEM files";
+    let own = both(&meta, own, what);
+    let user = both(&meta, user, "user and password_file go together");
     let read = match (redb, etcd) {
         (Some(path), None) => Some(MetaConfig::Redb(path.value)),
         (None, Some(endpoints)) if !endpoints.value.is_empty() => {
@@ -356,16 +341,21 @@ fn read_meta(keys: &mut Keys<'_, '_>, data_dir: &Path) -> Option<MetaConfig> {
     read
 }
 
+/// Two values that say something only together.
+fn both<A, B>(keys: &Keys<'_, '_>, pair: (Option<A>, Option<B>), what: &str) -> Option<(A, B)> {
+    if pair.0.is_some() != pair.1.is_some() {
+        keys.complain("", what);
+    }
+    pair.0.zip(pair.1)
+}
+
 fn check_addresses(
     keys: &Keys<'_, '_>,
     nbd: &At<Vec<Address>>,
     stores: &[StoreConfig],
     admin: &AdminConfig,
 ) {
-    for address in &nbd.value {
-        if matches!(address, Address::Tcp(socket) if socket.port() == 0) {
-            continue;
-        }
+    for address in nbd.value.iter().filter(|address| !any_port(address)) {
         let store = stores.iter().find(|store| store.listen.contains(address));
         let owner = match store {
             Some(store) => format!("the store \"{}\"", store.name),
@@ -398,10 +388,9 @@ pub(super) fn check_against_exports(
     cluster: &ClusterConfig,
     exports: &[ExportConfig],
 ) {
-    for address in &cluster.nbd {
-        let any = matches!(address, Address::Tcp(socket) if socket.port() == 0);
+    for address in cluster.nbd.iter().filter(|address| !any_port(address)) {
         let taken = exports.iter().find(|export| export.nbd.contains(address));
-        if let (Some(export), false) = (taken, any) {
+        if let Some(export) = taken {
             let what = format!(
                 "nbd: {address} is where \"{}\" is exported; volumes have addresses of their own",
                 export.name

@@ -18,7 +18,7 @@ use vdisk::record::{Fairness, Name, PriorityClass};
 
 use super::keys::{At, Keys};
 use super::types::AdminConfig;
-use super::values::{Things, is_local};
+use super::values::{Things, any_port, is_local};
 
 /// What a volume's name stands behind.
 const VOLUME: &str = "volume:";
@@ -118,19 +118,14 @@ pub(super) fn read_export(
     let device = keys.take::<String>("device");
     let nbd = keys.parse_list("nbd", str::parse::<Address>);
     let name = keys.take::<String>("name");
-    let read_only = keys.take::<bool>("read_only").is_some_and(|at| at.value);
+    let read_only = keys.is_on("read_only");
     let tls = keys.table("tls").map(read_tls_table);
-    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
+    let insecure = keys.is_on("insecure");
     let class = keys.parse("priority", priority);
     let fairness = read_fairness(keys);
 
-    let Some(At { value: device, at }) = device else {
-        keys.complain(
-            "",
-            "device is missing; name what to export: device = \"...\"",
-        );
-        return None;
-    };
+    let missing = "device is missing; name what to export: device = \"...\"";
+    let At { value: device, at } = keys.need(device, missing)?;
     let volume = match device.strip_prefix(VOLUME) {
         Some(name) => Some(read_volume(keys, name, at, has_cluster)?),
         None => {
@@ -138,15 +133,8 @@ pub(super) fn read_export(
             None
         }
     };
-    let terms = [
-        ("priority", class.as_ref().map(|it| it.at)),
-        ("fairness", fairness.as_ref().map(|it| it.at)),
-    ];
-    for (key, at) in terms {
-        if let (Some(at), None) = (at, &volume) {
-            let what = "only volumes of the cluster have one: stores ask whose requests come first, devices do not";
-            keys.complain_at(at, key, what);
-        }
+    if volume.is_none() {
+        refuse_terms(keys, class.as_ref(), fairness.as_ref());
     }
     let volume = volume.map(|name| VolumeConfig {
         name,
@@ -155,43 +143,54 @@ pub(super) fn read_export(
             fairness: fairness.map(|at| at.value),
         },
     });
-    let Some(nbd) = nbd else {
-        keys.complain(
-            "",
-            "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
-             or \"unix:/run/tanada.sock\"",
-        );
-        return None;
-    };
+    let missing = "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
+                   or \"unix:/run/tanada.sock\"";
+    let nbd = keys.need(nbd, missing)?;
     check_exposed(keys, &nbd, tls.is_some(), insecure);
-    let (name, name_at) = match name {
-        Some(name) => (name.value, name.at),
-        None => {
-            let own = volume.as_ref().map(|volume| volume.name.to_string());
-            (own.unwrap_or_else(|| device.clone()), at)
-        }
-    };
-    if name.len() > 4096 || name.contains('\0') {
-        keys.complain_at(name_at, "name", "an export's name has at most 4096 bytes");
+    let name = name.unwrap_or_else(|| {
+        let own = volume.as_ref().map(|volume| volume.name.to_string());
+        let value = own.unwrap_or_else(|| device.clone());
+        At { value, at }
+    });
+    if name.value.len() > 4096 || name.value.contains('\0') {
+        keys.complain_at(name.at, "name", "an export's name has at most 4096 bytes");
     }
+    check_addresses(keys, &nbd, &name, tls.as_ref(), earlier, admin);
+    Some(ExportConfig {
+        device,
+        volume,
+        name: name.value,
+        nbd: nbd.value,
+        read_only,
+        tls: tls.flatten(),
+    })
+}
+
+/// Complains where another listens, or has this name or other settings of TLS. `tls`: the export's table, if it has
+/// one, as far as it could be read.
+fn check_addresses(
+    keys: &Keys<'_, '_>,
+    nbd: &At<Vec<Address>>,
+    name: &At<String>,
+    tls: Option<&Option<TlsConfig>>,
+    earlier: &[ExportConfig],
+    admin: &AdminConfig,
+) {
     for address in &nbd.value {
-        // Port 0 asks for any free one, each time another.
-        let any_port = matches!(address, Address::Tcp(socket) if socket.port() == 0);
-        if admin.listen.contains(address) && !any_port {
+        if admin.listen.contains(address) && !any_port(address) {
             let what = format!("{address} is where the admin API listens; take another one");
             keys.complain_at(nbd.at, "nbd", what);
         }
-        let taken = earlier
-            .iter()
-            .find(|other| other.name == name && other.nbd.contains(address));
-        if taken.is_some() {
-            let what = format!("\"{name}\" is exported at {address} already; give it another name");
-            keys.complain_at(name_at, "name", what);
+        let mut here = earlier.iter().filter(|other| other.nbd.contains(address));
+        if here.clone().any(|other| other.name == name.value) {
+            let what = format!(
+                "\"{}\" is exported at {address} already; give it another name",
+                name.value
+            );
+            keys.complain_at(name.at, "name", what);
         }
-        let other_tls = earlier.iter().find(|other| {
-            other.nbd.contains(address) && Some(&other.tls) != tls.as_ref().or(Some(&None))
-        });
-        if let Some(other) = other_tls {
+        let own = tls.unwrap_or(&None);
+        if let Some(other) = here.find(|other| other.tls != *own) {
             let what = format!(
                 "{address} is shared with export \"{}\", which has other tls settings; all exports \
                  at one address have the same",
@@ -200,14 +199,23 @@ pub(super) fn read_export(
             keys.complain_at(nbd.at, "nbd", what);
         }
     }
-    Some(ExportConfig {
-        device,
-        volume,
-        name,
-        nbd: nbd.value,
-        read_only,
-        tls: tls.flatten(),
-    })
+}
+
+fn refuse_terms(
+    keys: &Keys<'_, '_>,
+    class: Option<&At<PriorityClass>>,
+    fairness: Option<&At<Fairness>>,
+) {
+    let places = [
+        ("priority", class.map(|it| it.at)),
+        ("fairness", fairness.map(|it| it.at)),
+    ];
+    for (key, at) in places {
+        if let Some(at) = at {
+            let what = "only volumes of the cluster have one: stores ask whose requests come first, devices do not";
+            keys.complain_at(at, key, what);
+        }
+    }
 }
 
 fn read_fairness(keys: &mut Keys<'_, '_>) -> Option<At<Fairness>> {
@@ -223,10 +231,7 @@ fn read_fairness(keys: &mut Keys<'_, '_>) -> Option<At<Fairness>> {
 
 /// A thing of this configuration that clients may have to themselves.
 fn check_thing(keys: &Keys<'_, '_>, device: &str, at: usize, things: &Things) -> Option<()> {
-    if let Err(what) = things.find(device) {
-        keys.complain_at(at, "device", what);
-        return None;
-    }
+    things.find(keys, "device", device, at)?;
     let Some(whole) = things.part_of.get(device) else {
         return Some(());
     };

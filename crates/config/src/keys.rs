@@ -162,6 +162,24 @@ impl<'m, 't> Keys<'m, 't> {
         }
     }
 
+    /// As [`Keys::take`], without its place.
+    pub fn value<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<T> {
+        self.take(key).map(|at| at.value)
+    }
+
+    /// Is the switch `key` there, and on?
+    pub fn is_on(&mut self, key: &'static str) -> bool {
+        self.value(key) == Some(true)
+    }
+
+    /// `found`, or a complaint about this table that says what is missing.
+    pub fn need<T>(&self, found: Option<At<T>>, what: &str) -> Option<At<T>> {
+        if found.is_none() {
+            self.complain("", what);
+        }
+        found
+    }
+
     /// A text that `parse` understands.
     pub fn parse<T, E: fmt::Display>(
         &mut self,
@@ -176,6 +194,21 @@ impl<'m, 't> Keys<'m, 't> {
                 None
             }
         }
+    }
+
+    /// As [`Keys::parse`], or `usual`.
+    pub fn parse_or<T, E: fmt::Display>(
+        &mut self,
+        key: &'static str,
+        usual: T,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> T {
+        self.parse(key, parse).map_or(usual, |at| at.value)
+    }
+
+    /// One text or a list of texts, as they are.
+    pub fn texts(&mut self, key: &'static str) -> Option<At<Vec<String>>> {
+        self.parse_list(key, |text| Ok::<_, String>(text.to_owned()))
     }
 
     /// One text or a list of texts, each understood by `parse`.

@@ -19,7 +19,7 @@ use store::qos::queue::QueueOptions;
 use super::export::ExportConfig;
 use super::keys::{At, Keys, instead};
 use super::types::{AdminConfig, DeviceConfig};
-use super::values::{Things, check_name, is_local, read_span};
+use super::values::{Things, any_port, is_local, read_new_name, read_span, valid_name};
 
 /// Where a store is unless configured: the port after the admin API's.
 pub const LISTEN: &str = "127.0.0.1:10881";
@@ -128,6 +128,22 @@ fn read_background(keys: &mut Keys<'_, '_>) -> Background {
     }
 }
 
+fn read_assumed(keys: &mut Keys<'_, '_>) -> Assumed {
+    Assumed {
+        read_speed: keys.parse("read_speed", read_rate).map(|at| at.value),
+        write_speed: keys.parse("write_speed", read_rate).map(|at| at.value),
+    }
+}
+
+fn read_place(keys: &mut Keys<'_, '_>) -> Place {
+    let advertise = keys.parse("advertise", str::parse::<Address>);
+    let domain = keys.parse("domain", valid_name);
+    Place {
+        advertise: advertise.map(|at| at.value),
+        domain: domain.map(|at| at.value),
+    }
+}
+
 /// Reads one `[[store]]`.
 pub(super) fn read_store(
     keys: &mut Keys<'_, '_>,
@@ -137,26 +153,59 @@ pub(super) fn read_store(
     earlier: &[StoreConfig],
     admin: &AdminConfig,
 ) -> Option<StoreConfig> {
-    let own = keys.title().to_owned();
-    let name = read_store_name(keys, things, earlier);
-    let device = read_device_of_store(keys, &own, devices, things);
+    let is_taken = |name: &str| {
+        let mut others = earlier.iter().map(|store| &store.name).chain(&things.names);
+        others.any(|other| other == name)
+    };
+    let name = read_new_name(keys, is_taken, "device, hybrid and store");
+    let device = read_device_of_store(keys, devices, things);
     let listen = keys.parse_list("listen", str::parse::<Address>);
-    let scheduler = keys.parse("scheduler", str::parse::<Kind>);
+    let scheduler = keys.parse_or("scheduler", Kind::default(), str::parse);
     let unit = keys.take::<Bytes>("unit");
-    let create = keys.take::<bool>("create").is_some_and(|at| at.value);
-    let read_speed = keys.parse("read_speed", read_rate);
-    let write_speed = keys.parse("write_speed", read_rate);
-    let scrub = keys.parse("scrub", read_rate_or_off);
+    let create = keys.is_on("create");
+    let assumed = read_assumed(keys);
+    let scrub = keys.parse_or("scrub", None, read_rate_or_off);
     let background = read_background(keys);
-    let discard = keys.take::<bool>("discard").is_none_or(|at| at.value);
+    let discard = keys.value("discard").unwrap_or(true);
     let memory = keys.take::<Bytes>("memory");
-    let clock_skew = keys.parse("clock_skew", read_span);
-    let node_key_file = keys.take::<PathBuf>("node_key_file").map(|at| at.value);
+    let clock_skew = keys.parse_or("clock_skew", CLOCK_SKEW, read_span);
+    let node_key_file = keys.value("node_key_file");
     let unauthenticated = keys.take::<bool>("unauthenticated");
-    let insecure = keys.take::<bool>("insecure").is_some_and(|at| at.value);
-    let advertise = keys.parse("advertise", str::parse::<Address>);
-    let domain = keys.parse("domain", |text| check_name(text).map(|()| text.to_owned()));
+    let insecure = keys.is_on("insecure");
+    let place = read_place(keys);
+    check_sizes(keys, unit, memory);
+    let missing = format!(
+        "listen is missing; say where clients connect: listen = \"{LISTEN}\" or \
+         \"unix:/run/tanada/s0.sock\""
+    );
+    let listen = keys.need(listen, &missing)?;
+    check_addresses(keys, &listen, earlier, admin);
+    let is_open = unauthenticated.is_some_and(|at| at.value);
+    check_exposed(keys, &listen, unauthenticated, insecure);
+    let name = name?;
+    Some(StoreConfig {
+        access: Access {
+            clock_skew,
+            node_key_file: node_key_file.unwrap_or_else(|| node_key_file_of(data_dir, &name)),
+            unauthenticated: is_open,
+            insecure,
+        },
+        name,
+        device: device?,
+        listen: listen.value,
+        scheduler,
+        unit: unit.map_or(Bytes::mib(1), |at| at.value),
+        create,
+        assumed,
+        scrub,
+        background,
+        discard,
+        memory: memory.map_or(MEMORY, |at| at.value),
+        place,
+    })
+}
 
+fn check_sizes(keys: &Keys<'_, '_>, unit: Option<At<Bytes>>, memory: Option<At<Bytes>>) {
     if let Some(At { value: unit, at }) = unit
         && !(unit.0.is_power_of_two() && (Bytes::kib(64)..=Bytes::mib(16)).contains(&unit))
     {
@@ -169,27 +218,31 @@ pub(super) fn read_store(
         let what = format!("{memory} is too little for one client; write at least {MEMORY_MIN}");
         keys.complain_at(at, "memory", what);
     }
-    let Some(listen) = listen else {
-        keys.complain(
-            "",
-            format!(
-                "listen is missing; say where clients connect: listen = \"{LISTEN}\" or \
-                 \"unix:/run/tanada/s0.sock\""
-            ),
-        );
-        return None;
+}
+
+/// Where a store's node key is unless configured.
+pub fn node_key_file_of(data_dir: &Path, store: &str) -> PathBuf {
+    data_dir.join("keys").join(format!("{store}.node"))
+}
+
+/// Complains if other machines reach the store and nothing keeps them out, or what they say is open to all on the way.
+fn check_exposed(
+    keys: &Keys<'_, '_>,
+    listen: &At<Vec<Address>>,
+    unauthenticated: Option<At<bool>>,
+    insecure: bool,
+) {
+    let Some(far) = listen.value.iter().find(|at| !is_local(at)) else {
+        return;
     };
-    check_addresses(keys, &listen, earlier, admin);
-    let is_open = unauthenticated.is_some_and(|at| at.value);
-    if let (true, Some(far)) = (is_open, listen.value.iter().find(|at| !is_local(at))) {
+    if let Some(open) = unauthenticated.filter(|at| at.value) {
         let what = format!(
             "{far} can be reached from other machines, and a client that reaches it would read and write every \
              object; listen on 127.0.0.1 or a Unix socket, or take unauthenticated out and give clients \
              capabilities (`tanada reserve add`) or the node key"
         );
-        let at = unauthenticated.map_or(keys.at(), |at| at.at);
-        keys.complain_at(at, "unauthenticated", what);
-    } else if let (false, Some(far)) = (insecure, listen.value.iter().find(|at| !is_local(at))) {
+        keys.complain_at(open.at, "unauthenticated", what);
+    } else if !insecure {
         let what = format!(
             "{far} can be reached from other machines, and behind the handshake nothing is encrypted or signed: who is on \
              the way reads all data, takes capabilities over and changes requests; listen on 127.0.0.1 or a Unix socket \
@@ -198,96 +251,25 @@ pub(super) fn read_store(
         );
         keys.complain_at(listen.at, "listen", what);
     }
-    let name = name?;
-    Some(StoreConfig {
-        access: Access {
-            clock_skew: clock_skew.map_or(CLOCK_SKEW, |at| at.value),
-            node_key_file: node_key_file.unwrap_or_else(|| node_key_file_of(data_dir, &name)),
-            unauthenticated: is_open,
-            insecure,
-        },
-        name,
-        device: device?,
-        listen: listen.value,
-        scheduler: scheduler.map_or(Kind::default(), |at| at.value),
-        unit: unit.map_or(Bytes::mib(1), |at| at.value),
-        create,
-        assumed: Assumed {
-            read_speed: read_speed.map(|at| at.value),
-            write_speed: write_speed.map(|at| at.value),
-        },
-        scrub: scrub.and_then(|at| at.value),
-        background,
-        discard,
-        memory: memory.map_or(MEMORY, |at| at.value),
-        place: Place {
-            advertise: advertise.map(|at| at.value),
-            domain: domain.map(|at| at.value),
-        },
-    })
-}
-
-/// Where a store's node key is unless configured.
-pub fn node_key_file_of(data_dir: &Path, store: &str) -> PathBuf {
-    data_dir.join("keys").join(format!("{store}.node"))
-}
-
-fn read_store_name(
-    keys: &mut Keys<'_, '_>,
-    things: &Things,
-    earlier: &[StoreConfig],
-) -> Option<String> {
-    let Some(At { value: name, at }) = keys.take::<String>("name") else {
-        keys.complain("", "name is missing; write name = \"...\"");
-        return None;
-    };
-    if let Err(what) = check_name(&name) {
-        keys.complain_at(at, "name", what);
-        return None;
-    }
-    if things.names.contains(&name) || earlier.iter().any(|store| store.name == name) {
-        let what =
-            format!("\"{name}\" is taken already; every device, hybrid and store has its own name");
-        keys.complain_at(at, "name", what);
-        return None;
-    }
-    Some(name)
 }
 
 /// The device, which from now on has no other use.
 fn read_device_of_store(
     keys: &mut Keys<'_, '_>,
-    own: &str,
     devices: &[DeviceConfig],
     things: &mut Things,
 ) -> Option<String> {
-    let Some(At { value: device, at }) = keys.take::<String>("device") else {
-        keys.complain(
-            "",
-            "device is missing; name what it stands on: device = \"...\"",
-        );
-        return None;
-    };
-    if let Err(what) = things.find(&device) {
-        keys.complain_at(at, "device", what);
-        return None;
-    }
+    let found = keys.take::<String>("device");
+    let missing = "device is missing; name what it stands on: device = \"...\"";
+    let At { value: device, at } = keys.need(found, missing)?;
+    things.find(keys, "device", &device, at)?;
     if devices.iter().any(|of| of.name == device && of.read_only) {
         let what = format!("\"{device}\" is read_only, and a store writes to its device");
         keys.complain_at(at, "device", what);
         return None;
     }
-    if let Some(other) = things.part_of.insert(device.clone(), own.to_owned()) {
-        let what = format!("\"{device}\" is part of {other} already; each device has one use");
-        keys.complain_at(at, "device", what);
-        return None;
-    }
+    things.take_part(keys, "device", &device, at, None)?;
     Some(device)
-}
-
-/// Port 0 asks for any free one, each time another.
-fn any_port(address: &Address) -> bool {
-    matches!(address, Address::Tcp(socket) if socket.port() == 0)
 }
 
 fn check_addresses(

@@ -1,5 +1,7 @@
 //! Good configurations, and what is said about bad ones.
 
+use base::{Bytes, Nanos};
+
 use super::*;
 
 const TWO: &str = r#"

@@ -21,6 +21,8 @@ use utoipa::ToSchema;
 
 use super::keys::Keys;
 use super::values::read_span;
+pub use super::written::{range, range_text, size_text, time_text};
+use super::written::{window, window_text};
 
 /// A value as it was written: a text, a number or a switch, as text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -166,7 +168,6 @@ pub type Wrong = (&'static str, String);
 /// The least period there is: decisions cost more than they gain below it.
 const PERIOD_MIN: Nanos = Nanos::millis(100);
 const PERIOD_MAX: Nanos = Nanos::secs(24 * 3600);
-const DAY: Nanos = Nanos::secs(24 * 3600);
 
 impl TierKeys {
     /// `tier` with what was said.
@@ -176,75 +177,34 @@ impl TierKeys {
     pub fn apply(&self, tier: &Tier) -> Result<Tier, Vec<Wrong>> {
         let mut new = tier.clone();
         let mut wrong = Vec::new();
-        let mut set = |key: &'static str, done: Result<(), String>| {
-            wrong.extend(done.err().map(|what| (key, what)));
-        };
-        let parameters = &mut new.parameters;
-        set("policy", read(&self.policy, &mut new.policy, word));
-        set("period", read(&self.period, &mut parameters.period, period));
-        set(
-            "iops_min",
-            read(&self.iops_min, &mut parameters.iops_min, |text| {
-                number(text, "requests a second", 50)
-            }),
-        );
-        set(
-            "sub_luns_max",
-            read(&self.sub_luns_max, &mut parameters.sub_luns_max, |text| {
-                number(text, "regions", 20)
-            }),
-        );
-        set(
-            "share_min",
-            read(&self.share_min, &mut parameters.share_min, |text| {
-                number(text, "percent", 60)
-            }),
-        );
-        set(
-            "streak_min",
-            read(&self.streak_min, &mut parameters.streak_min, |text| {
-                number(text, "intervals", 3)
-            }),
-        );
-        set(
-            "timeout",
-            read(&self.timeout, &mut parameters.timeout, |text| {
-                number(text, "intervals", 10)
-            }),
-        );
-        set(
-            "look_back",
-            read(&self.look_back, &mut parameters.window, |text| match text {
-                "auto" => Ok(None),
-                text => read_span(text)
-                    .map(Some)
-                    .map_err(|what| format!("{what}, or \"auto\"")),
-            }),
-        );
-        set("region", read(&self.region, &mut new.region, grain));
-        set(
-            "extent",
-            read(&self.extent, &mut new.extent, |text| grain(text).map(Some)),
-        );
-        set("mover", read(&self.mover, &mut new.mover, word));
-        set(
-            "lazy_down",
-            read(&self.lazy_down, &mut new.lazy_down, switch),
-        );
-        set(
-            "flow_control",
-            read(&self.flow_control, &mut new.flow_control, switch),
-        );
-        set(
-            "break_even",
-            read(&self.break_even, &mut new.break_even, switch),
-        );
-        set("either", read(&self.either, &mut new.either, switch));
-        set("share", read(&self.share, &mut new.share, share));
-        set("pinned", list(&self.pinned, &mut new.pinned, range));
-        set("barred", list(&self.barred, &mut new.barred, range));
-        set("windows", list(&self.windows, &mut new.windows, window));
-        set("auto", read(&self.auto, &mut new.auto, switch));
+        macro_rules! set {
+            ($($key:ident: $how:ident($to:expr, $parse:expr);)*) => {$(
+                let done = $how(&self.$key, &mut $to, $parse);
+                wrong.extend(done.err().map(|what| (stringify!($key), what)));
+            )*};
+        }
+        set! {
+            policy: read(new.policy, word);
+            period: read(new.parameters.period, period);
+            iops_min: read(new.parameters.iops_min, |text| number(text, "requests a second", 50));
+            sub_luns_max: read(new.parameters.sub_luns_max, |text| number(text, "regions", 20));
+            share_min: read(new.parameters.share_min, |text| number(text, "percent", 60));
+            streak_min: read(new.parameters.streak_min, |text| number(text, "intervals", 3));
+            timeout: read(new.parameters.timeout, |text| number(text, "intervals", 10));
+            look_back: read(new.parameters.window, look_back);
+            region: read(new.region, grain);
+            extent: read(new.extent, |text| grain(text).map(Some));
+            mover: read(new.mover, word);
+            lazy_down: read(new.lazy_down, switch);
+            flow_control: read(new.flow_control, switch);
+            break_even: read(new.break_even, switch);
+            either: read(new.either, switch);
+            share: read(new.share, share);
+            pinned: list(new.pinned, range);
+            barred: list(new.barred, range);
+            windows: list(new.windows, window);
+            auto: read(new.auto, switch);
+        }
         if !wrong.is_empty() {
             return Err(wrong);
         }
@@ -410,6 +370,15 @@ fn period(text: &str) -> Result<Nanos, String> {
     }
 }
 
+fn look_back(text: &str) -> Result<Option<Nanos>, String> {
+    match text {
+        "auto" => Ok(None),
+        text => read_span(text)
+            .map(Some)
+            .map_err(|what| format!("{what}, or \"auto\"")),
+    }
+}
+
 fn grain(text: &str) -> Result<Bytes, String> {
     let size: Bytes = word(text)?;
     match size.0.is_power_of_two() && (Bytes::mib(1)..=Bytes::gib(1)).contains(&size) {
@@ -426,92 +395,6 @@ fn share(text: &str) -> Result<Option<u8>, String> {
             "'{text}' is no share of the fast device; write 1 to 99 (percent), or \"auto\""
         )),
     }
-}
-
-/// `10GiB+2GiB`: where it begins, and its length.
-pub fn range(text: &str) -> Result<Span, String> {
-    let bad = |why: &str| {
-        format!("'{text}' is no range{why}; write OFFSET+LENGTH such as \"10GiB+2GiB\"")
-    };
-    let (offset, length) = text.split_once('+').ok_or_else(|| bad(""))?;
-    let size = |part: &str| {
-        part.trim()
-            .parse::<Bytes>()
-            .map_err(|error| bad(&format!(": {error}")))
-    };
-    let (offset, length) = (size(offset)?, size(length)?);
-    if length.0 == 0 {
-        return Err(bad(": it is empty"));
-    }
-    if !offset.0.is_multiple_of(4096) || !length.0.is_multiple_of(4096) {
-        return Err(bad(": both are multiples of 4096 bytes"));
-    }
-    match offset.0.checked_add(length.0) {
-        Some(end) if end <= 1 << 60 => Ok(Span::bytes(offset.0, length.0)),
-        _ => Err(bad(": no disk is as large")),
-    }
-}
-
-/// As [`range`] reads it.
-pub fn range_text(span: Span) -> String {
-    format!(
-        "{}+{}",
-        size_text(Bytes(span.start.byte())),
-        size_text(span.len)
-    )
-}
-
-/// `22:00-06:00`, in the time of the day.
-fn window(text: &str) -> Result<(Nanos, Nanos), String> {
-    let bad = || {
-        format!(
-            "'{text}' is no time of the day; write from and to below 24:00, such as \"22:00-06:00\" (UTC)"
-        )
-    };
-    let clock = |part: &str| -> Option<Nanos> {
-        let (hours, minutes) = part.trim().split_once(':')?;
-        let two = |digits: &str| match digits.len() {
-            1 | 2 => digits.parse::<u64>().ok(),
-            _ => None,
-        };
-        let (hours, minutes) = (two(hours)?, two(minutes)?);
-        let time = Nanos::secs(hours * 3600 + minutes * 60);
-        (minutes < 60 && time < DAY).then_some(time)
-    };
-    let (from, to) = text.split_once('-').ok_or_else(bad)?;
-    let (from, to) = (clock(from).ok_or_else(bad)?, clock(to).ok_or_else(bad)?);
-    match from == to {
-        true => Err(format!(
-            "'{text}' holds no time; leave it out to allow moves always"
-        )),
-        false => Ok((from, to)),
-    }
-}
-
-/// As [`window`] reads it.
-fn window_text((from, to): (Nanos, Nanos)) -> String {
-    let clock = |time: Nanos| {
-        let minutes = time.0 / Nanos::secs(60).0;
-        format!("{:02}:{:02}", minutes / 60, minutes % 60)
-    };
-    format!("{}-{}", clock(from), clock(to))
-}
-
-/// A size that is read back exactly: `10GiB`, `4100KiB`, `512`.
-pub fn size_text(size: Bytes) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    let unit = units
-        .iter()
-        .find(|(shift, _)| size.0 > 0 && size.0.is_multiple_of(1 << shift));
-    match unit {
-        Some((shift, unit)) => format!("{}{unit}", size.0 >> shift),
-        None => size.0.to_string(),
-    }
-}
-
-/// A span of time that is read back exactly: `1m`, `90s`.
-pub fn time_text(span: Nanos) -> String {
-    humantime::format_duration(span.duration()).to_string()
 }
 
 #[cfg(test)]

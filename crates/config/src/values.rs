@@ -21,15 +21,40 @@ pub(crate) struct Things {
 }
 
 impl Things {
-    pub(crate) fn find(&self, name: &str) -> Result<(), String> {
+    /// Complains about `key`, which stands at `at`, unless there is a thing called `name`.
+    pub(crate) fn find(&self, keys: &Keys<'_, '_>, key: &str, name: &str, at: usize) -> Option<()> {
         if self.names.iter().any(|known| known == name) {
-            return Ok(());
+            return Some(());
         }
         let known = self.names.iter().map(String::as_str);
-        Err(format!(
+        let what = format!(
             "there is no [[device]], [[stripe]] or [[hybrid]] called \"{name}\"{}",
             instead(name, known, "there are")
-        ))
+        );
+        keys.complain_at(at, key, what);
+        None
+    }
+
+    /// Makes `name` a part of the table being read, and of nothing else. `twice` says what is wrong if that table has
+    /// it already.
+    pub(crate) fn take_part(
+        &mut self,
+        keys: &Keys<'_, '_>,
+        key: &str,
+        name: &str,
+        at: usize,
+        twice: Option<&str>,
+    ) -> Option<()> {
+        let own = keys.title();
+        let Some(other) = self.part_of.insert(name.to_owned(), own.to_owned()) else {
+            return Some(());
+        };
+        let what = match twice.filter(|_| other == own) {
+            Some(twice) => format!("\"{name}\" {twice}"),
+            None => format!("\"{name}\" is part of {other} already; each device has one use"),
+        };
+        keys.complain_at(at, key, what);
+        None
     }
 }
 
@@ -48,20 +73,33 @@ pub fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
-pub(crate) fn read_name(keys: &mut Keys<'_, '_>, things: &mut Things) -> Option<String> {
-    let Some(At { value: name, at }) = keys.take::<String>("name") else {
-        keys.complain("", "name is missing; write name = \"...\"");
-        return None;
+/// As [`check_name`]; the name.
+pub(crate) fn valid_name(name: &str) -> Result<String, String> {
+    check_name(name).map(|()| name.to_owned())
+}
+
+/// The name in `name`, unless `is_taken`; the complaint says what have names of their own.
+pub(crate) fn read_new_name(
+    keys: &mut Keys<'_, '_>,
+    is_taken: impl Fn(&str) -> bool,
+    all: &str,
+) -> Option<String> {
+    let found = keys.take::<String>("name");
+    let At { value: name, at } = keys.need(found, "name is missing; write name = \"...\"")?;
+    let refused = match check_name(&name) {
+        Err(what) => what,
+        Ok(()) if is_taken(&name) => {
+            format!("\"{name}\" is taken already; every {all} has its own name")
+        }
+        Ok(()) => return Some(name),
     };
-    if let Err(what) = check_name(&name) {
-        keys.complain_at(at, "name", what);
-        return None;
-    }
-    if things.names.contains(&name) {
-        let what = format!("\"{name}\" is taken already; every device and hybrid has its own name");
-        keys.complain_at(at, "name", what);
-        return None;
-    }
+    keys.complain_at(at, "name", refused);
+    None
+}
+
+pub(crate) fn read_name(keys: &mut Keys<'_, '_>, things: &mut Things) -> Option<String> {
+    let is_taken = |name: &str| things.names.iter().any(|known| known == name);
+    let name = read_new_name(keys, is_taken, "device and hybrid")?;
     things.names.push(name.clone());
     Some(name)
 }
@@ -75,6 +113,11 @@ pub fn is_local(address: &Address) -> bool {
             IpAddr::V6(ip) => ip.is_loopback(),
         },
     }
+}
+
+/// Port 0 asks for any free one, each time another.
+pub(crate) fn any_port(address: &Address) -> bool {
+    matches!(address, Address::Tcp(socket) if socket.port() == 0)
 }
 
 /// `90s`, `10m`, `1h 30m`.
