@@ -1,8 +1,8 @@
 //! NBD: a device as a disk of any NBD client, over TCP or a Unix socket, in the clear or in TLS.
 //!
 //! ```text
-//! stranger's bytes -> proto (parse, judge) -> requests -> Device
-//!                     negotiate (options)     connection (reader, workers, writer)
+//! stranger's bytes -> proto (parse, judge) -> server::requests -> Device
+//!                     negotiate (options)     server::connection (reader, workers, writer)
 //! Client: the other side, itself a Device
 //! ```
 //!
@@ -17,18 +17,14 @@
 //! 3. A flush on one connection covers every write any connection has seen complete.
 
 mod client;
-mod connection;
-mod counters;
 pub mod negotiate;
 pub mod proto;
-mod requests;
 mod server;
-mod supply;
 mod tls;
 mod wire;
 
 pub use client::{Client, ClientError, ClientOptions, Listed};
-pub use counters::{ConnectionSnapshot, Counters, ExportSnapshot, ServerSnapshot};
+pub use server::{Account, Soon, Supplied, Supply};
 pub use server::{Config, Export, ExportError, Limits, Server};
-pub use supply::{Account, Soon, Supplied, Supply};
+pub use server::{ConnectionSnapshot, Counters, ExportSnapshot, ServerSnapshot};
 pub use tls::{ByCertificate, ClientTls, Tls, TlsError, TlsMode};

@@ -14,7 +14,7 @@ use base::{Buf, Bytes, SECTOR, Sector, Span, View};
 use device::{Class, Device, DeviceError, Pending, WriteFlags};
 use env::sync::join_all;
 
-use super::proto::{Command, Errno, state};
+use super::super::proto::{Command, Errno, state};
 
 /// A structured read this long asks the device first which parts are holes.
 const HOLES_FROM: u32 = 256 << 10;

@@ -12,90 +12,34 @@
 //! 3. The connections of one host together never hold more of the server's limit than its share.
 //! 4. After `drain` no device has a request of this server left.
 
+mod connection;
+mod counters;
+mod handshake;
+mod holding;
+mod limits;
+mod replies;
+mod requests;
+mod supply;
+mod workers;
+
+pub use counters::{ConnectionSnapshot, Counters, ExportSnapshot, ServerSnapshot};
+pub use limits::Limits;
+pub use supply::{Account, Soon, Supplied, Supply};
+
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use base::{Bytes, Map, Nanos};
+use base::{Map, Nanos};
 use device::Device;
 use env::net::{ConnectionSet, Listener, Member as _, Origin, Stream};
 use env::sync::Semaphore;
 
-use super::connection::Connection;
-use super::counters::{ConnectionSnapshot, ExportSnapshot, LiveCounters, ServerSnapshot};
 use super::negotiate::{Catalogue, Offer};
 use super::proto::{self, STRING_MAX};
-use super::requests::Target;
-use super::supply::Supply;
 use super::tls::Tls;
-
-/// How much the server takes on, and how long it waits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Connections at once. One more takes the place of the oldest that still negotiates, or is
-    /// turned away.
-    pub connections: usize,
-    /// Connections at once of one host; those by Unix sockets count as none's.
-    pub connections_per_host: usize,
-    /// Longest read or write: a power of two from 64 KiB to 32 MiB.
-    pub payload_max: Bytes,
-    /// Requests of one connection accepted and not answered; beyond them it is not read from.
-    pub requests_per_connection: usize,
-    /// Their bytes; at least one request of `payload_max` fits.
-    pub bytes_per_connection: Bytes,
-    /// Bytes of each connection that never wait for others.
-    pub allowance: Bytes,
-    /// Bytes of all connections together beyond their allowances; at least one `payload_max`.
-    pub bytes: Bytes,
-    /// Of these, bytes of all connections of one client host (or of one user, by Unix sockets); at least one `payload_max`.
-    pub bytes_per_host: Bytes,
-    /// Time for the whole negotiation, TLS included.
-    pub negotiation: Nanos,
-    /// How long a client may stall in the middle of a message, or leave a reply unread.
-    pub stall: Nanos,
-    /// Slowest pace of a long payload, in bytes per second, either way.
-    pub rate_min_bytes_per_second: u64,
-    /// How long a client may take to hang up after the last reply.
-    pub linger: Nanos,
-    /// How long `drain` waits for replies to be read before it cuts connections.
-    pub drain: Nanos,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            connections: 1024,
-            connections_per_host: 512,
-            payload_max: Bytes::mib(32),
-            requests_per_connection: 256,
-            bytes_per_connection: Bytes::mib(64),
-            allowance: Bytes::kib(256),
-            bytes: Bytes::mib(512),
-            bytes_per_host: Bytes::mib(128),
-            negotiation: Nanos::secs(15),
-            stall: Nanos::secs(30),
-            rate_min_bytes_per_second: 64 << 10,
-            linger: Nanos::secs(1),
-            drain: Nanos::secs(30),
-        }
-    }
-}
-
-impl Limits {
-    /// The nearest limits the server can keep: each at least what one longest request needs.
-    fn workable(mut self) -> Limits {
-        let payload = self.payload_max.0.clamp(64 << 10, 32 << 20);
-        self.payload_max = Bytes(1 << payload.ilog2());
-        // A request that warms a cache holds up to 8 MiB.
-        let most = self.payload_max.max(Bytes::mib(8));
-        self.connections = self.connections.max(1);
-        self.connections_per_host = self.connections_per_host.clamp(1, self.connections);
-        self.requests_per_connection = self.requests_per_connection.max(1);
-        self.bytes_per_connection = self.bytes_per_connection.max(most);
-        self.bytes = self.bytes.max(most);
-        self.bytes_per_host = self.bytes_per_host.max(most);
-        self
-    }
-}
+use connection::Connection;
+use counters::LiveCounters;
+use requests::Target;
 
 /// How a server is set up.
 #[derive(Clone, Default)]
@@ -135,12 +79,12 @@ pub enum ExportError {
 }
 
 /// An export in use.
-pub(super) struct Shelf {
-    pub(super) export: Export,
-    pub(super) target: Target,
-    pub(super) counters: Rc<LiveCounters>,
+struct Shelf {
+    export: Export,
+    target: Target,
+    counters: Rc<LiveCounters>,
     /// Of one that was opened for a client: dropped with it.
-    pub(super) _hold: Option<Box<dyn std::any::Any>>,
+    _hold: Option<Box<dyn std::any::Any>>,
 }
 
 /// Totals of the server's life.
@@ -179,15 +123,15 @@ struct ServerCounters {
 /// ```
 pub struct Server {
     // Fixed.
-    pub(super) limits: Limits,
-    pub(super) tls: Option<Tls>,
+    limits: Limits,
+    tls: Option<Tls>,
     // Per run.
     shelves: RefCell<Vec<Rc<Shelf>>>,
     default: RefCell<Option<String>>,
     supply: RefCell<Option<Rc<dyn Supply>>>,
     connections: Rc<ConnectionSet<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
-    pub(super) pool: Rc<Semaphore>,
+    pool: Rc<Semaphore>,
     /// Of these, what each host with a connection may hold.
     shares: RefCell<Map<Origin, Weak<Semaphore>>>,
     counters: Cell<ServerCounters>,
@@ -251,7 +195,7 @@ impl Server {
         *self.supply.borrow_mut() = Some(supply);
     }
 
-    pub(super) fn supply(&self) -> Option<Rc<dyn Supply>> {
+    fn supply(&self) -> Option<Rc<dyn Supply>> {
         self.supply.borrow().clone()
     }
 
@@ -382,16 +326,16 @@ impl Server {
         self.counters.set(counters);
     }
 
-    pub(super) fn negotiation_failed(&self) {
+    fn negotiation_failed(&self) {
         self.count(|counters| counters.negotiations_failed += 1);
     }
 
-    pub(super) fn violated(&self) {
+    fn violated(&self) {
         self.count(|counters| counters.violations += 1);
     }
 
     /// An export as clients see it.
-    pub(super) fn offer(&self, export: &Export) -> Offer {
+    fn offer(&self, export: &Export) -> Offer {
         let payload_max = self.limits.payload_max.0 as u32;
         Offer::of_device(
             &export.name,
@@ -403,7 +347,7 @@ impl Server {
     }
 
     /// The export of that name; the empty name asks for the default one.
-    pub(super) fn shelf(&self, name: &str) -> Option<Rc<Shelf>> {
+    fn shelf(&self, name: &str) -> Option<Rc<Shelf>> {
         let shelves = self.shelves.borrow();
         let default = self.default.borrow();
         let name = match (name, default.as_deref()) {

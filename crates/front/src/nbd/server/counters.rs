@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use base::Nanos;
 
-use super::proto::Command;
+use super::super::proto::Command;
 
 /// Requests and bytes since the beginning, of one export or one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

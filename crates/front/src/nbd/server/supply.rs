@@ -16,11 +16,11 @@ use std::rc::Rc;
 
 use device::Device;
 
+use super::super::negotiate::{Catalogue, Offer, Wanted};
+use super::super::tls::Allowed;
 use super::counters::{Counters, LiveCounters};
-use super::negotiate::{Catalogue, Offer, Wanted};
 use super::requests::Target;
-use super::server::{Export, Server, Shelf};
-use super::tls::Allowed;
+use super::{Export, Server, Shelf};
 
 /// Something that takes a while.
 pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
