@@ -9,18 +9,43 @@ pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
     for reason in &advice.reasons {
         page = page.lead(reason);
     }
-    let seconds = |micros: f64| micros / 1e6;
-    let mut facts = Facts::new()
+    let mut candidates = Section::new("Candidates").put(table(advice)).put(Note::new(format!(
+        "Devices are modelled. All figures are of the last {} of {} reads and writes, at the trace's own pace. By engine: \
+         simulated with the engine, after {} requests of warm-up. By model: a quick model without bypass and ledger, \
+         after all of the trace before; where there are rows by the engine, it only ranks.",
+        advice.timed_requests, advice.requests, advice.engine_warm_up_requests
+    )));
+    if let Some(configuration) = &advice.configuration {
+        let lines = Code::new("In [[hybrid]] of the configuration", configuration.as_str());
+        candidates = candidates.put(lines);
+    }
+    page.facts(facts(advice))
+        .section(candidates)
+        .section(Section::new("Curves").put(curves(advice)))
+        .section(Section::new("Repeat").put(Repeat::new(command).seed(seed)))
+}
+
+fn seconds(micros: f64) -> f64 {
+    micros / 1e6
+}
+
+fn facts(advice: &Advice) -> Facts {
+    let alone = seconds(advice.alone.response_us_mean);
+    let facts = Facts::new()
         .fact("requests", Unit::Number.show(advice.requests as f64))
         .fact("touched", Unit::Bytes.show(advice.touched_bytes as f64))
         .fact(
             format!("mean on {} alone", advice.slow),
-            Unit::Seconds.show(seconds(advice.alone.response_us_mean)),
+            Unit::Seconds.show(alone),
         );
-    if let Some(chosen) = advice.chosen {
-        let mean = seconds(advice.candidates[chosen].response_us_mean);
-        facts = facts.fact("mean as advised", Unit::Seconds.show(mean));
-    }
+    let Some(chosen) = advice.chosen else {
+        return facts;
+    };
+    let mean = seconds(advice.candidates[chosen].response_us_mean);
+    facts.fact("mean as advised", Unit::Seconds.show(mean))
+}
+
+fn table(advice: &Advice) -> Table {
     let heads = [
         "policy",
         "size",
@@ -67,6 +92,10 @@ pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
             }),
         ]);
     }
+    table
+}
+
+fn curves(advice: &Advice) -> Chart {
     let mut chart = Chart::new(
         "Miss ratio by cache size",
         Axis::new("cache size", Unit::Bytes).log(),
@@ -74,29 +103,13 @@ pub fn page(advice: &Advice, name: &str, command: &str, seed: u64) -> Page {
     )
     .wide();
     for named in &advice.curves {
-        let points = named
-            .curve
-            .points()
-            .iter()
-            .filter(|point| point.objects > 0.0);
+        let points = named.curve.points().iter();
+        let points = points.filter(|point| point.objects > 0.0);
         let points = points.map(|point| (point.objects * super::PAGE as f64, point.miss_ratio));
         chart = chart.series(Series::new(named.method.to_string(), points));
     }
-    if let Some(chosen) = advice.chosen {
-        chart = chart.mark(advice.candidates[chosen].size_bytes as f64, "advised");
+    match advice.chosen {
+        Some(chosen) => chart.mark(advice.candidates[chosen].size_bytes as f64, "advised"),
+        None => chart,
     }
-    let mut candidates = Section::new("Candidates").put(table).put(Note::new(format!(
-        "Devices are modelled. All figures are of the last {} of {} reads and writes, at the trace's own pace. By engine: \
-         simulated with the engine, after {} requests of warm-up. By model: a quick model without bypass and ledger, \
-         after all of the trace before; where there are rows by the engine, it only ranks.",
-        advice.timed_requests, advice.requests, advice.engine_warm_up_requests
-    )));
-    if let Some(configuration) = &advice.configuration {
-        let lines = Code::new("In [[hybrid]] of the configuration", configuration.as_str());
-        candidates = candidates.put(lines);
-    }
-    page.facts(facts)
-        .section(candidates)
-        .section(Section::new("Curves").put(chart))
-        .section(Section::new("Repeat").put(Repeat::new(command).seed(seed)))
 }

@@ -25,6 +25,7 @@
 //! 2. Of each request of the trace no more is kept than four bytes per page and eight bytes more, of each page
 //!    touched its place, and of the end a bounded number of requests.
 
+mod advice;
 mod choose;
 mod engine;
 mod html;
@@ -40,7 +41,6 @@ use device::model::{Spec, SpecError};
 use hybrid::{Admission, WriteMode};
 use policy::cache::Kind;
 use rayon::prelude::*;
-use serde::Serialize;
 
 use crate::cache::{
     Builder, Compact, Curves, LoadError, Method, Mode, NamedCurve, Ops, Unit, simulate_watched,
@@ -48,9 +48,10 @@ use crate::cache::{
 use crate::run::{Extent, Fit, Layout, LayoutError, RunError, Survey};
 use choose::{Choice, GAIN_MIN, KNEE, choice, configuration, shortlist};
 use engine::Engine;
-use timed::{Line, PAGE, Timed, Times};
+use timed::{Line, PAGE, Timed, Times, micros, watts};
 use trace::{Op, Request};
 
+pub use advice::{Advice, Alone, By, Candidate};
 pub use html::page;
 
 /// What advice is asked for.
@@ -105,97 +106,6 @@ pub enum AdviseError {
 
 /// The least cache the engine takes.
 const SIZE_MIN: Bytes = Bytes(64 * PAGE);
-
-/// Where figures come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum By {
-    /// The quick model, which has no sequential bypass and no ledger.
-    Model,
-    /// The engine of `tanada serve` over modelled devices.
-    Engine,
-}
-
-/// One cache that was looked at; the figures are of modelled devices.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Candidate {
-    /// The policy.
-    pub policy: String,
-    /// The size of the cache.
-    pub size_bytes: u64,
-    /// The write mode.
-    pub write: String,
-    /// Streams from this length on go past the cache; none: all go through it.
-    pub sequential_bypass_bytes: Option<u64>,
-    /// What the figures were found with.
-    pub by: By,
-    /// Requests that read and found all their pages in the cache, per request that reads.
-    pub read_hit_ratio: f64,
-    /// Mean response time of the requests that were timed.
-    pub response_us_mean: f64,
-    /// Of reads.
-    pub read_us_mean: f64,
-    /// Of writes.
-    pub write_us_mean: f64,
-    /// Requests to the slow device for the timed requests, cleaning included.
-    pub slow_requests: u64,
-    /// The share of the slow device's requests that is saved; negative where there are more.
-    pub slow_requests_saved: f64,
-    /// Written to the fast device a day at the pace of the trace; of the engine, its ledger included.
-    pub flash_bytes_per_day: f64,
-    /// That in sizes of the fast device, which may hold more than the cache.
-    pub device_writes_per_day: f64,
-    /// Mean power of both devices.
-    pub watts: f64,
-}
-
-/// The slow device alone.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Alone {
-    /// Mean response time.
-    pub response_us_mean: f64,
-    /// Of reads.
-    pub read_us_mean: f64,
-    /// Of writes.
-    pub write_us_mean: f64,
-    /// Requests to it.
-    pub slow_requests: u64,
-    /// Its mean power.
-    pub watts: f64,
-}
-
-/// What was found.
-#[derive(Debug, Clone, Serialize)]
-pub struct Advice {
-    /// The model of the slow device.
-    pub slow: String,
-    /// The model of the fast device.
-    pub fast: String,
-    /// Requests of the trace that read or write.
-    pub requests: u64,
-    /// Those at its end that all figures are of.
-    pub timed_requests: u64,
-    /// Requests of any kind before those that warm the cache when the engine is simulated; the quick model
-    /// takes all there are.
-    pub engine_warm_up_requests: u64,
-    /// How long the trace is.
-    pub trace_seconds: f64,
-    /// What it touches, in whole pages.
-    pub touched_bytes: u64,
-    /// The slow device alone.
-    pub alone: Alone,
-    /// The caches looked at.
-    pub candidates: Vec<Candidate>,
-    /// Which of them is advised; none: leave it as it is.
-    pub chosen: Option<usize>,
-    /// The lines of its `[[hybrid]]` in the configuration; none if nothing is advised.
-    pub configuration: Option<String>,
-    /// Why, in sentences.
-    pub reasons: Vec<String>,
-    /// The miss-ratio curves the policy was chosen by.
-    #[serde(skip)]
-    pub curves: Vec<NamedCurve>,
-}
 
 /// Takes in the requests of a trace, then advises.
 #[derive(Debug)]
@@ -366,20 +276,7 @@ impl Bed {
         let touched = u64::from(self.trace.footprint()) * PAGE;
         let sizes = self.sizes(touched);
         let alone = timed::bare(&options.slow, self.size, &self.lines, options.seed)?;
-        let curves = Curves {
-            methods: options
-                .policies
-                .iter()
-                .map(|kind| Method::Policy(*kind))
-                .collect(),
-            mode: Mode {
-                write: WriteMode::Back,
-                admission: ADMISSION,
-            },
-            rate: None,
-            seed: options.seed,
-        }
-        .run(&self.trace, &|_, _| ());
+        let curves = self.curves();
         let policy = best_policy(&options.policies, &curves, &sizes);
 
         let mut others = vec![(policy, WriteMode::Through), (policy, WriteMode::Around)];
@@ -414,54 +311,82 @@ impl Bed {
             .map(|&(kind, write)| try_out(kind, size, write))
             .collect();
         candidates.extend(other?);
-        let mut alone = Alone {
-            response_us_mean: micros(alone.mean),
-            read_us_mean: micros(alone.read_mean),
-            write_us_mean: micros(alone.write_mean),
-            slow_requests: alone.slow_requests,
-            watts: watts(&alone),
-        };
+        let mut alone = Alone::from(&alone);
         if options.engine_requests > 0 {
-            let engine = Engine {
-                options,
-                tail: &self.tail,
-                warm_up: self.warm_up,
-                layout: &self.layout,
-            };
-            let list = shortlist(&alone, &candidates, options.endurance);
-            alone = engine.alone()?;
-            progress.one_more();
-            candidates = engine.replace(&alone, candidates, &list, &|| progress.one_more())?;
-            let more = choose::untried(&alone, &candidates, options.endurance);
-            if !more.is_empty() {
-                candidates = engine.replace(&alone, candidates, &more, &|| ())?;
-            }
+            (alone, candidates) = self.by_engine(&alone, candidates, &progress)?;
         }
+        let of_policy = choose::of_policy(policy, (size.0 / PAGE) as f64, &curves);
+        let advice = self.advice(alone, candidates, [of_size, of_policy]);
+        Ok(Advice { curves, ..advice })
+    }
+
+    /// The miss-ratio curves of all policies.
+    fn curves(&self) -> Vec<NamedCurve> {
+        let policies = self.options.policies.iter();
+        let curves = Curves {
+            methods: policies.map(|kind| Method::Policy(*kind)).collect(),
+            mode: Mode {
+                write: WriteMode::Back,
+                admission: ADMISSION,
+            },
+            rate: None,
+            seed: self.options.seed,
+        };
+        curves.run(&self.trace, &|_, _| ())
+    }
+
+    /// What the engine does alone and with the best of the candidates, in place of what the model says.
+    fn by_engine(
+        &self,
+        alone: &Alone,
+        candidates: Vec<Candidate>,
+        progress: &Progress<'_>,
+    ) -> Result<(Alone, Vec<Candidate>), AdviseError> {
+        let options = &self.options;
+        let engine = Engine {
+            options,
+            tail: &self.tail,
+            warm_up: self.warm_up,
+            layout: &self.layout,
+        };
+        let list = shortlist(alone, &candidates, options.endurance);
+        let alone = engine.alone()?;
+        progress.one_more();
+        let mut candidates = engine.replace(&alone, candidates, &list, &|| progress.one_more())?;
+        let more = choose::untried(&alone, &candidates, options.endurance);
+        if !more.is_empty() {
+            candidates = engine.replace(&alone, candidates, &more, &|| ())?;
+        }
+        Ok((alone, candidates))
+    }
+
+    /// Which candidate is advised, and why: `why` its size and its policy, and what speaks for it among the others.
+    fn advice(&self, alone: Alone, candidates: Vec<Candidate>, why: [String; 2]) -> Advice {
+        let options = &self.options;
         let choice = choice(&alone, &candidates, options.endurance);
         let mut reasons = vec![choose::verdict(&alone, &candidates, choice, options)];
         let mut chosen = None;
         if let Choice::Advised(at) = choice {
-            reasons.push(of_size);
-            reasons.push(choose::of_policy(policy, (size.0 / PAGE) as f64, &curves));
+            reasons.extend(why);
             reasons.extend(choose::of_the_choice(&alone, &candidates, at, options));
             chosen = Some(at);
         }
         let engine = options.engine_requests > 0;
-        Ok(Advice {
+        Advice {
             slow: options.slow.name.clone(),
             fast: options.fast.name.clone(),
             requests: self.trace.requests(),
             timed_requests: self.lines.len() as u64,
             engine_warm_up_requests: if engine { self.warm_up as u64 } else { 0 },
             trace_seconds: self.trace.span().secs_f64(),
-            touched_bytes: touched,
+            touched_bytes: u64::from(self.trace.footprint()) * PAGE,
             configuration: chosen.map(|at| configuration(&candidates[at])),
             alone,
             candidates,
             chosen,
             reasons,
-            curves,
-        })
+            curves: Vec::new(),
+        }
     }
 
     fn sizes(&self, touched: u64) -> Vec<Bytes> {
@@ -526,16 +451,8 @@ fn days(nanos: u64) -> f64 {
     (nanos as f64 / 1e9).max(1.0) / 86_400.0
 }
 
-fn micros(span: Nanos) -> f64 {
-    span.0 as f64 / 1e3
-}
-
 fn shown(micros: f64) -> String {
     Nanos((micros * 1e3) as u64).to_string()
-}
-
-fn watts(times: &Times) -> f64 {
-    times.joules / times.span.secs_f64().max(1e-9)
 }
 
 /// The policy whose curve lies lowest at the sizes looked at; of equals the first.

@@ -26,15 +26,19 @@
 //! 3. Memory is bounded by constants, whatever the volume's size and whatever is asked.
 //! 4. The same requests at the same times give the same findings.
 
+mod mini;
+mod streams;
+
 use base::{Bytes, Instant, Nanos, Span};
-use hybrid::{Admission as Rule, WriteMode};
-use policy::cache::admission::{Admission, Reads};
-use policy::cache::{Index, Kind, Replacement, build, build_remembering};
+use hybrid::WriteMode;
+use policy::cache::Kind;
 use serde::{Deserialize, Serialize};
 use trace::{Op, tap::Observer};
 
 use super::{GAIN_MIN, KNEE, PAGE};
 use crate::cache::{Mode, Sample, Shards, mix};
+use mini::Mini;
+use streams::Streams;
 
 /// The size of the caches looked at, in fourths of the present one.
 const FOURTHS: [u64; 5] = [1, 2, 4, 8, 16];
@@ -48,8 +52,6 @@ const FRAMES: u64 = 8192;
 const CURVE_PAGES: u32 = 16_384;
 /// Pages of one request that are looked at.
 const PAGES_MAX: u64 = 256;
-/// Streams followed.
-const STREAMS: usize = 16;
 /// Sampled pages a second the shadow bears.
 ///
 /// Choice: 4,000, so that at 2 microseconds each they take less than a hundredth of a core.
@@ -455,156 +457,6 @@ fn advice(sizes: &[AtSize], sampled: u64, frames: u64) -> (Option<usize>, Vec<St
         ));
     }
     (Some(knee), reasons)
-}
-
-/// The latest streams: where each goes on, and how long it is.
-#[derive(Debug, Clone, Copy, Default)]
-struct Streams {
-    ends: [u64; STREAMS],
-    lengths: [u64; STREAMS],
-    oldest: usize,
-}
-
-impl Streams {
-    /// How long the stream is that this request ends.
-    fn see(&mut self, from: u64, length: u64) -> u64 {
-        let end = from.saturating_add(length);
-        // Ends of 0 are none: nothing ends there.
-        let found = self.ends.iter().position(|&end| end == from && from > 0);
-        let at = match found {
-            Some(at) => at,
-            None => {
-                let at = self.oldest;
-                self.oldest = (at + 1) % STREAMS;
-                self.lengths[at] = 0;
-                at
-            }
-        };
-        self.ends[at] = end;
-        self.lengths[at] = self.lengths[at].saturating_add(length);
-        self.lengths[at]
-    }
-}
-
-/// What happened in a miniature.
-#[derive(Debug, Clone, Copy, Default)]
-struct Counts {
-    read_misses: u64,
-    write_misses: u64,
-    fills: u64,
-    /// Dirty pages that left.
-    cleaned: u64,
-}
-
-/// A cache of sampled pages that decides as the volume's does.
-struct Mini {
-    mode: Mode,
-    policy: Box<dyn Replacement>,
-    admission: Admission,
-    index: Index,
-    /// (page, dirty) by frame.
-    frames: Vec<(u64, bool)>,
-    free: Vec<u32>,
-    counts: Counts,
-}
-
-impl Mini {
-    fn new(frames: u32, kind: Kind, mode: Mode) -> Mini {
-        let (reads, policy) = match mode.admission {
-            Rule::Always => (Reads::Always, build(kind, frames)),
-            Rule::SecondAccess => (Reads::OnSecondAccess, build_remembering(kind, frames)),
-        };
-        Mini {
-            mode,
-            policy,
-            admission: Admission::new(reads, frames),
-            index: Index::new(frames),
-            frames: Vec::with_capacity(frames as usize),
-            free: Vec::new(),
-            counts: Counts::default(),
-        }
-    }
-
-    fn frames(&self) -> u64 {
-        u64::from(self.policy.capacity())
-    }
-
-    fn memory(&self) -> usize {
-        self.policy.memory()
-            + self.admission.memory()
-            + self.index.memory()
-            + self.frames.capacity() * size_of::<(u64, bool)>()
-            + self.free.capacity() * size_of::<u32>()
-    }
-
-    fn access(&mut self, page: u64, write: bool) {
-        let frames = &self.frames;
-        let found = self.index.find(page, |frame| frames[frame as usize].0);
-        let around = write && self.mode.write == WriteMode::Around;
-        match found {
-            Some(frame) if around => {
-                // The copy is out of date now.
-                self.policy.remove(frame);
-                self.leave(frame);
-                self.free.push(frame);
-                self.counts.write_misses += 1;
-            }
-            Some(frame) => {
-                self.policy.hit(frame, page);
-                self.frames[frame as usize].1 |= write && self.mode.write.keeps_dirty();
-            }
-            None if write => {
-                self.counts.write_misses += 1;
-                if !around {
-                    self.policy.missed(page);
-                    self.insert(page, self.mode.write.keeps_dirty());
-                }
-            }
-            None => {
-                self.counts.read_misses += 1;
-                let admitted = self.mode.write.fills_on_read()
-                    && self.admission.read(page, self.policy.remembers(page));
-                self.policy.missed(page);
-                if admitted {
-                    self.counts.fills += 1;
-                    self.insert(page, false);
-                }
-            }
-        }
-    }
-
-    /// What was in `frame` is no longer found.
-    fn leave(&mut self, frame: u32) {
-        let frames = &self.frames;
-        let (page, dirty) = frames[frame as usize];
-        let known = self
-            .index
-            .remove(page, frame, |frame| frames[frame as usize].0);
-        debug_assert!(known, "frame {frame} is not in the index");
-        self.counts.cleaned += u64::from(dirty);
-    }
-
-    fn insert(&mut self, page: u64, dirty: bool) {
-        let frame = if let Some(frame) = self.free.pop() {
-            self.frames[frame as usize] = (page, dirty);
-            frame
-        } else if (self.frames.len() as u64) < self.frames() {
-            self.frames.push((page, dirty));
-            self.frames.len() as u32 - 1
-        } else {
-            let frames = &self.frames;
-            let key_of = |frame: u32| frames[frame as usize].0;
-            let victim = self.policy.evict(Some(page), &key_of, &mut |_| true);
-            let victim = victim.expect("a full cache whose frames may all go has a victim");
-            self.leave(victim);
-            self.frames[victim as usize] = (page, dirty);
-            victim
-        };
-        let frames = &self.frames;
-        self.index
-            .insert(page, frame, |frame| frames[frame as usize].0);
-        self.policy.insert(frame, page);
-    }
 }
 
 #[cfg(test)]

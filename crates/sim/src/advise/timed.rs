@@ -332,3 +332,11 @@ pub(super) fn bare(
         },
     ))
 }
+
+pub(super) fn micros(span: Nanos) -> f64 {
+    span.0 as f64 / 1e3
+}
+
+pub(super) fn watts(times: &Times) -> f64 {
+    times.joules / times.span.secs_f64().max(1e-9)
+}

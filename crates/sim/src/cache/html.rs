@@ -38,24 +38,7 @@ pub fn page(
             Shown::Share.show(best.byte_miss_ratio),
         ));
     }
-    page = page.facts(
-        Facts::new()
-            .fact("requests", Shown::Number.show(trace.requests() as f64))
-            .fact(
-                "objects asked for",
-                Shown::Number.show(trace.accesses() as f64),
-            )
-            .fact(
-                "different objects",
-                Shown::Number.show(f64::from(trace.footprint())),
-            )
-            .fact("bytes asked for", Shown::Bytes.show(trace.bytes() as f64))
-            .fact(
-                "written",
-                Shown::Share.show(trace.written() as f64 / (trace.bytes() as f64).max(1.0)),
-            )
-            .fact("unit", trace.unit().to_string()),
-    );
+    page = page.facts(facts(trace));
     if !rows.is_empty() {
         page = page.section(
             Section::new("Misses by policy and size")
@@ -71,24 +54,7 @@ pub fn page(
         page = page.section(Section::new("All figures").put(figures(rows)));
     }
     if !curves.is_empty() {
-        let mut section = Section::new("Miss-ratio curves");
-        for (title, of) in [
-            (
-                "Misses per object asked for",
-                (|p| p.miss_ratio) as fn(&super::Point) -> f64,
-            ),
-            ("Missed bytes per byte asked for", |p| p.byte_miss_ratio),
-        ] {
-            section = section.put(chart(title, trace, curves, of));
-        }
-        page = page.section(section.put(Note::new(format!(
-            "{}.",
-            curves
-                .iter()
-                .map(|curve| format!("{}: {}", curve.method, curve.origin()))
-                .collect::<Vec<String>>()
-                .join("; ")
-        ))));
+        page = page.section(charts(trace, curves));
     }
     let mut repeat = Repeat::new(command).seed(seed);
     for (file, name) in files.iter().zip(&names) {
@@ -99,6 +65,36 @@ pub fn page(
         repeat = repeat.input(name, identity);
     }
     page.section(Section::new("Repeat").put(repeat))
+}
+
+fn facts(trace: &Compact) -> Facts {
+    let number = |number: f64| Shown::Number.show(number);
+    let written = trace.written() as f64 / (trace.bytes() as f64).max(1.0);
+    Facts::new()
+        .fact("requests", number(trace.requests() as f64))
+        .fact("objects asked for", number(trace.accesses() as f64))
+        .fact("different objects", number(f64::from(trace.footprint())))
+        .fact("bytes asked for", Shown::Bytes.show(trace.bytes() as f64))
+        .fact("written", Shown::Share.show(written))
+        .fact("unit", trace.unit().to_string())
+}
+
+/// Objects and bytes missed, and where each curve comes from.
+fn charts(trace: &Compact, curves: &[NamedCurve]) -> Section {
+    let objects = chart("Misses per object asked for", trace, curves, |point| {
+        point.miss_ratio
+    });
+    let bytes = chart("Missed bytes per byte asked for", trace, curves, |point| {
+        point.byte_miss_ratio
+    });
+    let origins: Vec<String> = curves
+        .iter()
+        .map(|curve| format!("{}: {}", curve.method, curve.origin()))
+        .collect();
+    Section::new("Miss-ratio curves")
+        .put(objects)
+        .put(bytes)
+        .put(Note::new(format!("{}.", origins.join("; "))))
 }
 
 /// Policies down, sizes across, the least of each size in bold.

@@ -27,11 +27,12 @@ mod size;
 mod stack;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 pub use belady::{Bound, Future, Least};
 pub use cell::{Counters, Mode, simulate};
 pub(crate) use cell::{Step, Watch, simulate_watched};
-pub use compact::{Access, Builder, Compact, LoadError, Ops, Unit, UnknownUnit};
+pub use compact::{Access, Builder, Compact, LoadError};
 pub use curve::{Curve, Part, Point, Shape, exact_lru};
 pub use html::page;
 pub use plan::{
@@ -40,3 +41,4 @@ pub use plan::{
 pub(crate) use shards::mix;
 pub use shards::{Sample, Shards};
 pub use size::{Size, SizeError};
+pub use unit::{Ops, Unit, UnknownUnit};

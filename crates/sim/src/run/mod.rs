@@ -23,6 +23,7 @@
 //!    of the map of regions are bounded.
 //! 3. Every request taken from the trace is counted once: measured, of the warm-up, or left out with a reason.
 
+mod account;
 mod build;
 mod drive;
 mod feed;

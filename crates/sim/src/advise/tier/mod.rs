@@ -13,6 +13,7 @@
 
 mod auto;
 mod history;
+mod reasons;
 mod score;
 mod search;
 mod trace;

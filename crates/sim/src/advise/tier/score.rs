@@ -76,58 +76,102 @@ struct Life {
     writes: f64,
 }
 
-impl Life {
-    /// Extents of `of` that so many requests touch, each any of them.
-    fn touched(requests: f64, of: f64) -> f64 {
-        of * (1.0 - (-requests / of).exp())
+/// The regions that are up, and what that saves and costs so far, in requests and in copies of an extent.
+struct Up<'a> {
+    terms: &'a Terms,
+    extent: Bytes,
+    /// Extents of a region.
+    extents: f64,
+    lives: BTreeMap<Region, Life>,
+    /// Nanoseconds of one copy.
+    copy: f64,
+    moving: f64,
+    fast: f64,
+}
+
+impl Up<'_> {
+    /// Extents of a region that so many requests touch, each any of them.
+    fn touched(&self, requests: f64) -> f64 {
+        self.extents * (1.0 - (-requests / self.extents).exp())
+    }
+
+    /// Do extents go up one by one, not whole regions?
+    fn by_extent(&self) -> bool {
+        self.extents > 1.0
+    }
+
+    /// The share of what is touched that there is room for.
+    fn fits(&self) -> f64 {
+        let lives = self.lives.values();
+        let held: f64 = lives.map(|life| self.touched(life.requests)).sum();
+        (self.terms.room.0 as f64 / (held * self.extent.0 as f64).max(1.0)).min(1.0)
+    }
+
+    /// The requests to one region in an interval.
+    fn ask(&mut self, count: &Count, fits: f64, measured: bool) {
+        let Some(life) = self.lives.get_mut(&count.region) else {
+            return;
+        };
+        let requests = count.all() as f64;
+        let before = life.requests;
+        life.requests += requests;
+        life.writes += count.writes as f64;
+        let after = life.requests;
+        if measured {
+            self.fast += requests * fits;
+            // A whole region was copied when it went up.
+            if self.by_extent() {
+                self.moving += (self.touched(after) - self.touched(before)) * self.copy * fits;
+            }
+        }
+    }
+
+    /// One region goes up or down.
+    fn go(&mut self, region: Region, way: Way, measured: bool) {
+        let copies = match way {
+            Way::Up => {
+                self.lives.insert(region, Life::default());
+                if self.by_extent() { 0.0 } else { 1.0 }
+            }
+            Way::Down => {
+                let life = self.lives.remove(&region).unwrap_or_default();
+                self.touched(life.writes)
+            }
+        };
+        if measured {
+            self.moving += copies * self.copy;
+        }
     }
 }
 
 /// Scores `parameters` over `history`, whose regions and intervals are those of the setting; the first `warm_up`
 /// intervals are not measured.
 pub fn score(history: &History, parameters: &Parameters, terms: &Terms, warm_up: usize) -> Score {
-    let regions_max = history
-        .intervals
-        .iter()
-        .flatten()
-        .map(|count| count.region.0)
-        .max();
+    let counts = history.intervals.iter().flatten();
+    let regions_max = counts.map(|count| count.region.0).max();
     let extent = terms.extent.min(history.region);
-    let extents = (history.region.0 / extent.0) as f64;
-    let room = match extents > 1.0 {
+    let mut up = Up {
+        terms,
+        extent,
+        extents: (history.region.0 / extent.0) as f64,
+        lives: BTreeMap::new(),
+        copy: terms.costs.copy(extent).0 as f64,
+        moving: 0.0,
+        fast: 0.0,
+    };
+    let room = match up.by_extent() {
         // Extents go up one by one: a region takes what it needs.
         true => regions_max.unwrap_or(0),
         false => (terms.room.0 / history.region.0).min(u64::from(u32::MAX)) as u32,
     };
-    let copy = terms.costs.copy(extent).0 as f64;
-    let saves = terms.costs.saved().0 as f64;
     let mut policy = build(terms.kind, *parameters, room);
-    let mut up: BTreeMap<Region, Life> = BTreeMap::new();
     let mut score = Score::default();
-    let (mut moving, mut fast) = (0.0, 0.0);
     for (number, counts) in history.intervals.iter().enumerate() {
         let measured = number >= warm_up;
-        let held: f64 = up
-            .values()
-            .map(|life| Life::touched(life.requests, extents))
-            .sum();
-        let fits = (terms.room.0 as f64 / (held * extent.0 as f64).max(1.0)).min(1.0);
+        let fits = up.fits();
         for count in counts {
-            let requests = count.all() as f64;
             score.requests += if measured { count.all() } else { 0 };
-            let Some(life) = up.get_mut(&count.region) else {
-                continue;
-            };
-            let before = Life::touched(life.requests, extents);
-            life.requests += requests;
-            life.writes += count.writes as f64;
-            if measured {
-                fast += requests * fits;
-                // A whole region was copied when it went up.
-                if extents > 1.0 {
-                    moving += (Life::touched(life.requests, extents) - before) * copy * fits;
-                }
-            }
+            up.ask(count, fits, measured);
         }
         let decision = policy.step(&Interval {
             number: number as u64,
@@ -135,28 +179,18 @@ pub fn score(history: &History, parameters: &Parameters, terms: &Terms, warm_up:
             counts,
         });
         for step in &decision.moves {
+            up.go(step.region, step.way, measured);
             match step.way {
-                Way::Up => {
-                    up.insert(step.region, Life::default());
-                    score.ups += u64::from(measured);
-                    if extents <= 1.0 && measured {
-                        moving += copy;
-                    }
-                }
-                Way::Down => {
-                    let life = up.remove(&step.region).unwrap_or_default();
-                    score.downs += u64::from(measured);
-                    if measured {
-                        moving += Life::touched(life.writes, extents) * copy;
-                    }
-                }
+                Way::Up => score.ups += u64::from(measured),
+                Way::Down => score.downs += u64::from(measured),
             }
         }
-        score.up_most = score.up_most.max(up.len());
+        score.up_most = score.up_most.max(up.lives.len());
     }
-    score.fast = fast;
-    score.moving = Nanos(moving as u64);
-    score.saved = Nanos((fast * saves) as u64);
+    let saves = terms.costs.saved().0 as f64;
+    score.fast = up.fast;
+    score.moving = Nanos(up.moving as u64);
+    score.saved = Nanos((up.fast * saves) as u64);
     score.all = Nanos((score.requests as f64 * saves) as u64);
     score
 }

@@ -8,6 +8,7 @@
 //! Always true: each row is one whole run of the engine over the same requests.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use base::Bytes;
 use device::model::Spec;
@@ -17,13 +18,13 @@ use policy::tier::worth::Costs;
 use rayon::prelude::*;
 use serde::Serialize;
 
-use super::history::Counting;
+use super::history::{Counting, History};
+use super::reasons::{configuration, reasons};
 use super::score::{Score, Terms};
 use super::search::{Freedom, Learned, Setting, at_period, learn};
 use crate::advise::engine::{Engine, flash_per_day, means, slow_requests};
 use crate::advise::{
-    AdviseError, Alone, ENGINE_REQUESTS, Options, SIZE_MIN, begins, counts, from_zero, shown,
-    too_large,
+    AdviseError, Alone, ENGINE_REQUESTS, Options, SIZE_MIN, begins, counts, from_zero, too_large,
 };
 use crate::run::{Extent, Fit, Layout, RunError, Survey};
 use trace::{Op, Request};
@@ -254,34 +255,10 @@ impl TierAdviser {
         let options = self.options;
         let layout = Layout::of(&self.survey, None, Fit::Grow).map_err(too_large)?;
         let history = self.counting.finish();
-        let size = options.size.unwrap_or_else(|| {
-            let mut regions: Vec<u32> = history
-                .intervals
-                .iter()
-                .flatten()
-                .map(|c| c.region.0)
-                .collect();
-            regions.sort_unstable();
-            regions.dedup();
-            let eighth = Bytes(regions.len() as u64 * history.region.0 / 8);
-            Bytes(eighth.0.next_multiple_of(1 << 20))
-                .clamp(Bytes::mib(64), options.fast.size.max(Bytes::mib(64)))
-        });
-        let mut usual = Tier::default();
-        usual.fit(size);
-        let present = Setting {
-            region: usual.region,
-            parameters: match usual.parameters.period.0.is_multiple_of(history.period.0) {
-                true => usual.parameters,
-                false => at_period(&usual.parameters, history.period),
-            },
-        };
-        let terms = Terms {
-            kind: usual.policy,
-            room: size,
-            extent: usual.extent(),
-            costs: Costs::default(),
-        };
+        let size = options
+            .size
+            .unwrap_or_else(|| usual_size(&history, options.fast.size));
+        let (present, terms) = usual_setting(&history, size);
         let learned = learn(&history, &present, &terms, Freedom::All);
 
         let mut tail = Vec::from(self.tail);
@@ -306,37 +283,8 @@ impl TierAdviser {
             warm_up,
             layout: &layout,
         };
-        let mut ways = vec![
-            (Mode::Cache, false),
-            (Mode::Tier, false),
-            (Mode::Both, false),
-        ];
-        if learned.setting != present {
-            ways.extend([(Mode::Tier, true), (Mode::Both, true)]);
-        }
-        let of = 1 + ways.len();
-        let finished = std::sync::atomic::AtomicUsize::new(0);
-        let one_more = || {
-            let so_far = 1 + finished.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            done(so_far, of);
-        };
-        let alone = engine.alone()?;
-        one_more();
-        let rows: Result<Vec<TierRow>, RunError> = ways
-            .par_iter()
-            .map(|&(mode, is_learned)| {
-                let row = row(
-                    &engine,
-                    &alone,
-                    mode,
-                    is_learned.then_some(&learned.setting),
-                    size,
-                );
-                one_more();
-                row
-            })
-            .collect();
-        let rows = rows?;
+        let differs = learned.setting != present;
+        let (alone, rows) = measure(&engine, differs.then_some(&learned.setting), size, done)?;
         let endurance = options.endurance;
         let chosen = choice(&alone, &rows, learned.lasts(), endurance);
         let reasons = reasons(&alone, &rows, chosen, &learned, (size, endurance));
@@ -359,6 +307,64 @@ impl TierAdviser {
             reasons,
         })
     }
+}
+
+/// An eighth of the regions the trace touches, in whole MiB.
+fn usual_size(history: &History, fast: Bytes) -> Bytes {
+    let counts = history.intervals.iter().flatten();
+    let mut regions: Vec<u32> = counts.map(|count| count.region.0).collect();
+    regions.sort_unstable();
+    regions.dedup();
+    let eighth = Bytes(regions.len() as u64 * history.region.0 / 8);
+    Bytes(eighth.0.next_multiple_of(1 << 20)).clamp(Bytes::mib(64), fast.max(Bytes::mib(64)))
+}
+
+/// What a tier of this size does unless told otherwise, and what its moves go by.
+fn usual_setting(history: &History, size: Bytes) -> (Setting, Terms) {
+    let mut usual = Tier::default();
+    usual.fit(size);
+    let present = Setting {
+        region: usual.region,
+        parameters: match usual.parameters.period.0.is_multiple_of(history.period.0) {
+            true => usual.parameters,
+            false => at_period(&usual.parameters, history.period),
+        },
+    };
+    let terms = Terms {
+        kind: usual.policy,
+        room: size,
+        extent: usual.extent(),
+        costs: Costs::default(),
+    };
+    (present, terms)
+}
+
+/// What the engine does with the slow device alone, and with each way to use the fast one; `learned` if that is
+/// something else than the defaults.
+fn measure(
+    engine: &Engine<'_>,
+    learned: Option<&Setting>,
+    size: Bytes,
+    done: &(dyn Fn(usize, usize) + Sync),
+) -> Result<(Alone, Vec<TierRow>), RunError> {
+    let mut ways = vec![(Mode::Cache, None), (Mode::Tier, None), (Mode::Both, None)];
+    if learned.is_some() {
+        ways.extend([(Mode::Tier, learned), (Mode::Both, learned)]);
+    }
+    let of = 1 + ways.len();
+    let finished = AtomicUsize::new(0);
+    let one_more = || done(1 + finished.fetch_add(1, Ordering::Relaxed), of);
+    let alone = engine.alone()?;
+    one_more();
+    let rows: Result<Vec<TierRow>, RunError> = ways
+        .par_iter()
+        .map(|&(mode, setting)| {
+            let row = row(engine, &alone, mode, setting, size);
+            one_more();
+            row
+        })
+        .collect();
+    Ok((alone, rows?))
 }
 
 fn row(
@@ -410,7 +416,12 @@ fn row(
 /// Choice: rows go from the simple to the particular (a cache, tiers with defaults, tiers with what was learned), so
 /// the first is the simplest. What was learned is tried on the trace it was learned from, so it counts only if what is
 /// learned from the first half does the second good (`lasts`). What would wear out the fast device is not advised.
-fn choice(alone: &Alone, rows: &[TierRow], lasts: bool, endurance: f64) -> Option<usize> {
+pub(super) fn choice(
+    alone: &Alone,
+    rows: &[TierRow],
+    lasts: bool,
+    endurance: f64,
+) -> Option<usize> {
     let counts = |row: &&TierRow| (lasts || !row.learned) && row.device_writes_per_day <= endurance;
     let fastest = rows
         .iter()
@@ -425,129 +436,9 @@ fn choice(alone: &Alone, rows: &[TierRow], lasts: bool, endurance: f64) -> Optio
         .position(|row| counts(&row) && row.response_us_mean <= fastest * MARGIN)
 }
 
-fn reasons(
-    alone: &Alone,
-    rows: &[TierRow],
-    chosen: Option<usize>,
-    learned: &Learned,
-    (size, endurance): (Bytes, f64),
-) -> Vec<String> {
-    let name = |row: &TierRow| {
-        let how = if row.learned {
-            " with learned parameters"
-        } else {
-            ""
-        };
-        format!("mode \"{}\"{how}", row.mode)
-    };
-    let mut reasons = Vec::new();
-    let Some(at) = chosen else {
-        if let Some(at) = choice(alone, rows, learned.lasts(), f64::INFINITY) {
-            reasons.push(worn(alone, &rows[at], &name(&rows[at]), endurance));
-            return reasons;
-        }
-        reasons.push(format!(
-            "Nothing is advised: with {size} of the fast device neither a cache nor a tier makes the mean response, {} on the slow device alone, a twentieth shorter.",
-            shown(alone.response_us_mean)
-        ));
-        return reasons;
-    };
-    let row = &rows[at];
-    reasons.push(format!(
-        "Advised: {}, on {size} of the fast device; the mean response falls from {} to {}, and {:.0} % of the requests find their data on the fast device.",
-        name(row),
-        shown(alone.response_us_mean),
-        shown(row.response_us_mean),
-        100.0 * row.fast_share
-    ));
-    let other = rows
-        .iter()
-        .filter(|other| other.mode != row.mode && (learned.lasts() || !other.learned))
-        .filter(|other| other.device_writes_per_day <= endurance)
-        .min_by(|a, b| a.response_us_mean.total_cmp(&b.response_us_mean));
-    if let Some(other) = other {
-        reasons.push(format!(
-            "The best of another mode is {}: {}.",
-            name(other),
-            shown(other.response_us_mean)
-        ));
-    }
-    reasons.extend(of_learned(learned));
-    reasons
-}
-
-/// Why what is fastest is not advised.
-fn worn(alone: &Alone, row: &TierRow, name: &str, endurance: f64) -> String {
-    format!(
-        "Nothing is advised: caches and tiers help here, but none within the endurance. The fastest, {name}, answers in {} on \
-         average instead of {}, but would write the fast device over {:.3} times a day, and {endurance} are allowed. Look at \
-         another size (--size) or a larger fast device (--fast), allow more (--endurance), or cap what is written with \
-         flash_writes_per_day.",
-        shown(row.response_us_mean),
-        shown(alone.response_us_mean),
-        row.device_writes_per_day
-    )
-}
-
-/// What was learned, and whether it can be trusted.
-fn of_learned(learned: &Learned) -> [String; 2] {
-    let parameters = &learned.setting.parameters;
-    let (found, held) = (&learned.score, &learned.held_out);
-    let what = format!(
-        "Learned: region {}, period {} s, iops_min {}, sub_luns_max {}, share_min {} %, streak_min {}, timeout {}. With them {:.0} % of the requests are to regions that are up, and {:.0} % of the slow device's time is saved, moves taken off; with the defaults {:.0} %.",
-        learned.setting.region,
-        parameters.period.secs_f64(),
-        parameters.iops_min,
-        parameters.sub_luns_max,
-        parameters.share_min,
-        parameters.streak_min,
-        parameters.timeout,
-        100.0 * found.share(),
-        100.0 * found.net(),
-        100.0 * learned.present.net(),
-    );
-    let trusted = match learned.lasts() {
-        true => "what was learned lasts",
-        false => "so what was learned is not advised, however it does below",
-    };
-    let lasting = format!(
-        "Learned from the first half of the trace alone and tried on the second: {:.0} % saved, {:.0} % with the defaults; {trusted}.",
-        100.0 * held.net(),
-        100.0 * learned.present_held_out.net(),
-    );
-    [what, lasting]
-}
-
-/// A size as a configuration takes it.
-fn written(size: Bytes) -> String {
-    match size.0.is_multiple_of(1 << 30) {
-        true => format!("{}GiB", size.0 >> 30),
-        false => format!("{}MiB", size.0 >> 20),
-    }
-}
-
-/// The lines under `[[hybrid]]`.
-fn configuration(mode: &str, setting: Option<&Setting>, size: Bytes) -> String {
-    let mut text = format!("mode = \"{mode}\"\nfast_size = \"{}\"\n", written(size));
-    if let Some(setting) = setting {
-        let p = &setting.parameters;
-        text.push_str(&format!(
-            "[hybrid.tier]\nregion = \"{}\"\nperiod = \"{}s\"\niops_min = {}\nsub_luns_max = {}\nshare_min = {}\n\
-             streak_min = {}\ntimeout = {}\n",
-            written(setting.region),
-            p.period.secs_f64(),
-            p.iops_min,
-            p.sub_luns_max,
-            p.share_min,
-            p.streak_min,
-            p.timeout
-        ));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::reasons::worn;
     use super::*;
 
     fn alone(mean: f64) -> Alone {
