@@ -94,10 +94,6 @@ impl LineParser for Fio {
         };
         let (file, action) = (next()?, next()?);
         let op = match action {
-            b"add" | b"open" | b"close" | b"unlink" => {
-                sink.device(file, None)?;
-                return Ok(());
-            }
             b"wait" if self.version == 2 => {
                 let wait = micros(next()?)?;
                 let waited = self.waited.0.checked_add(wait.0);
@@ -106,21 +102,18 @@ impl LineParser for Fio {
                 })?;
                 return Ok(());
             }
-            b"read" => Op::Read,
-            b"write" => Op::Write,
-            b"trim" => Op::Discard,
-            b"sync" | b"datasync" | b"syncfs" => Op::Flush,
             b"sync_file_range" => {
                 sink.device(file, None)?;
                 sink.note("sync_file_range was left out: it makes nothing durable".to_owned());
                 return Ok(());
             }
-            other => {
-                return Err(Reason::Operation {
-                    text: Reason::shown(other),
-                    known: ACTIONS,
-                });
-            }
+            action => match op_of(action)? {
+                Some(op) => op,
+                None => {
+                    sink.device(file, None)?;
+                    return Ok(());
+                }
+            },
         };
         // A sync may come without a place.
         let (offset, size) = match op {
@@ -136,6 +129,24 @@ impl LineParser for Fio {
             op,
         })
     }
+}
+
+/// What an action asks of the device; `None` if nothing.
+#[inline]
+fn op_of(action: &[u8]) -> Result<Option<Op>, Reason> {
+    Ok(Some(match action {
+        b"add" | b"open" | b"close" | b"unlink" => return Ok(None),
+        b"read" => Op::Read,
+        b"write" => Op::Write,
+        b"trim" => Op::Discard,
+        b"sync" | b"datasync" | b"syncfs" => Op::Flush,
+        other => {
+            return Err(Reason::Operation {
+                text: Reason::shown(other),
+                known: ACTIONS,
+            });
+        }
+    }))
 }
 
 fn micros(text: &[u8]) -> Result<Nanos, Reason> {

@@ -1,15 +1,17 @@
 //! Does a recording hold what was asked, within its bound, whatever happens to its files?
 
 use std::cell::RefCell;
+use std::fs;
 use std::rc::Rc;
 
 use base::{Buf, Sector};
 use device::{Device, DeviceExt, Memory, WriteFlags};
 use proptest::prelude::*;
 
+use super::segments::numbered;
 use super::*;
 use crate::tap::Tap;
-use crate::{ReadOptions, Requests, open_many};
+use crate::{HEADER, ReadOptions, Requests, open_many};
 
 fn read_back(files: &[PathBuf]) -> (Vec<Request>, Vec<String>) {
     let mut trace = open_many(files, &ReadOptions::default()).expect("a trace");
