@@ -18,14 +18,10 @@
 
 use std::collections::VecDeque;
 
-/// What the map says of a unit that never was written: it lies where a sequential fill would have put it.
-const UNTOUCHED: u32 = u32::MAX;
-/// A unit given up by a discard.
-const DISCARDED: u32 = u32::MAX - 1;
+use super::map::{DISCARDED, UNTOUCHED, UnitMap};
+
 /// A place in a block that holds nothing (padding of a row).
 const NOBODY: u32 = u32::MAX;
-/// Units per lazily allocated piece of the map.
-const CHUNK: usize = 4096;
 
 /// Sizes, fixed at open.
 #[derive(Debug, Clone, Copy)]
@@ -131,7 +127,7 @@ impl Work {
 /// The mapping and its dies.
 pub struct Ftl {
     shape: Shape,
-    map: Vec<Option<Box<[u32; CHUNK]>>>,
+    map: UnitMap,
     dies: Vec<Die>,
     turn: u32,
     work: Work,
@@ -163,9 +159,7 @@ impl Ftl {
             barren: false,
         };
         Ftl {
-            map: (0..(shape.units as usize).div_ceil(CHUNK))
-                .map(|_| None)
-                .collect(),
+            map: UnitMap::new(shape.units),
             dies: (0..shape.dies).map(|_| die()).collect(),
             turn: 0,
             work: Work::default(),
@@ -192,19 +186,6 @@ impl Ftl {
         self.shape.rows * self.shape.row_units
     }
 
-    fn mapped(&self, unit: u32) -> u32 {
-        match &self.map[unit as usize / CHUNK] {
-            Some(chunk) => chunk[unit as usize % CHUNK],
-            None => UNTOUCHED,
-        }
-    }
-
-    fn set(&mut self, unit: u32, place: u32) {
-        let chunk =
-            self.map[unit as usize / CHUNK].get_or_insert_with(|| Box::new([UNTOUCHED; CHUNK]));
-        chunk[unit as usize % CHUNK] = place;
-    }
-
     /// Splits a place into die, block and unit within the block.
     fn split(&self, place: u32) -> (u32, u32, u32) {
         let per_block = self.block_units();
@@ -218,7 +199,7 @@ impl Ftl {
 
     /// Where `unit` is to be read.
     pub fn find(&self, unit: u32) -> Found {
-        match self.mapped(unit) {
+        match self.map.get(unit) {
             DISCARDED => Found::Nothing,
             UNTOUCHED => {
                 let row = unit / self.shape.row_units;
@@ -242,7 +223,7 @@ impl Ftl {
     }
 
     fn release(&mut self, unit: u32) {
-        let place = self.mapped(unit);
+        let place = self.map.get(unit);
         if place == UNTOUCHED || place == DISCARDED {
             return;
         }
@@ -267,7 +248,7 @@ impl Ftl {
         here.valid += 1;
         here.filled = slot + 1;
         let place = self.join(die, block, slot);
-        self.set(unit, place);
+        self.map.set(unit, place);
     }
 
     /// The die whose open row takes the next unit; dies without room are passed over. `None` if no die
@@ -290,7 +271,7 @@ impl Ftl {
     /// did it take room in the buffer (it does not where it is written over while still in the open row),
     /// and the row it filled, to be programmed.
     pub fn write(&mut self, unit: u32) -> Option<(bool, Option<Row>)> {
-        let old = self.mapped(unit);
+        let old = self.map.get(unit);
         if old < DISCARDED {
             let (die, block, slot) = self.split(old);
             let here = &self.dies[die as usize];
@@ -351,7 +332,7 @@ impl Ftl {
     /// Gives `unit` up.
     pub fn discard(&mut self, unit: u32) {
         self.release(unit);
-        self.set(unit, DISCARDED);
+        self.map.set(unit, DISCARDED);
     }
 
     /// Has this die few free blocks, and perhaps garbage to collect?
@@ -502,7 +483,7 @@ impl Ftl {
                 for (slot, &owner) in owners.iter().enumerate() {
                     if owner != NOBODY {
                         let place = self.join(die as u32, index as u32, slot as u32);
-                        assert_eq!(self.mapped(owner), place, "unit {owner}");
+                        assert_eq!(self.map.get(owner), place, "unit {owner}");
                     }
                 }
             }
@@ -511,7 +492,7 @@ impl Ftl {
             }
         }
         let mapped = (0..self.shape.units)
-            .filter(|&unit| self.mapped(unit) < DISCARDED)
+            .filter(|&unit| self.map.get(unit) < DISCARDED)
             .count();
         assert_eq!(mapped, owned, "as many units mapped as places owned");
     }

@@ -24,6 +24,7 @@ mod controller;
 mod events;
 mod flash;
 mod ftl;
+mod map;
 
 use std::collections::VecDeque;
 
