@@ -84,51 +84,17 @@ impl Interval {
         if devices < DEVICES_MIN || devices <= parameters {
             return None;
         }
-        // The columns that are fitted and not held at zero: `cpu`, then terms.
-        let fitted: Vec<usize> = (0..form.terms.len())
-            .filter(|n| {
-                fit.rule != Rule::Constant
-                    && form.terms[*n].counted.is_none()
-                    && fit.counts[*n] > 0.0
-            })
-            .collect();
-        let columns = |latencies: &[f64]| -> DVector<f64> {
-            let cpu = (fit.cpu > 0.0).then_some(1.0);
-            let terms = fitted.iter().map(|n| latencies[*n]);
-            DVector::from_vec(cpu.into_iter().chain(terms).collect())
-        };
-        let mut information: Option<DMatrix<f64>> = None;
-        let (mut between, mut within, mut values, mut inverse) = (0.0, 0.0, 0, 0.0);
-        for device in &fit.devices {
-            let of: Vec<&Point> = points.iter().filter(|p| p.device == *device).collect();
-            let ahead = fit.at(&of[0].latencies);
-            let x = columns(&of[0].latencies) / ahead;
-            let square = &x * x.transpose();
-            information = Some(match information {
-                Some(sum) => sum + square,
-                None => square,
-            });
-            // The one value that pulls a relative fit as much as these together.
-            let sum: f64 = of.iter().map(|p| 1.0 / p.y).sum();
-            let squares: f64 = of.iter().map(|p| 1.0 / (p.y * p.y)).sum();
-            let middle = sum / squares;
-            between += ((middle - ahead) / ahead).powi(2);
-            within += of.iter().map(|p| (p.y / middle - 1.0).powi(2)).sum::<f64>();
-            values += of.len();
-            inverse += 1.0 / of.len() as f64;
-        }
+        let seen = Spreads::of(form, fit, points);
         let ahead = fit.at(latencies);
-        let x = columns(latencies) / ahead;
-        let leverage = match information?.try_inverse() {
-            Some(inverse) => (x.transpose() * inverse * &x)[0],
-            None => return None,
-        };
+        let x = columns(form, fit, latencies) / ahead;
+        let inverse = seen.information?.try_inverse()?;
+        let leverage = (x.transpose() * inverse * &x)[0];
         // `between` holds the devices' own spread and 1/size of the spread within one: harmonic mean.
         let freedom = (devices - parameters) as f64;
-        let inside = (values - devices) as f64;
-        let of_devices = between / freedom * (1.0 + leverage);
+        let inside = (seen.values - devices) as f64;
+        let of_devices = seen.between / freedom * (1.0 + leverage);
         let of_cells = match inside > 0.0 {
-            true => within / inside * (1.0 - inverse / devices as f64),
+            true => seen.within / inside * (1.0 - seen.inverse / devices as f64),
             false => 0.0,
         };
         let variance = of_devices + of_cells;
@@ -146,6 +112,54 @@ impl Interval {
             high: Some(ahead + half),
             basis: Basis::Student { freedom, level },
         })
+    }
+}
+
+/// The columns that are fitted and not held at zero: `cpu`, then terms.
+fn columns(form: &Form, fit: &Fit, latencies: &[f64]) -> DVector<f64> {
+    let cpu = (fit.cpu > 0.0).then_some(1.0);
+    let fitted = (0..form.terms.len()).filter(|n| {
+        fit.rule != Rule::Constant && form.terms[*n].counted.is_none() && fit.counts[*n] > 0.0
+    });
+    let terms = fitted.map(|n| latencies[n]);
+    DVector::from_vec(cpu.into_iter().chain(terms).collect())
+}
+
+/// How far values lie from a fit, relative to it.
+#[derive(Default)]
+struct Spreads {
+    information: Option<DMatrix<f64>>,
+    /// Squares of how far each device's middle lies from the fit.
+    between: f64,
+    /// Squares of how far values lie from their device's middle.
+    within: f64,
+    values: usize,
+    /// The sum of one over each device's number of values.
+    inverse: f64,
+}
+
+impl Spreads {
+    fn of(form: &Form, fit: &Fit, points: &[Point]) -> Spreads {
+        let mut seen = Spreads::default();
+        for device in &fit.devices {
+            let of: Vec<&Point> = points.iter().filter(|p| p.device == *device).collect();
+            let ahead = fit.at(&of[0].latencies);
+            let x = columns(form, fit, &of[0].latencies) / ahead;
+            let square = &x * x.transpose();
+            seen.information = Some(match seen.information {
+                Some(sum) => sum + square,
+                None => square,
+            });
+            // The one value that pulls a relative fit as much as these together.
+            let sum: f64 = of.iter().map(|p| 1.0 / p.y).sum();
+            let squares: f64 = of.iter().map(|p| 1.0 / (p.y * p.y)).sum();
+            let middle = sum / squares;
+            seen.between += ((middle - ahead) / ahead).powi(2);
+            seen.within += of.iter().map(|p| (p.y / middle - 1.0).powi(2)).sum::<f64>();
+            seen.values += of.len();
+            seen.inverse += 1.0 / of.len() as f64;
+        }
+        seen
     }
 }
 

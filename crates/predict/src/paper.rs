@@ -14,7 +14,7 @@
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::data::{Cell, Reduced};
+use super::data::{Cell, Reduced, Regressor};
 
 /// R2 nearer than this to the best is a tie.
 pub(crate) const TIE: f64 = 1e-9;
@@ -199,10 +199,9 @@ pub enum PaperError {
 /// # Errors
 /// [`PaperError`] with fewer than two devices or no candidate left.
 pub fn fit(data: &Reduced, cell: &Cell, among: &[&str]) -> Result<CellFit, PaperError> {
-    let points: Vec<(&str, f64)> = cell
-        .values
-        .iter()
-        .filter(|(device, _)| among.contains(&device.as_str()))
+    let values = cell.values.iter();
+    let of = values.filter(|(device, _)| among.contains(&device.as_str()));
+    let points: Vec<(&str, f64)> = of
         .map(|(device, value)| (device.as_str(), value.value))
         .collect();
     if points.len() < 2 {
@@ -218,23 +217,7 @@ pub fn fit(data: &Reduced, cell: &Cell, among: &[&str]) -> Result<CellFit, Paper
         if !same_direction(&regressor.name, &cell.metric) {
             continue;
         }
-        let mut at = Vec::new();
-        for (device, y) in &points {
-            match regressor.values.get(*device) {
-                Some(x) => at.push((x.value, *y)),
-                None => {
-                    passed_over.push((
-                        regressor.name.clone(),
-                        format!("{device} has no such figure"),
-                    ));
-                    break;
-                }
-            }
-        }
-        if at.len() < points.len() {
-            continue;
-        }
-        match Line::fit(&at) {
+        match line_through(regressor, &points) {
             Ok(line) => {
                 let same_sense = (regressor.kind == super::units::Kind::Latency) == rising;
                 candidates.push(Candidate {
@@ -243,21 +226,11 @@ pub fn fit(data: &Reduced, cell: &Cell, among: &[&str]) -> Result<CellFit, Paper
                     plausible: line.slope == 0.0 || (line.slope > 0.0) == same_sense,
                 });
             }
-            Err(error) => passed_over.push((regressor.name.clone(), error.to_string())),
+            Err(why) => passed_over.push((regressor.name.clone(), why)),
         }
     }
     if candidates.is_empty() {
-        let reasons: Vec<String> = passed_over
-            .iter()
-            .map(|(name, why)| format!("{name}: {why}"))
-            .collect();
-        return Err(PaperError::Candidates {
-            cell: cell.name(),
-            reason: match reasons.is_empty() {
-                true => "the data set has no figure of the devices that goes its way".to_owned(),
-                false => reasons.join("; "),
-            },
-        });
+        return Err(none_left(cell, &passed_over));
     }
     let r2 = |candidate: &Candidate| candidate.line.r2.unwrap_or(0.0);
     let top = candidates.iter().map(r2).fold(0.0, f64::max);
@@ -275,6 +248,32 @@ pub fn fit(data: &Reduced, cell: &Cell, among: &[&str]) -> Result<CellFit, Paper
         best,
         ties,
     })
+}
+
+/// Why no candidate is left.
+fn none_left(cell: &Cell, passed_over: &[(String, String)]) -> PaperError {
+    let reasons = passed_over.iter();
+    let reasons: Vec<String> = reasons
+        .map(|(name, why)| format!("{name}: {why}"))
+        .collect();
+    PaperError::Candidates {
+        cell: cell.name(),
+        reason: match reasons.is_empty() {
+            true => "the data set has no figure of the devices that goes its way".to_owned(),
+            false => reasons.join("; "),
+        },
+    }
+}
+
+/// The line of a candidate, or why it has none.
+fn line_through(regressor: &Regressor, points: &[(&str, f64)]) -> Result<Line, String> {
+    let mut at = Vec::new();
+    for (device, y) in points {
+        let x = regressor.values.get(*device);
+        let x = x.ok_or_else(|| format!("{device} has no such figure"))?;
+        at.push((x.value, *y));
+    }
+    Line::fit(&at).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

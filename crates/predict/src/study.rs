@@ -18,7 +18,7 @@ use serde::Serialize;
 use super::data::Reduced;
 use super::interval::Interval;
 use super::judge::{self, Judgement, LeftOut, Method, Score, Verdict};
-use super::model::{self, Fit, Form, Group, ModelError};
+use super::model::{self, Fit, Form, Group, ModelError, Term};
 use super::queue::{self, Load, Queued};
 
 /// How far outside the measured figures a prediction is still made without being asked for.
@@ -302,18 +302,7 @@ pub fn estimate(
     ask: Ask,
 ) -> Result<Vec<Estimate>, EstimateError> {
     let form = &study.form;
-    let mut latencies = Vec::new();
-    for term in &form.terms {
-        match target.figures.get(&term.regressor) {
-            Some(latency) => latencies.push(*latency),
-            None => {
-                return Err(EstimateError::Figure {
-                    device: target.name.clone(),
-                    regressor: term.regressor.clone(),
-                });
-            }
-        }
-    }
+    let latencies = latencies(form, target)?;
     let mut estimates = Vec::new();
     for (studied, group) in study.groups.iter().zip(Group::all(data, &form.pooled)) {
         let Some(fit) = &studied.fit else { continue };
@@ -338,28 +327,19 @@ pub fn estimate(
         let worst = studied.scores.iter().find(|s| s.method == Method::Model);
         let interval = Interval::student(form, fit, &points, &latencies, ask.level)
             .or_else(|| worst.map(|score| Interval::worst_left_out(latency, score.worst)));
-        let nearest = judge::nearest(data, form, &latencies, &among).map(|device| {
-            let of: Vec<f64> = points
-                .iter()
-                .filter(|point| point.device == device)
-                .map(|point| point.y)
-                .collect();
-            let mean = of.iter().sum::<f64>() / of.len() as f64;
-            (device.to_owned(), mean)
-        });
+        let nearest = judge::nearest(data, form, &latencies, &among);
         let figure = |name: &str| target.figures.get(name).copied();
+        let load = ask.load;
         estimates.push(Estimate {
             group: studied.group.clone(),
             latency,
             interval,
             outside,
-            nearest,
+            nearest: nearest.map(|device| (device.to_owned(), mean_of(&points, device))),
             verdict: studied.verdict,
             rule: fit.rule.sentence(),
             rank: (fit.rank, fit.unknowns),
-            queued: ask
-                .load
-                .map(|load| queue::bound(form, fit, latency, load, &figure)),
+            queued: load.map(|load| queue::bound(form, fit, latency, load, &figure)),
         });
     }
     match estimates.is_empty() {
@@ -371,6 +351,25 @@ pub fn estimate(
             })
         }
     }
+}
+
+/// The figure of each term.
+fn latencies(form: &Form, target: &Target) -> Result<Vec<f64>, EstimateError> {
+    let latency = |term: &Term| {
+        let latency = target.figures.get(&term.regressor).copied();
+        latency.ok_or_else(|| EstimateError::Figure {
+            device: target.name.clone(),
+            regressor: term.regressor.clone(),
+        })
+    };
+    form.terms.iter().map(latency).collect()
+}
+
+/// The mean of what was measured on a device.
+fn mean_of(points: &[model::Point], device: &str) -> f64 {
+    let of = points.iter().filter(|point| point.device == device);
+    let of: Vec<f64> = of.map(|point| point.y).collect();
+    of.iter().sum::<f64>() / of.len() as f64
 }
 
 #[cfg(test)]

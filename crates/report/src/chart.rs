@@ -182,41 +182,21 @@ impl Chart {
         );
         caption(page, &self.title, &self.about);
         self.put_legend(page);
-        put(
-            page,
-            format_args!("<div class=\"axis-name\">{}</div>", escape(&self.y.name)),
-        );
-        put(
-            page,
-            format_args!(
-                "<div class=\"frame\" style=\"--labels:{}ch\"><div class=\"ys\">",
-                y.widest_label()
-            ),
-        );
-        put_ticks(page, y.shown_ticks(), "bottom");
-        page.push_str("</div><div class=\"plot\">");
-        self.put_svg(page, id, &x, &y, &thinned);
-        for (at, label) in &self.marks {
-            let share = x.shown().share(*at);
-            let side = if share > 0.6 { " class=\"left\"" } else { "" };
-            put(
-                page,
-                format_args!(
-                    "<span{side} data-mark=\"{at}\" style=\"left:{}%\">{}</span>",
-                    percent(share),
-                    escape(label)
-                ),
-            );
-        }
-        page.push_str("</div><div class=\"xs\">");
-        put_ticks(page, x.shown_ticks(), "left");
-        put(
-            page,
-            format_args!(
-                "</div></div><div class=\"axis-name under\">{}</div>",
-                escape(&self.x.name)
-            ),
-        );
+        put_frame(page, (&self.x, &x), (&self.y, &y), |page| {
+            self.put_svg(page, id, &x, &y, &thinned);
+            for (at, label) in &self.marks {
+                let share = x.shown().share(*at);
+                let side = if share > 0.6 { " class=\"left\"" } else { "" };
+                put(
+                    page,
+                    format_args!(
+                        "<span{side} data-mark=\"{at}\" style=\"left:{}%\">{}</span>",
+                        percent(share),
+                        escape(label)
+                    ),
+                );
+            }
+        });
         let series: Vec<_> = self
             .series
             .iter()
@@ -344,8 +324,34 @@ pub(super) fn caption(page: &mut String, title: &str, about: &str) {
     page.push_str("</figcaption>");
 }
 
+/// The plot between its axes, which stand with name and labels to the left of it and below.
+pub(super) fn put_frame(
+    page: &mut String,
+    (x_axis, x): (&Axis, &Scales),
+    (y_axis, y): (&Axis, &Scales),
+    put_plot: impl FnOnce(&mut String),
+) {
+    let (x_name, y_name) = (escape(&x_axis.name), escape(&y_axis.name));
+    put(
+        page,
+        format_args!(
+            "<div class=\"axis-name\">{y_name}</div><div class=\"frame\" style=\"--labels:{}ch\"><div class=\"ys\">",
+            y.widest_label()
+        ),
+    );
+    put_ticks(page, y.shown_ticks(), "bottom");
+    page.push_str("</div><div class=\"plot\">");
+    put_plot(page);
+    page.push_str("</div><div class=\"xs\">");
+    put_ticks(page, x.shown_ticks(), "left");
+    put(
+        page,
+        format_args!("</div></div><div class=\"axis-name under\">{x_name}</div>"),
+    );
+}
+
 /// Labels along an axis; every second one gives way on a narrow screen.
-pub(super) fn put_ticks(page: &mut String, ticks: &[Tick], side: &str) {
+fn put_ticks(page: &mut String, ticks: &[Tick], side: &str) {
     for (n, tick) in ticks.iter().enumerate() {
         let class = if n % 2 == 1 { " class=\"odd\"" } else { "" };
         put(

@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::json;
 
-use super::chart::{Axis, Scales, caption, put_ticks, unit_json};
+use super::chart::{Axis, Scales, caption, put_frame, unit_json};
 use super::markup::{Ids, data, escape, put};
 use super::scale::{self, Unit};
 
@@ -99,61 +99,15 @@ impl HeatMap {
         let least = cells.values.iter().copied().filter(|v| *v > 0.0);
         let shading = Shading::new(least.fold(f64::INFINITY, f64::min), most);
         self.put_scale(page, &shading);
-        put(
-            page,
-            format_args!("<div class=\"axis-name\">{}</div>", escape(self.y.0.name())),
-        );
-        put(
-            page,
-            format_args!(
-                "<div class=\"frame\" style=\"--labels:{}ch\"><div class=\"ys\">",
-                y.widest_label()
-            ),
-        );
-        put_ticks(page, y.shown_ticks(), "bottom");
-        page.push_str("</div><div class=\"plot\">");
-        let shown = |axis: &(Axis, f64, f64), value: f64| axis.0.unit().show(value);
-        let description = format!(
-            "{} by {} from {} to {} and {} from {} to {}; at most {} in a cell",
-            self.counted,
-            self.x.0.name(),
-            shown(&self.x, x_from),
-            shown(&self.x, x_to),
-            self.y.0.name(),
-            shown(&self.y, y_from),
-            shown(&self.y, y_to),
-            Unit::Number.show(most),
-        );
-        put(
-            page,
-            format_args!(
-                "<picture><source media=\"screen and (prefers-color-scheme:dark)\" srcset=\"{}\"><img src=\"{}\" alt=\"{}\"></picture>",
-                picture(&cells, &shading, &DARK),
-                picture(&cells, &shading, &LIGHT),
-                escape(&description)
-            ),
-        );
-        let resident = self.resident.as_ref().map(|(name, shares)| {
-            let shares = Grid::rebinned(shares, Gather::Mean);
-            put(
-                page,
-                format_args!(
-                    "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><path \
-                     class=\"outline-under\" d=\"{0}\"/><path class=\"outline\" d=\"{0}\"/></svg>",
-                    outline(&shares, (cells.columns, cells.rows))
-                ),
-            );
-            (name, shares)
+        let description = self.description((x_from, x_to), (y_from, y_to), most);
+        let resident = self.resident.as_ref();
+        let resident = resident.map(|(name, shares)| (name, Grid::rebinned(shares, Gather::Mean)));
+        put_frame(page, (&self.x.0, &x), (&self.y.0, &y), |page| {
+            put_pictures(page, &cells, &shading, &description);
+            if let Some((_, shares)) = &resident {
+                put_outline(page, shares, (cells.columns, cells.rows));
+            }
         });
-        page.push_str("</div><div class=\"xs\">");
-        put_ticks(page, x.shown_ticks(), "left");
-        put(
-            page,
-            format_args!(
-                "</div></div><div class=\"axis-name under\">{}</div>",
-                escape(self.x.0.name())
-            ),
-        );
         let direction = |axis: &(Axis, f64, f64), from: f64, to: f64| json!({"name": axis.0.name(), "unit": unit_json(axis.0.unit()), "from": from, "to": to});
         let resident = resident.map(|(name, shares)| {
             json!({"name": name, "columns": shares.columns, "rows": shares.rows,
@@ -173,6 +127,21 @@ impl HeatMap {
             }),
         );
         page.push_str("</figure>\n");
+    }
+
+    /// The picture in words.
+    fn description(&self, x: (f64, f64), y: (f64, f64), most: f64) -> String {
+        let range = |axis: &Axis, (from, to): (f64, f64)| {
+            let (name, unit) = (axis.name(), axis.unit());
+            format!("{name} from {} to {}", unit.show(from), unit.show(to))
+        };
+        format!(
+            "{} by {} and {}; at most {} in a cell",
+            self.counted,
+            range(&self.x.0, x),
+            range(&self.y.0, y),
+            Unit::Number.show(most),
+        )
     }
 
     /// What the colours mean.
@@ -348,6 +317,30 @@ fn palette(stops: &Stops) -> Vec<u8> {
         }
     }
     bytes
+}
+
+fn put_pictures(page: &mut String, cells: &Grid, shading: &Shading, description: &str) {
+    put(
+        page,
+        format_args!(
+            "<picture><source media=\"screen and (prefers-color-scheme:dark)\" srcset=\"{}\"><img src=\"{}\" alt=\"{}\"></picture>",
+            picture(cells, shading, &DARK),
+            picture(cells, shading, &LIGHT),
+            escape(description)
+        ),
+    );
+}
+
+/// The line around what lives on the fast tier.
+fn put_outline(page: &mut String, shares: &Grid, of: (usize, usize)) {
+    put(
+        page,
+        format_args!(
+            "<svg viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><path \
+             class=\"outline-under\" d=\"{0}\"/><path class=\"outline\" d=\"{0}\"/></svg>",
+            outline(shares, of)
+        ),
+    );
 }
 
 /// The cells as a picture of one pixel each, as an address that holds the picture.

@@ -46,19 +46,19 @@ pub(super) struct Step {
 
 const KIB: f64 = 1024.0;
 
+/// Steps: from which value on, divided by what, and what stands behind the number.
+fn fixed(steps: &[(f64, f64, &'static str)]) -> Vec<Step> {
+    let step = |&(from, by, suffix): &(f64, f64, &'static str)| Step {
+        from,
+        by,
+        suffix: Cow::Borrowed(suffix),
+    };
+    steps.iter().map(step).collect()
+}
+
 impl Unit {
     /// How values of this unit are written, the smallest first.
     pub(super) fn steps(&self) -> Vec<Step> {
-        let fixed = |steps: &[(f64, f64, &'static str)]| {
-            steps
-                .iter()
-                .map(|&(from, by, suffix)| Step {
-                    from,
-                    by,
-                    suffix: Cow::Borrowed(suffix),
-                })
-                .collect()
-        };
         match self {
             Unit::Number => fixed(&[
                 (0.0, 1.0, ""),

@@ -197,16 +197,7 @@ pub fn add(
     let mut grown = data.clone();
     let mut done = Imported::default();
     if format == Format::Csv {
-        for row in DataSet::read_csv(text.as_bytes(), file)?.rows() {
-            let mut row = row.clone();
-            if row.source.is_empty() {
-                row.source = file.to_owned();
-            }
-            put(&mut grown, row, &mut done).map_err(|reason| DataError::Whole {
-                file: file.to_owned(),
-                reason,
-            })?;
-        }
+        add_table(&mut grown, text, file, &mut done)?;
         *data = grown;
         return Ok(done);
     }
@@ -236,26 +227,7 @@ pub fn add(
         )))
     })?;
     for figure in output.figures {
-        let what = match figure.said {
-            Said::Device { regressor } => What::Device { regressor },
-            Said::Result { metric } => {
-                let Some(workload) = about.workload.clone() else {
-                    return Err(name(Wrong::whole(format!(
-                        "{format} does not say which workload it ran; name it with --workload"
-                    ))));
-                };
-                let mut parameters = output.parameters.clone();
-                for parameter in about.parameters.names() {
-                    let value = about.parameters.get(parameter).unwrap_or_default();
-                    parameters.set(parameter, value);
-                }
-                What::Result {
-                    workload,
-                    parameters,
-                    metric,
-                }
-            }
-        };
+        let what = what_of(figure.said, format, &output.parameters, about).map_err(name)?;
         let row = Row {
             run: grown.next_run(&device, &what),
             device: device.clone(),
@@ -270,6 +242,54 @@ pub fn add(
     }
     *data = grown;
     Ok(done)
+}
+
+/// The rows of a table in the form of a data set.
+fn add_table(
+    grown: &mut DataSet,
+    text: &str,
+    file: &str,
+    done: &mut Imported,
+) -> Result<(), DataError> {
+    for row in DataSet::read_csv(text.as_bytes(), file)?.rows() {
+        let mut row = row.clone();
+        if row.source.is_empty() {
+            row.source = file.to_owned();
+        }
+        put(grown, row, done).map_err(|reason| DataError::Whole {
+            file: file.to_owned(),
+            reason,
+        })?;
+    }
+    Ok(())
+}
+
+/// What a figure is of; of a result, `about` says under which workload and adds parameters to those of the output.
+fn what_of(
+    said: Said,
+    format: Format,
+    parameters: &Parameters,
+    about: &About,
+) -> Result<What, Wrong> {
+    let metric = match said {
+        Said::Device { regressor } => return Ok(What::Device { regressor }),
+        Said::Result { metric } => metric,
+    };
+    let workload = about.workload.clone().ok_or_else(|| {
+        Wrong::whole(format!(
+            "{format} does not say which workload it ran; name it with --workload"
+        ))
+    })?;
+    let mut parameters = parameters.clone();
+    for parameter in about.parameters.names() {
+        let value = about.parameters.get(parameter).unwrap_or_default();
+        parameters.set(parameter, value);
+    }
+    Ok(What::Result {
+        workload,
+        parameters,
+        metric,
+    })
 }
 
 /// Adds `row` unless the same file said the same before.
