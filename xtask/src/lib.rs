@@ -8,8 +8,6 @@
 //! ```
 
 pub mod bench;
-pub mod bench_nbd;
-pub mod bench_record;
 pub mod check;
 pub mod setup;
 pub mod shell;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A record is one run of one benchmark: what `--json` printed (`rows`), with date, commit, machine and command
-//! (`xtask/src/bench_record.rs` writes it). Records from before there were such files say so in `note`.
+//! (`xtask/src/bench/record.rs` writes it). Records from before there were such files say so in `note`.
 //!
 //! Always true: the same records give the same page, and `cargo xtask tidy` refuses another one.
 

@@ -1,5 +1,8 @@
 //! The benchmarks by name. They print figures and never fail for being slow.
 
+mod nbd;
+mod record;
+
 use std::process::Command;
 
 use anyhow::{Result, bail};
@@ -7,7 +10,6 @@ use anyhow::{Result, bail};
 use crate::shell::{cargo, run};
 use crate::tidy::benchmarks::{self, BENCHES, NBD, NBD_ABOUT};
 use crate::tidy::tree::Tree;
-use crate::{bench_nbd, bench_record};
 
 /// What the arguments of `cargo xtask bench` ask for.
 #[derive(Debug, PartialEq)]
@@ -116,10 +118,10 @@ fn all(record: bool, args: &[String]) -> Result<()> {
 
 fn one(name: &str, record: bool, args: &[String]) -> Result<()> {
     if record {
-        return bench_record::record(name, &mut command(name, &json_too(args))?, args);
+        return record::record(name, &mut command(name, &json_too(args))?, args);
     }
     match name {
-        NBD => bench_nbd::run(args),
+        NBD => nbd::run(args),
         _ => run(&mut command(name, args)?),
     }
 }
