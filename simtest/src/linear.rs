@@ -160,6 +160,41 @@ impl Zone {
 
 /// One block whose tags are each written once; zero never.
 fn zoned(operations: &[Operation]) -> Result<(), Refused> {
+    let of = |tags: &[Tag]| -> Vec<Operation> {
+        let ours = operations.iter().filter(|it| match it.act {
+            Act::Write(tag) | Act::Read(tag) => tags.contains(&tag),
+        });
+        ours.copied().collect()
+    };
+    let zones = zones(operations).map_err(|(why, tag)| (why, of(&[tag])))?;
+    let (mut forward, backward): (Vec<Zone>, Vec<Zone>) =
+        zones.into_iter().partition(Zone::is_forward);
+    forward.sort_unstable_by_key(Zone::span);
+    for pair in forward.windows(2) {
+        let (one, other) = (pair[0], pair[1]);
+        if other.span().0 < one.span().1 {
+            let why = format!(
+                "{} and {} were each there while the other was",
+                one.tag, other.tag
+            );
+            return Err((why, of(&[one.tag, other.tag])));
+        }
+    }
+    for inner in backward {
+        let (from, to) = inner.span();
+        // Those that run forward do not meet: only the last that begins before it can have it within.
+        let at = forward.partition_point(|it| it.span().0 < from);
+        let outer = at.checked_sub(1).map(|at| forward[at]);
+        if let Some(outer) = outer.filter(|outer| to < outer.span().1) {
+            let why = format!("{} came and went while {} was there", inner.tag, outer.tag);
+            return Err((why, of(&[inner.tag, outer.tag])));
+        }
+    }
+    Ok(())
+}
+
+/// When each tag was there, of those that were seen or acknowledged; or which tag was read that was not there.
+fn zones(operations: &[Operation]) -> Result<Vec<Zone>, (String, Tag)> {
     let mut zones: BTreeMap<Tag, Zone> = BTreeMap::new();
     let mut written: BTreeMap<Tag, Operation> = BTreeMap::new();
     for operation in operations {
@@ -184,52 +219,22 @@ fn zoned(operations: &[Operation]) -> Result<(), Refused> {
         last_began: 0,
     };
     zones.insert(ZERO, before);
-    let of = |tags: &[Tag]| -> Vec<Operation> {
-        let ours = operations.iter().filter(|it| match it.act {
-            Act::Write(tag) | Act::Read(tag) => tags.contains(&tag),
-        });
-        ours.copied().collect()
-    };
     for operation in operations {
         let (Act::Read(tag), Some(ended)) = (operation.act, operation.ended) else {
             continue;
         };
         let Some(zone) = zones.get_mut(&tag) else {
-            return Err((format!("{tag} was read and never written"), of(&[tag])));
+            return Err((format!("{tag} was read and never written"), tag));
         };
         if written.get(&tag).is_some_and(|it| it.began > ended) {
-            return Err((format!("{tag} was read before it was written"), of(&[tag])));
+            return Err((format!("{tag} was read before it was written"), tag));
         }
         zone.first_end = zone.first_end.min(ended);
         zone.last_began = zone.last_began.max(operation.began);
     }
     // What was never answered and never seen need not have happened.
     zones.retain(|_, zone| zone.first_end < Moment::MAX);
-    let (forward, backward): (Vec<Zone>, Vec<Zone>) =
-        zones.into_values().partition(Zone::is_forward);
-    let mut forward = forward;
-    forward.sort_unstable_by_key(Zone::span);
-    for pair in forward.windows(2) {
-        let (one, other) = (pair[0], pair[1]);
-        if other.span().0 < one.span().1 {
-            let why = format!(
-                "{} and {} were each there while the other was",
-                one.tag, other.tag
-            );
-            return Err((why, of(&[one.tag, other.tag])));
-        }
-    }
-    for inner in backward {
-        let (from, to) = inner.span();
-        // Those that run forward do not meet: only the last that begins before it can have it within.
-        let at = forward.partition_point(|it| it.span().0 < from);
-        let outer = at.checked_sub(1).map(|at| forward[at]);
-        if let Some(outer) = outer.filter(|outer| to < outer.span().1) {
-            let why = format!("{} came and went while {} was there", inner.tag, outer.tag);
-            return Err((why, of(&[inner.tag, outer.tag])));
-        }
-    }
-    Ok(())
+    Ok(zones.into_values().collect())
 }
 
 // --- search -----------------------------------------------------------------------------------------------

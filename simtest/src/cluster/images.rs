@@ -15,6 +15,8 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector};
 use device::{Class, Device};
+use env::Rng;
+use env::net::sim;
 use vdisk::image::collect::Collector;
 use vdisk::image::records::{Images, ImagesError};
 use vdisk::image::tree::{self as image, snapshot_key};
@@ -27,7 +29,7 @@ use vdisk::{ImageId, VolumeId};
 use super::clients::{BLOCK, PLACES, World, ZEROED};
 use super::look::Direct;
 use super::mutations::Mutation;
-use super::{Cluster, SIZE, VOLUME};
+use super::{Cluster, SIZE, VOLUME, host};
 use crate::linear::{Moment, Tag, ZERO};
 
 /// What a snapshot reads as in a history.
@@ -342,4 +344,25 @@ pub(super) async fn holds(
     volume.close().await.map_err(error_text)?;
     ImageTree(cluster).remove(id).await?;
     Ok(Some(holds))
+}
+
+/// A snapshot or two and other sizes, beside the clients of a writer.
+pub(super) async fn keep_some(
+    branches: &Rc<Branches>,
+    (volume, world): (&Rc<Volume>, &Rc<World>),
+    number: usize,
+    rng: &mut Rng,
+    mutation: Option<Mutation>,
+) {
+    if rng.chance(0.7) {
+        let wait = Nanos::millis(rng.below(300));
+        let (volume, world) = (Rc::clone(volume), Rc::clone(world));
+        let work = Rc::clone(branches).snapshot(volume, world, wait, mutation);
+        sim::on_host(host(number), async { drop(env::spawn(work)) }).await;
+    }
+    if rng.chance(0.3) {
+        let wait = Nanos::millis(rng.below(200));
+        let work = Branches::resize(Rc::clone(volume), Rc::clone(world), wait);
+        sim::on_host(host(number), async { drop(env::spawn(work)) }).await;
+    }
 }

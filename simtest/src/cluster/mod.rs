@@ -24,6 +24,7 @@ pub mod images;
 pub mod look;
 pub mod mutations;
 pub mod scenario;
+mod split;
 
 use std::cell::RefCell;
 use std::net::IpAddr;

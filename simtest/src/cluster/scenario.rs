@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use base::Nanos;
 use env::Rng;
-use env::net::sim::{self, Delay, Link};
+use env::net::sim;
 use env::sync::Sender;
 use vdisk::VolumeId;
 use vdisk::volume::{Condition, Counters, Volume};
@@ -18,13 +18,14 @@ use vdisk::volume::{Condition, Counters, Volume};
 use super::clients::{PLACES, World, client};
 use super::drains::{drain_some, goes_back, have_copies, one_is_lost, one_leaves};
 use super::faults::{inject, kinds};
-use super::images::Branches;
+use super::images::{Branches, keep_some};
 use super::look::alike;
 use super::mutations::Mutation;
+use super::split::split;
 use super::{Cluster, HOSTS, SIZE, VOLUME, host};
 
 /// Clients of each writer.
-const CLIENTS: u32 = 3;
+pub(super) const CLIENTS: u32 = 3;
 /// The host of the end.
 const LAST: usize = HOSTS - 1;
 /// Parts per million by which clocks are off at most: a slow and a fast one together stay within a fifth, the lease's margin.
@@ -113,7 +114,7 @@ pub fn run(seed: u64, mutation: Option<Mutation>) -> Result<Ran, String> {
 
 /// How far a run is.
 #[derive(Clone)]
-struct ScenarioPhase(Rc<Cell<&'static str>>);
+pub(super) struct ScenarioPhase(Rc<Cell<&'static str>>);
 
 impl Default for ScenarioPhase {
     fn default() -> ScenarioPhase {
@@ -142,7 +143,13 @@ async fn watch(phase: ScenarioPhase, ended: Sender<Result<Ran, String>>) {
 }
 
 /// One writer's clients, on its host.
-async fn work(volume: &Rc<Volume>, world: &Rc<World>, number: usize, count: u32, writes: bool) {
+pub(super) async fn work(
+    volume: &Rc<Volume>,
+    world: &Rc<World>,
+    number: usize,
+    count: u32,
+    writes: bool,
+) {
     for nth in 0..count {
         let who = number as u32 * 100 + nth;
         let rng = env::rng("client");
@@ -175,6 +182,17 @@ impl Injector {
     }
 }
 
+/// What one run is about.
+struct Scenario<'a> {
+    seed: u64,
+    mutation: Option<Mutation>,
+    phase: &'a ScenarioPhase,
+    copies: u8,
+    branches: Option<Rc<Branches>>,
+    world: Rc<World>,
+    cluster: Rc<Cluster>,
+}
+
 async fn scenario(
     seed: u64,
     mutation: Option<Mutation>,
@@ -191,17 +209,58 @@ async fn scenario(
     let min_isr = 1 + u8::from(harder(seed) && copies == 3 && rng.chance(0.5));
     let cluster = Cluster::new(stores, copies, min_isr, mutation).await;
     drift(&cluster, &mut rng, DRIFT);
-    let world = Rc::new(World::default());
-    let branches = with_images(seed, mutation).then(|| Rc::new(Branches::default()));
-    let mut injector = Injector::start(&cluster, seed, &mut rng);
+    let this = Scenario {
+        seed,
+        mutation,
+        phase,
+        copies,
+        branches: with_images(seed, mutation).then(|| Rc::new(Branches::default())),
+        world: Rc::new(World::default()),
+        cluster,
+    };
+    let mut injector = Injector::start(&this.cluster, seed, &mut rng);
     let drains_over = Rc::new(Cell::new(false));
     let drains = with_drains(seed, mutation).then(|| {
-        let (cluster, over) = (Rc::clone(&cluster), Rc::clone(&drains_over));
+        let (cluster, over) = (Rc::clone(&this.cluster), Rc::clone(&drains_over));
         env::spawn(drain_some(cluster, copies, over, env::rng("drains")))
     });
     let mut number = 0;
     let mut ran = Ran::default();
     for _ in 0..2 + rng.below(if harder(seed) { 5 } else { 3 }) {
+        let volume;
+        (volume, injector) = this.open(number, injector, &mut rng).await?;
+        this.writer(number, volume, &mut ran, &mut rng).await?;
+        number = (number + rng.below(2) as usize) % LAST;
+    }
+    injector.stop().await;
+    drains_over.set(true);
+    this.cluster.heal().await;
+    if let Some(drains) = drains {
+        drains.await;
+        this.empty_a_store().await?;
+    }
+    this.look_at_images(&mut rng).await?;
+    let ran = well_again(&this.cluster, &this.world, copies, ran, phase).await?;
+    if with_drains(seed, mutation) && with_images(seed, mutation) {
+        phase.is("all is well, and the volume goes back to a snapshot that left a store");
+        let mut rng = env::rng("goes back");
+        let back = goes_back(&this.cluster, copies, LAST, mutation, &mut rng);
+        let back = sim::on_host(host(LAST), back).await;
+        back.map_err(|why| format!("all was well, and yet: {why}"))?;
+        alike(&this.cluster, copies).await?;
+    }
+    Ok(ran)
+}
+
+impl Scenario<'_> {
+    /// The volume for one writer. Where it does not open, faults stop until it does.
+    async fn open(
+        &self,
+        number: usize,
+        mut injector: Injector,
+        rng: &mut Rng,
+    ) -> Result<(Rc<Volume>, Injector), String> {
+        let cluster = &self.cluster;
         let mut opened = cluster.open(number).await;
         for _ in 0..2 {
             if opened.is_err() {
@@ -212,15 +271,27 @@ async fn scenario(
         if opened.is_err() {
             injector.stop().await;
             cluster.heal().await;
-            opened = patiently(&cluster, VOLUME, number).await;
-            injector = Injector::start(&cluster, seed, &mut rng);
+            opened = patiently(cluster, VOLUME, number).await;
+            injector = Injector::start(cluster, self.seed, rng);
         }
         let volume = opened.map_err(|why| format!("nothing is wrong, and yet: {why}"))?;
-        work(&volume, &world, number, CLIENTS, true).await;
+        Ok((volume, injector))
+    }
+
+    /// One writer comes, works and goes, in one way or another.
+    async fn writer(
+        &self,
+        number: usize,
+        volume: Rc<Volume>,
+        ran: &mut Ran,
+        rng: &mut Rng,
+    ) -> Result<(), String> {
+        work(&volume, &self.world, number, CLIENTS, true).await;
         let mut all = vec![Rc::clone(&volume)];
-        if let Some(branches) = &branches {
-            keep_some(branches, (&volume, &world), number, &mut rng, mutation).await;
-            all.extend(work_on_clones(&cluster, branches, number).await);
+        if let Some(branches) = &self.branches {
+            let of = (&volume, &self.world);
+            keep_some(branches, of, number, rng, self.mutation).await;
+            all.extend(work_on_clones(&self.cluster, branches, number).await);
         }
         env::sleep(Nanos::millis(50 + rng.below(900))).await;
         ran.volume(&volume.counters());
@@ -234,46 +305,43 @@ async fn scenario(
             }
             _ => {
                 drop((volume, all));
-                cluster.crash_host(number);
+                self.cluster.crash_host(number);
             }
         }
-        if let Some(branches) = branches.as_ref().filter(|_| rng.chance(0.5)) {
-            branches.branch(&cluster, rng.below(8)).await?;
+        if let Some(branches) = self.branches.as_ref().filter(|_| rng.chance(0.5)) {
+            branches.branch(&self.cluster, rng.below(8)).await?;
         }
-        number = (number + rng.below(2) as usize) % LAST;
+        Ok(())
     }
-    injector.stop().await;
-    drains_over.set(true);
-    cluster.heal().await;
-    if let Some(drains) = drains {
-        drains.await;
-        phase.is("faults are over, and a store is to be emptied");
-        world.over.set(true);
+
+    /// A store is emptied, and leaves.
+    async fn empty_a_store(&self) -> Result<(), String> {
+        self.phase
+            .is("faults are over, and a store is to be emptied");
+        self.world.over.set(true);
         let mut rng = env::rng("leaves");
-        let leaves = one_leaves(&cluster, branches.as_deref(), copies, LAST, &mut rng);
-        sim::on_host(host(LAST), leaves).await.map_err(yet)?;
+        let branches = self.branches.as_deref();
+        let leaves = one_leaves(&self.cluster, branches, self.copies, LAST, &mut rng);
+        sim::on_host(host(LAST), leaves).await.map_err(yet)
     }
-    if let Some(branches) = branches.as_deref() {
-        world.over.set(true);
-        let loses = with_drains(seed, mutation) && rng.chance(0.5);
-        let full = are_full(&cluster, branches, copies, loses, phase);
+
+    /// Snapshots and clones are whole.
+    async fn look_at_images(&self, rng: &mut Rng) -> Result<(), String> {
+        let Some(branches) = self.branches.as_deref() else {
+            return Ok(());
+        };
+        let cluster = &self.cluster;
+        self.world.over.set(true);
+        let loses = with_drains(self.seed, self.mutation) && rng.chance(0.5);
+        let full = are_full(cluster, branches, self.copies, loses, self.phase);
         sim::on_host(host(LAST), full).await.map_err(yet)?;
-        phase.is("faults are over, and snapshots and clones are looked at");
-        world.over.set(true);
-        sim::on_host(host(LAST), clones_are_well(&cluster, branches)).await?;
-        let looked = branches.end(&cluster, &world, LAST);
-        sim::on_host(host(LAST), looked).await.map_err(yet)?;
+        self.phase
+            .is("faults are over, and snapshots and clones are looked at");
+        self.world.over.set(true);
+        sim::on_host(host(LAST), clones_are_well(cluster, branches)).await?;
+        let looked = branches.end(cluster, &self.world, LAST);
+        sim::on_host(host(LAST), looked).await.map_err(yet)
     }
-    let ran = well_again(&cluster, &world, copies, ran, phase).await?;
-    if with_drains(seed, mutation) && with_images(seed, mutation) {
-        phase.is("all is well, and the volume goes back to a snapshot that left a store");
-        let mut rng = env::rng("goes back");
-        let back = goes_back(&cluster, copies, LAST, mutation, &mut rng);
-        let back = sim::on_host(host(LAST), back).await;
-        back.map_err(|why| format!("all was well, and yet: {why}"))?;
-        alike(&cluster, copies).await?;
-    }
-    Ok(ran)
 }
 
 fn yet(why: impl std::fmt::Display) -> String {
@@ -307,27 +375,6 @@ fn with_drains(seed: u64, mutation: Option<Mutation>) -> bool {
 fn with_images(seed: u64, mutation: Option<Mutation>) -> bool {
     let needs = |it: Mutation| it == Mutation::TornSnapshot || it.is_of_drains();
     mutation.is_some_and(needs) || seed % 8 >= 6
-}
-
-/// A snapshot or two and other sizes, beside the clients of a writer.
-async fn keep_some(
-    branches: &Rc<Branches>,
-    (volume, world): (&Rc<Volume>, &Rc<World>),
-    number: usize,
-    rng: &mut Rng,
-    mutation: Option<Mutation>,
-) {
-    if rng.chance(0.7) {
-        let wait = Nanos::millis(rng.below(300));
-        let (volume, world) = (Rc::clone(volume), Rc::clone(world));
-        let work = Rc::clone(branches).snapshot(volume, world, wait, mutation);
-        sim::on_host(host(number), async { drop(env::spawn(work)) }).await;
-    }
-    if rng.chance(0.3) {
-        let wait = Nanos::millis(rng.below(200));
-        let work = Branches::resize(Rc::clone(volume), Rc::clone(world), wait);
-        sim::on_host(host(number), async { drop(env::spawn(work)) }).await;
-    }
 }
 
 /// Opens the clones on a host beside their parent, if they can be, and has clients work on them.
@@ -394,7 +441,7 @@ fn drift(cluster: &Cluster, rng: &mut Rng, most: u64) {
 }
 
 /// Faults are over: everything must be healthy and right, in time.
-async fn well_again(
+pub(super) async fn well_again(
     cluster: &Rc<Cluster>,
     world: &Rc<World>,
     copies: u8,
@@ -437,62 +484,4 @@ async fn well_again(
         0 => Err("no client was ever answered".to_owned()),
         _ => Ok(ran),
     }
-}
-
-/// A writer loses the meta store, and goes on while another node takes over. Either it loses all stores but one as well, and reads there
-/// while its lease lasts. Or it sends writes of which it can answer none. Its clock is slow and its successor's is fast. Some successors
-/// come at the end of its lease.
-async fn split(
-    seed: u64,
-    drift: i32,
-    mutation: Option<Mutation>,
-    phase: &ScenarioPhase,
-) -> Result<Ran, String> {
-    let mut rng = Rng::from_seed((seed % HARDER) ^ 0x5eed);
-    let cluster = Cluster::new(3, 2, 1, mutation).await;
-    sim::set_drift(host(0), -drift);
-    sim::set_drift(host(1), drift);
-    let world = Rc::new(World::default());
-    let failed = |why: vdisk::volume::VolumeError| format!("nothing is wrong, and yet: {why}");
-    let old = cluster.open(0).await.map_err(failed)?;
-    for block in PLACES {
-        let wrote = world.write(&old, 1, block, 1).await;
-        wrote.map_err(|why| format!("nothing is wrong, and yet: {why}"))?;
-    }
-    // What it cannot write would keep it from reading that.
-    let alone = rng.chance(0.6);
-    let count = if alone { CLIENTS } else { 4 * CLIENTS };
-    work(&old, &world, 0, count, !alone).await;
-    env::sleep(Nanos::millis(rng.below(2_500))).await;
-    let picked = rng.below(3) as usize;
-    for (at, node) in cluster.nodes.iter().enumerate() {
-        if alone {
-            let other = if at == picked { 1 } else { 0 };
-            sim::partition(&[host(other)], &[node.ip]);
-        } else if at == picked {
-            // Its writes come there after those of its successor.
-            let delay = Delay::Uniform(Nanos::millis(20), Nanos::millis(250));
-            sim::set_link(host(0), node.ip, Link { delay, ..Link::LAN });
-        }
-    }
-    let cut = vdisk::meta::Faults {
-        cut: true,
-        timeout: Nanos::millis(100),
-        ..Default::default()
-    };
-    cluster.meta_faults(0, cut);
-    // A successor that comes while the lease lasts waits for its end; one that comes just after does not wait.
-    let wait = match rng.chance(0.7) {
-        true => rng.below(300),
-        false => 1_400 + rng.below(1_000),
-    };
-    env::sleep(Nanos::millis(wait)).await;
-    let new = cluster.open(1).await.map_err(failed)?;
-    work(&new, &world, 1, CLIENTS, true).await;
-    env::sleep(Nanos::secs(if alone { 3 } else { 8 })).await;
-    drop((old, new));
-    cluster.crash_host(0);
-    cluster.crash_host(1);
-    cluster.heal().await;
-    well_again(&cluster, &world, 2, Ran::default(), phase).await
 }
