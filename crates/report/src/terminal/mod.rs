@@ -52,6 +52,18 @@ pub fn text(text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints what was asked for: as JSON, or the text that `page` makes of it.
+pub fn answer(
+    as_json: bool,
+    value: &impl Serialize,
+    page: impl FnOnce() -> String,
+) -> anyhow::Result<()> {
+    match as_json {
+        true => json(value),
+        false => text(&page()),
+    }
+}
+
 /// A word as a shell takes it: in quotes where it needs them.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
@@ -76,6 +88,13 @@ fn command(arguments: impl Iterator<Item = OsString>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_is_pasted_whole() {
+        assert_eq!(quoted("nbd://127.0.0.1:1/vol0"), "nbd://127.0.0.1:1/vol0");
+        assert_eq!(quoted("a b?"), "'a b?'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+    }
 
     #[test]
     fn a_command_is_shown_as_a_shell_takes_it_whatever_its_arguments_are() {

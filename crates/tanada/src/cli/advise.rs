@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::client::{Client, ClientError, Target, path};
 use super::show;
 use crate::api::learn::{Simulated, TierAdvice};
-use crate::api::volume::{Advice, Volume};
+use crate::api::volume::{Advice, AdviceAtSize, Volume};
 
 /// Options of `tanada advise` that take a value; those of a trace count in the laboratory alone.
 const VALUES: [&str; 18] = [
@@ -100,10 +100,7 @@ pub fn run(arguments: &OfVolume) -> anyhow::Result<()> {
     let shadow: Result<Advice, ClientError> = client.get(&path(name, "/advice")?);
     if volume.settings.tier.is_none() {
         let advice = shadow.with_context(|| format!("volume {name}"))?;
-        return match arguments.json {
-            true => show::json(&advice),
-            false => show::text(&page(&advice)),
-        };
+        return show::answer(arguments.json, &advice, || page(&advice));
     }
     let tier: Result<TierAdvice, ClientError> = client.get(&path(name, "/tier-advice")?);
     if let (Err(shadow), Err(tier)) = (&shadow, &tier) {
@@ -217,30 +214,13 @@ fn page(advice: &Advice) -> String {
         );
     }
     text.push('\n');
-    let lines: Vec<Vec<String>> = advice
-        .sizes
-        .iter()
-        .map(|at| {
-            vec![
-                match (
-                    at.size_bytes == advice.present_bytes,
-                    Some(at.size_bytes) == advice.advised_bytes,
-                ) {
-                    (true, true) => "now, *",
-                    (true, false) => "now",
-                    (false, true) => "*",
-                    (false, false) => "",
-                }
-                .to_owned(),
-                size(at.size_bytes),
-                share(at.hit_ratio, 1.0),
-                share(at.read_hit_ratio, 1.0),
-                share(at.lru_hit_ratio, 1.0),
-                format!("{:.1} %", 100.0 * at.slow_saved),
-                size(at.flash_bytes_per_day as u64),
-            ]
-        })
-        .collect();
+    text.push_str(&sizes(advice));
+    text.push_str(&origin(advice));
+    text
+}
+
+/// What each size would do.
+fn sizes(advice: &Advice) -> String {
     let heads = [
         "",
         "SIZE",
@@ -250,7 +230,32 @@ fn page(advice: &Advice) -> String {
         "SLOW I/O SAVED",
         "FLASH/DAY",
     ];
-    text.push_str(&table(&heads, &lines));
+    let row = |at: &AdviceAtSize| {
+        let is_now = at.size_bytes == advice.present_bytes;
+        let is_advised = Some(at.size_bytes) == advice.advised_bytes;
+        let mark = match (is_now, is_advised) {
+            (true, true) => "now, *",
+            (true, false) => "now",
+            (false, true) => "*",
+            (false, false) => "",
+        };
+        vec![
+            mark.to_owned(),
+            size(at.size_bytes),
+            share(at.hit_ratio, 1.0),
+            share(at.read_hit_ratio, 1.0),
+            share(at.lru_hit_ratio, 1.0),
+            format!("{:.1} %", 100.0 * at.slow_saved),
+            size(at.flash_bytes_per_day as u64),
+        ]
+    };
+    let lines: Vec<Vec<String>> = advice.sizes.iter().map(row).collect();
+    table(&heads, &lines)
+}
+
+/// What the advice rests on.
+fn origin(advice: &Advice) -> String {
+    let mut text = String::new();
     let watched = Duration::from_secs(advice.seen.watched_seconds as u64);
     let watched = humantime::format_duration(watched);
     let _ = writeln!(
@@ -284,7 +289,6 @@ fn page(advice: &Advice) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::volume::AdviceAtSize;
 
     fn advice(advised: Option<u64>) -> Advice {
         let at = |size_bytes: u64, slow_saved| AdviceAtSize {

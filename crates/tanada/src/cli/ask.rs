@@ -1,8 +1,12 @@
 //! Which daemon is asked, and in which form the answer is shown.
 
 use clap::Args;
+use hyper::Method;
+use report::terminal;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::client::Target;
+use super::client::{Client, Target};
 
 /// Where the daemon is, and in which form to answer.
 #[derive(Args)]
@@ -18,4 +22,18 @@ pub struct Ask {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Ask {
+    /// Sends `body`, and shows what comes back: as JSON, or as `said` says it.
+    pub fn send<T: DeserializeOwned + Serialize>(
+        self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+        said: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        let answer: T = Client::new(self.admin)?.send_json(method, path, body)?;
+        terminal::answer(self.json, &answer, || said(&answer))
+    }
 }

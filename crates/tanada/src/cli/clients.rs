@@ -35,10 +35,7 @@ pub fn run(command: Client) -> anyhow::Result<()> {
     match command {
         Client::List(ask) => {
             let status: Status = Admin::new(ask.admin)?.get("/v1/status")?;
-            match ask.json {
-                true => show::json(&status.nbd),
-                false => show::text(&list(&status.nbd)),
-            }
+            show::answer(ask.json, &status.nbd, || list(&status.nbd))
         }
         Client::Disconnect {
             client,
@@ -52,11 +49,7 @@ pub fn run(command: Client) -> anyhow::Result<()> {
                 export,
             };
             let path = "/v1/clients/disconnect";
-            let gone: Vec<Gone> = Admin::new(ask.admin)?.send_json(Method::POST, path, &which)?;
-            match ask.json {
-                true => show::json(&gone),
-                false => show::text(&ended(&gone)),
-            }
+            ask.send(Method::POST, path, &which, |gone: &Vec<Gone>| ended(gone))
         }
     }
 }

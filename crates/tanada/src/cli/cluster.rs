@@ -246,17 +246,9 @@ pub(super) fn nothing() -> Map<String, Value> {
     Map::new()
 }
 
-pub fn print_disk(disk: &Shown, json: bool, said: &str) -> anyhow::Result<()> {
-    match json {
-        true => show::json(disk),
-        false => show::text(said),
-    }
-}
-
-fn done(done: &Done, json: bool, said: &str) -> anyhow::Result<()> {
-    match json {
-        true => show::json(done),
-        false => show::text(said),
+fn called(name: &Name) -> Called {
+    Called {
+        name: name.to_string(),
     }
 }
 
@@ -272,82 +264,12 @@ fn connect(disk: &Shown) -> String {
 pub fn run(command: Disk) -> anyhow::Result<()> {
     match command {
         Disk::Create(create) => {
-            let client = Client::new(create.ask.admin)?;
             let new = new_disk(&create.name, create.size, &create.settings);
-            let disk: Shown = client.send_json(Method::POST, "/v1/cluster/volumes", &new)?;
-            let said = format!(
-                "{} has {} and {} copies; {}",
-                disk.terms.name,
-                table::size(disk.terms.size_bytes),
-                disk.terms.copies,
-                connect(&disk)
-            );
-            print_disk(&disk, create.ask.json, &said)
+            create
+                .ask
+                .send(Method::POST, "/v1/cluster/volumes", &new, created)
         }
-        Disk::Snapshot { volume, name, ask } => {
-            let called = Called {
-                name: name.to_string(),
-            };
-            let path = path(&volume, "/snapshots");
-            let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &called)?;
-            let said = format!(
-                "{volume}@{name} is kept; `tanada volume clone {volume}@{name} NEW` makes a volume of it\n"
-            );
-            print_disk(&disk, ask.json, &said)
-        }
-        Disk::Snapshots { name, ask } => {
-            let disk: Shown = Client::new(ask.admin)?.get(&path(&name, ""))?;
-            match ask.json {
-                true => show::json(&disk.snapshots),
-                false if disk.snapshots.is_empty() => {
-                    show::text(&format!("{name} has no snapshots\n"))
-                }
-                false => show::text(&snapshots(&disk)),
-            }
-        }
-        Disk::Clone { source, name, ask } => {
-            let path = snapshot_path(&source, "/clone")?;
-            let called = Called {
-                name: name.to_string(),
-            };
-            let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &called)?;
-            let said = format!("{name} begins as {source} is; {}", connect(&disk));
-            print_disk(&disk, ask.json, &said)
-        }
-        Disk::Rollback { target, ask } => {
-            let path = snapshot_path(&target, "/rollback")?;
-            let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &nothing())?;
-            print_disk(
-                &disk,
-                ask.json,
-                &format!("{} goes on from {target}\n", target.volume),
-            )
-        }
-        Disk::Resize {
-            name,
-            size,
-            shrink,
-            ask,
-        } => {
-            let change = DiskChange {
-                size_bytes: Some(size.0),
-                shrink,
-                ..DiskChange::default()
-            };
-            let path = path(&name, "");
-            let disk: Shown = Client::new(ask.admin)?.send_json(Method::PATCH, &path, &change)?;
-            let said = format!("{name} has {} now\n", table::size(disk.terms.size_bytes));
-            print_disk(&disk, ask.json, &said)
-        }
-        Disk::Rename { name, new, ask } => {
-            let change = DiskChange {
-                name: Some(new.to_string()),
-                ..DiskChange::default()
-            };
-            let path = path(&name, "");
-            let disk: Shown = Client::new(ask.admin)?.send_json(Method::PATCH, &path, &change)?;
-            print_disk(&disk, ask.json, &format!("{name} is called {new} now\n"))
-        }
+        Disk::Snapshots { name, ask } => list_snapshots(&name, ask),
         Disk::Export { source, file, ask } => export(&source, &file, ask),
         Disk::Import {
             file,
@@ -355,30 +277,98 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             settings,
             ask,
         } => import(&file, &name, &settings, ask),
-        Disk::Rm { what, ask } => {
-            let path = match what.snapshot {
-                None => path(&what.volume, ""),
-                Some(_) => snapshot_path(&what, "")?,
-            };
-            let gone: Done =
-                Client::new(ask.admin)?.send_json(Method::DELETE, &path, &nothing())?;
-            done(
-                &gone,
-                ask.json,
-                &format!("{what} is gone; its room comes back by and by\n"),
-            )
-        }
+        Disk::Resize {
+            name,
+            size,
+            shrink,
+            ask,
+        } => resize(&name, size, shrink, ask),
+        Disk::Rename { name, new, ask } => rename(&name, &new, ask),
         Disk::Takeover { name, idle, ask } => {
             let wanted = TakeOverAsk {
                 idle_seconds: Some(idle),
             };
             let path = path(&name, "/takeover");
-            let disk: Shown = Client::new(ask.admin)?.send_json(Method::POST, &path, &wanted)?;
-            let said = format!("{name} is open here for a minute; {}", connect(&disk));
-            print_disk(&disk, ask.json, &said)
+            ask.send(Method::POST, &path, &wanted, |disk| {
+                format!("{name} is open here for a minute; {}", connect(disk))
+            })
         }
         Disk::Repair(wanted) => repair(wanted),
+        Disk::Snapshot { volume, name, ask } => snapshot(&volume, &name, ask),
+        Disk::Clone { source, name, ask } => {
+            let path = snapshot_path(&source, "/clone")?;
+            ask.send(Method::POST, &path, &called(&name), |disk| {
+                format!("{name} begins as {source} is; {}", connect(disk))
+            })
+        }
+        Disk::Rollback { target, ask } => {
+            let path = snapshot_path(&target, "/rollback")?;
+            ask.send(Method::POST, &path, &nothing(), |_: &Shown| {
+                format!("{} goes on from {target}\n", target.volume)
+            })
+        }
+        Disk::Rm { what, ask } => remove(&what, ask),
     }
+}
+
+fn created(disk: &Shown) -> String {
+    format!(
+        "{} has {} and {} copies; {}",
+        disk.terms.name,
+        table::size(disk.terms.size_bytes),
+        disk.terms.copies,
+        connect(disk)
+    )
+}
+
+fn snapshot(volume: &Name, name: &Name, ask: Ask) -> anyhow::Result<()> {
+    let path = path(volume, "/snapshots");
+    ask.send(Method::POST, &path, &called(name), |_: &Shown| {
+        format!(
+            "{volume}@{name} is kept; `tanada volume clone {volume}@{name} NEW` makes a volume of it\n"
+        )
+    })
+}
+
+fn list_snapshots(name: &Name, ask: Ask) -> anyhow::Result<()> {
+    let disk: Shown = Client::new(ask.admin)?.get(&path(name, ""))?;
+    show::answer(ask.json, &disk.snapshots, || {
+        match disk.snapshots.is_empty() {
+            true => format!("{name} has no snapshots\n"),
+            false => snapshots(&disk),
+        }
+    })
+}
+
+fn resize(name: &Name, size: Bytes, shrink: bool, ask: Ask) -> anyhow::Result<()> {
+    let change = DiskChange {
+        size_bytes: Some(size.0),
+        shrink,
+        ..DiskChange::default()
+    };
+    ask.send(Method::PATCH, &path(name, ""), &change, |disk: &Shown| {
+        format!("{name} has {} now\n", table::size(disk.terms.size_bytes))
+    })
+}
+
+fn rename(name: &Name, new: &Name, ask: Ask) -> anyhow::Result<()> {
+    let change = DiskChange {
+        name: Some(new.to_string()),
+        ..DiskChange::default()
+    };
+    ask.send(Method::PATCH, &path(name, ""), &change, |_: &Shown| {
+        format!("{name} is called {new} now\n")
+    })
+}
+
+fn remove(what: &At, ask: Ask) -> anyhow::Result<()> {
+    let path = match what.snapshot {
+        None => path(&what.volume, ""),
+        Some(_) => snapshot_path(what, "")?,
+    };
+    ask.send(Method::DELETE, &path, &nothing(), |_: &Done| {
+        format!("{what} is gone; its room comes back by and by\n")
+    })
 }
 
 pub(super) fn new_disk(name: &Name, size: Bytes, settings: &DiskSettings) -> NewDisk {
@@ -402,10 +392,7 @@ fn repair(wanted: Repair) -> anyhow::Result<()> {
         free: wanted.free,
     };
     let found: Repaired = client.send_json(Method::POST, &path(&name, "/repair"), &wanted)?;
-    match ask.json {
-        true => show::json(&found)?,
-        false => show::text(&repaired(&found))?,
-    }
+    show::answer(ask.json, &found, || repaired(&found))?;
     let well =
         found.volume.health == "healthy" && found.losses.is_empty() && found.damage_left.is_empty();
     match well {

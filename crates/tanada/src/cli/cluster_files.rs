@@ -50,15 +50,14 @@ pub(super) fn export(source: &At, file: &Path, ask: Ask) -> anyhow::Result<()> {
     if file.as_os_str() == "-" {
         return Ok(());
     }
-    match ask.json {
-        true => show::json(&copied),
-        false => show::text(&format!(
+    show::answer(ask.json, &copied, || {
+        format!(
             "{source} is in {}: {}, of which {} are data\n",
             file.display(),
             table::size(copied.size_bytes),
             table::size(copied.data_bytes)
-        )),
-    }
+        )
+    })
 }
 
 /// The engine may take a moment to see that its client is gone.
@@ -112,13 +111,12 @@ pub(super) fn import(
     }
     let address = entrance(&disk, &here)?;
     let copied = disk_copy::import(file, &address, &disk.terms.name, fresh)?;
-    match ask.json {
-        true => show::json(&copied),
-        false => show::text(&format!(
+    show::answer(ask.json, &copied, || {
+        format!(
             "{name} has what {} has: {}, of which {} are data\n",
             file.display(),
             table::size(copied.size_bytes),
             table::size(copied.data_bytes)
-        )),
-    }
+        )
+    })
 }

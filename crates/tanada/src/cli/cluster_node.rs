@@ -70,10 +70,7 @@ pub fn run_node(command: Node) -> anyhow::Result<()> {
     match command {
         Node::List(ask) => {
             let here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
-            match ask.json {
-                true => show::json(&here),
-                false => show::text(&stores(&here)),
-            }
+            show::answer(ask.json, &here, || stores(&here))
         }
         Node::Add {
             node,
@@ -95,13 +92,9 @@ pub fn run_node(command: Node) -> anyhow::Result<()> {
             let client = Client::new(ask.admin)?;
             let added: ClusterStore =
                 client.send_json(Method::POST, "/v1/cluster/stores", &wanted)?;
-            match ask.json {
-                true => show::json(&added),
-                false => show::text(&format!(
-                    "{store} on {node} is store {} now\n",
-                    added.number
-                )),
-            }
+            show::answer(ask.json, &added, || {
+                format!("{store} on {node} is store {} now\n", added.number)
+            })
         }
         Node::Drain {
             name,
@@ -116,10 +109,9 @@ pub fn run_node(command: Node) -> anyhow::Result<()> {
                 let path = format!("/v1/cluster/stores/{store}?lost={lost}");
                 let _: Done = client.send_json(Method::DELETE, &path, &nothing())?;
             }
-            match ask.json {
-                true => show::json(&removed),
-                false => show::text(&format!("forgotten: {}\n", removed.join(", "))),
-            }
+            show::answer(ask.json, &removed, || {
+                format!("forgotten: {}\n", removed.join(", "))
+            })
         }
     }
 }

@@ -25,17 +25,11 @@ pub fn run(command: Device) -> anyhow::Result<()> {
     match command {
         Device::List(ask) => {
             let devices: Vec<api::status::Device> = Client::new(ask.admin)?.get("/v1/devices")?;
-            match ask.json {
-                true => show::json(&devices),
-                false => show::text(&show::devices(&devices)),
-            }
+            show::answer(ask.json, &devices, || show::devices(&devices))
         }
         Device::Models { json } => {
             let models = model::catalogue();
-            match json {
-                true => show::json(&models),
-                false => show::text(&models_page(&models)),
-            }
+            show::answer(json, &models, || models_page(&models))
         }
         Device::Bench {
             target,
@@ -45,10 +39,7 @@ pub fn run(command: Device) -> anyhow::Result<()> {
             let report = with_spinner(&format!("measuring {target}"), || {
                 measure(&target, overwrite)
             })?;
-            match json {
-                true => show::json(&report),
-                false => show::text(&report_page(&report)),
-            }
+            show::answer(json, &report, || report_page(&report))
         }
     }
 }

@@ -8,8 +8,7 @@ use report::terminal::Usage;
 use vdisk::record::{Fairness, Name};
 
 use super::ask::Ask;
-use super::client::Client;
-use super::cluster::{a_meta_loss, a_priority, path, print_disk};
+use super::cluster::{a_meta_loss, a_priority, path};
 use crate::api::cluster::{Disk as Shown, DiskChange};
 
 /// What is set on a virtual disk that is there.
@@ -68,8 +67,14 @@ impl SetDisk {
 /// `tanada volume set NAME --priority ...`.
 pub fn set(name: &str, disk: &SetDisk, ask: Ask) -> anyhow::Result<()> {
     let name: Name = name.parse().map_err(|error| Usage(format!("{error}")))?;
-    let client = Client::new(ask.admin)?;
-    let disk: Shown = client.send_json(Method::PATCH, &path(&name, ""), &disk.change())?;
+    let change = disk.change();
+    ask.send(Method::PATCH, &path(&name, ""), &change, |disk| {
+        kept(&name, disk)
+    })
+}
+
+/// How it is kept from now on.
+fn kept(name: &Name, disk: &Shown) -> String {
     let mut said = format!(
         "{name} has {} priority, fairness {}; a write reaches at least {} of {} copies",
         disk.terms.priority,
@@ -84,5 +89,5 @@ pub fn set(name: &str, disk: &SetDisk, ask: Ask) -> anyhow::Result<()> {
         said.push_str("; requests fail while the meta store is away");
     }
     said.push('\n');
-    print_disk(&disk, ask.json, &said)
+    said
 }

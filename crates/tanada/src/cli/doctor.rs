@@ -96,10 +96,7 @@ pub fn run(arguments: &Doctor) -> anyhow::Result<()> {
     let (text, origin) = serve::load(arguments.config.as_deref(), data_dir)?;
     let config = config::read(&text, &origin, data_dir)?;
     let findings = examine(&config);
-    match arguments.json {
-        true => show::json(&findings)?,
-        false => show::text(&render(&findings))?,
-    }
+    show::answer(arguments.json, &findings, || render(&findings))?;
     let missing = findings.iter().filter(|it| it.state == State::Missing);
     let names: Vec<&str> = missing.map(|it| it.what.as_str()).collect();
     match names.is_empty() {
@@ -310,41 +307,28 @@ fn configured(findings: &mut Findings, name: &str, path: &Path, may_create: bool
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == io::ErrorKind::NotFound && may_create => {
-            findings.add("device", &shown, State::Ok, "will be created", "");
-            return;
+            return findings.add("device", &shown, State::Ok, "will be created", "");
         }
         Err(error) => {
-            findings.add(
-                "device",
-                &shown,
-                State::Missing,
-                error.to_string(),
-                "correct its path; lsblk lists devices, truncate -s 10G FILE makes a sparse file",
-            );
-            return;
+            let todo =
+                "correct its path; lsblk lists devices, truncate -s 10G FILE makes a sparse file";
+            return findings.add("device", &shown, State::Missing, error.to_string(), todo);
         }
     };
     if let Err(error) = rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK) {
-        findings.add(
-            "device",
-            &shown,
-            State::Missing,
-            error.to_string(),
-            "run as root, or as a user in its group (often: disk)",
-        );
-        return;
+        let todo = "run as root, or as a user in its group (often: disk)";
+        return findings.add("device", &shown, State::Missing, error.to_string(), todo);
     }
     if !meta.file_type().is_block_device() {
-        findings.add(
-            "device",
-            &shown,
-            State::Ok,
-            format!("regular file, {}", size(meta.len())),
-            "",
-        );
-        return;
+        let found = format!("regular file, {}", size(meta.len()));
+        return findings.add("device", &shown, State::Ok, found, "");
     }
-    let device = meta.rdev();
+    place(findings, &shown, meta.rdev());
+    opens(findings, name, path);
+}
+
+/// Where a block device begins on its disk.
+fn place(findings: &mut Findings, shown: &str, device: u64) {
     let folder = format!(
         "/sys/dev/block/{}:{}",
         rustix::fs::major(device),
@@ -362,7 +346,7 @@ fn configured(findings: &mut Findings, name: &str, path: &Path, may_create: bool
     let aligned = start.is_multiple_of(physical.max(4096));
     findings.add(
         "device",
-        &shown,
+        shown,
         if aligned { State::Ok } else { State::Warn },
         format!(
             "block device, {}, physical block {physical} bytes, begins at byte {start} of its disk",
@@ -371,6 +355,10 @@ fn configured(findings: &mut Findings, name: &str, path: &Path, may_create: bool
         "the partition does not begin on a 4096-byte boundary, so many writes cost two; make it \
          anew with parted -a optimal",
     );
+}
+
+/// Can a block device be opened, and with direct I/O?
+fn opens(findings: &mut Findings, name: &str, path: &Path) {
     let options = Options {
         read_only: true,
         direct: Direct::Auto,

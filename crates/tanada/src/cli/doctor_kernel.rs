@@ -18,42 +18,54 @@ pub(super) fn kernel(findings: &mut Findings) {
         format!("Linux {release}"),
         "Linux 6.1 or newer has every io_uring feature Tanada uses; older ones work with less",
     );
+    io_uring(findings);
+    file(
+        findings,
+        "loop devices",
+        "/dev/loop-control",
+        "modprobe loop; only needed to try block devices without having any",
+    );
+    let nbd = Path::new("/sys/module/nbd").exists() || Path::new("/dev/nbd0").exists();
+    let (state, found, todo) = nbd_client(nbd, module_file(&release, "nbd"));
+    findings.add("kernel", "NBD client", state, found, todo);
+    file(
+        findings,
+        "FUSE",
+        "/dev/fuse",
+        "modprobe fuse; nbdfuse then shows an export as a file",
+    );
+}
 
-    match env::Runtime::real(env::RealConfig::default()) {
-        Ok(runtime) if runtime.driver_name() == "io_uring" => {
-            findings.add("kernel", "io_uring", State::Ok, "allowed", "");
-        }
-        Ok(runtime) => findings.add(
-            "kernel",
-            "io_uring",
+fn io_uring(findings: &mut Findings) {
+    let (state, found, todo) = match env::Runtime::real(env::RealConfig::default()) {
+        Ok(runtime) if runtime.driver_name() == "io_uring" => (State::Ok, "allowed".to_owned(), ""),
+        Ok(runtime) => (
             State::Warn,
             format!("refused; files go through a {}", runtime.driver_name()),
             "sysctl kernel.io_uring_disabled=0; in a container allow the io_uring_* system calls \
              (docker: --security-opt seccomp=unconfined or an own profile)",
         ),
-        Err(error) => findings.add(
-            "kernel",
-            "io_uring",
+        Err(error) => (
             State::Missing,
             format!("no runtime can be made: {error}"),
             "raise the limits below",
         ),
-    }
+    };
+    findings.add("kernel", "io_uring", state, found, todo);
+}
 
-    let loop_control = Path::new("/dev/loop-control").exists();
-    findings.add(
-        "kernel",
-        "loop devices",
-        present(loop_control),
-        if loop_control {
-            "/dev/loop-control"
-        } else {
-            "no /dev/loop-control"
-        },
-        "modprobe loop; only needed to try block devices without having any",
-    );
-    let nbd = Path::new("/sys/module/nbd").exists() || Path::new("/dev/nbd0").exists();
-    let (state, found, todo) = match (nbd, module_file(&release, "nbd")) {
+/// Something that the kernel has where `path` is.
+fn file(findings: &mut Findings, what: &str, path: &str, todo: &str) {
+    let (state, found) = match Path::new(path).exists() {
+        true => (State::Ok, path.to_owned()),
+        false => (State::Absent, format!("no {path}")),
+    };
+    findings.add("kernel", what, state, found, todo);
+}
+
+/// What is said of the kernel's NBD client: `loaded`, or in a file from where it can be.
+fn nbd_client(loaded: bool, in_file: bool) -> (State, &'static str, &'static str) {
+    match (loaded, in_file) {
         (true, _) => (State::Ok, "loaded", ""),
         (false, true) => (
             State::Warn,
@@ -66,20 +78,7 @@ pub(super) fn kernel(findings: &mut Findings) {
             "only a kernel with CONFIG_BLK_DEV_NBD makes a disk of an export; programs that speak \
              NBD (nbdcopy, nbdfuse, qemu, fio) need none",
         ),
-    };
-    findings.add("kernel", "NBD client", state, found, todo);
-    let fuse = Path::new("/dev/fuse").exists();
-    findings.add(
-        "kernel",
-        "FUSE",
-        present(fuse),
-        if fuse { "/dev/fuse" } else { "no /dev/fuse" },
-        "modprobe fuse; nbdfuse then shows an export as a file",
-    );
-}
-
-pub(super) fn present(there: bool) -> State {
-    if there { State::Ok } else { State::Absent }
+    }
 }
 
 /// (major, minor) of a kernel release such as `6.18.5-amd64`.

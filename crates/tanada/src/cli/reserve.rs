@@ -132,10 +132,7 @@ pub fn run(command: Reserve) -> anyhow::Result<()> {
         }
         Reserve::Show(One { id, ask }) => {
             let one: Reservation = Client::new(ask.admin)?.get(&path(&id))?;
-            match ask.json {
-                true => show::json(&one),
-                false => show::text(&page(&one)),
-            }
+            show::answer(ask.json, &one, || page(&one))
         }
         Reserve::Cancel(One { id, ask }) => {
             let client = Client::new(ask.admin)?;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use policy::share::Second;
 use report::terminal::table::{count, megabytes_per_second, share, size, table};
 
-pub use report::terminal::{json, own_command, quoted, text};
+pub use report::terminal::{answer, json, own_command, quoted, text};
 
 use super::ask::Ask;
 use super::client::Client;

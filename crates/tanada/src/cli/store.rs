@@ -197,10 +197,7 @@ pub fn run(command: Store) -> anyhow::Result<()> {
             ask,
         } => {
             let store: api::Store = Client::new(ask.admin)?.get(&path(&name)?)?;
-            match ask.json {
-                true => show::json(&store),
-                false => show::text(&page(&store)),
-            }
+            show::answer(ask.json, &store, || page(&store))
         }
         Store::Scrub { name, no_wait, ask } => scrub(&name, no_wait, &ask),
         Store::Calibrate {
@@ -269,31 +266,30 @@ fn one_store(serve: &Serve) -> String {
         (None, Some(device)) => name_of(device),
         (None, None) => "s0".to_owned(),
     };
-    let mut text = format!(
-        "data_dir = {}\n\n[[device]]\nname = \"disk0\"\n",
-        path(&serve.data_dir)
-    );
-    match &serve.device {
-        Some(device) => {
-            let _ = writeln!(text, "path = {}", path(device));
-        }
-        None => {
-            let file = serve.data_dir.join(format!("{name}.img"));
-            let _ = writeln!(
-                text,
-                "model = \"ssd-sata-mlc\"          # tanada device models\nsize = \"4GiB\"\nfile = {}",
-                path(&file)
-            );
-        }
-    }
+    let device = match &serve.device {
+        Some(device) => format!("path = {}\n", path(device)),
+        None => format!(
+            "model = \"ssd-sata-mlc\"          # tanada device models\nsize = \"4GiB\"\nfile = {}\n",
+            path(&serve.data_dir.join(format!("{name}.img")))
+        ),
+    };
     let listen: Vec<String> = serve.listen.iter().map(|address| quote(address)).collect();
-    let _ = write!(
-        text,
-        "\n[[store]]\nname = {}\ndevice = \"disk0\"\nlisten = [{}]\nscheduler = {}\n",
+    format!(
+        "data_dir = {}\n\n[[device]]\nname = \"disk0\"\n{device}\
+         \n[[store]]\nname = {}\ndevice = \"disk0\"\nlisten = [{}]\nscheduler = {}\n{}\
+         \n[admin]\nlisten = [{}]\n",
+        path(&serve.data_dir),
         quote(&name),
         listen.join(", "),
-        quote(&serve.scheduler)
-    );
+        quote(&serve.scheduler),
+        choices(serve),
+        quote(&serve.admin.to_string())
+    )
+}
+
+/// The lines of a `[[store]]` that are there only where something was chosen.
+fn choices(serve: &Serve) -> String {
+    let mut text = String::new();
     for (key, rate) in [
         ("read_speed", serve.read_speed),
         ("write_speed", serve.write_speed),
@@ -316,11 +312,6 @@ fn one_store(serve: &Serve) -> String {
             "unauthenticated = true          # every client that reaches it may use it: on loopback only\n",
         );
     }
-    let _ = write!(
-        text,
-        "\n[admin]\nlisten = [{}]\n",
-        quote(&serve.admin.to_string())
-    );
     text
 }
 
@@ -343,10 +334,9 @@ fn scrub(name: &str, no_wait: bool, ask: &Ask) -> anyhow::Result<()> {
     let path = path(name)?;
     let mut store: api::Store = client.send_json(Method::POST, &format!("{path}/scrub"), &())?;
     if no_wait {
-        return match ask.json {
-            true => show::json(&store.scrub),
-            false => show::text(&format!("{name}: {}\n", scrub_line(&store.scrub))),
-        };
+        return show::answer(ask.json, &store.scrub, || {
+            format!("{name}: {}\n", scrub_line(&store.scrub))
+        });
     }
     let bar = match io::stderr().is_terminal() {
         true => ProgressBar::new(store.scrub.of_bytes),
@@ -358,10 +348,9 @@ fn scrub(name: &str, no_wait: bool, ask: &Ask) -> anyhow::Result<()> {
         bar.set_position(store.scrub.read_bytes);
     }
     bar.finish_and_clear();
-    match ask.json {
-        true => show::json(&store.scrub)?,
-        false => show::text(&format!("{name}: {}\n", scrub_line(&store.scrub)))?,
-    }
+    show::answer(ask.json, &store.scrub, || {
+        format!("{name}: {}\n", scrub_line(&store.scrub))
+    })?;
     if let Some(why) = &store.scrub.failed {
         return Err(anyhow!("the scrub ended early: {why}"));
     }
@@ -404,10 +393,7 @@ fn calibrate(name: &str, full: bool, no_wait: bool, show: bool, ask: &Ask) -> an
         }
     }
     let surface: Surface = client.get(&format!("{path}/calibration"))?;
-    match ask.json {
-        true => show::json(&surface),
-        false => show::text(&surface_page(name, &surface)),
-    }
+    show::answer(ask.json, &surface, || surface_page(name, &surface))
 }
 
 /// A sign of life on a terminal.

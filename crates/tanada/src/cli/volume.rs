@@ -17,32 +17,14 @@ use super::{cache, cluster, cluster_pages, options, rescue, show, volume_heat, v
 use crate::api::cluster::Disk;
 use crate::api::figures::{Share, Written};
 use crate::api::tier::{Tier, TierSettings};
-use crate::api::volume::{Attach, Change, Trace, Volume};
+use crate::api::volume::{Attach, Cache, Change, Trace, Volume};
 
 /// Runs one of them.
 pub fn run(command: options::Volume) -> anyhow::Result<()> {
     match command {
         options::Volume::List(ask) => list(ask),
         options::Volume::Show { name, ask } => show_one(&name, ask),
-        options::Volume::Detach { name, ask } => {
-            let client = Client::new(ask.admin)?;
-            if !ask.json {
-                let before: Volume = client.get(&path(&name, "")?)?;
-                eprintln!(
-                    "writing {} of dirty data to {} ...",
-                    size(before.cache.dirty_bytes),
-                    before.slow
-                );
-            }
-            let nothing = Map::new();
-            let volume: Volume =
-                client.send_json(Method::POST, &path(&name, "/detach")?, &nothing)?;
-            let said = format!(
-                "{name} stands on {} alone; `tanada volume attach {name}` gives it a fast device again\n",
-                volume.slow
-            );
-            answer(&volume, ask.json, &said)
-        }
+        options::Volume::Detach { name, ask } => detach(&name, ask),
         options::Volume::Attach {
             name,
             fast,
@@ -50,12 +32,11 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             ask,
         } => {
             let attach = Attach { fast, force };
-            let client = Client::new(ask.admin)?;
-            let volume: Volume =
-                client.send_json(Method::POST, &path(&name, "/attach")?, &attach)?;
-            let fast = volume.fast.as_deref().unwrap_or("its fast device");
-            let said = format!("{name} is cached by {fast} again; the cache is empty\n");
-            answer(&volume, ask.json, &said)
+            let path = path(&name, "/attach")?;
+            ask.send(Method::POST, &path, &attach, |volume: &Volume| {
+                let fast = volume.fast.as_deref().unwrap_or("its fast device");
+                format!("{name} is cached by {fast} again; the cache is empty\n")
+            })
         }
         options::Volume::GiveUp(of) => cache::give_up(&of),
         options::Volume::Accept(of) => cache::accept(&of),
@@ -67,24 +48,48 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             name, changes, ask, ..
         } => {
             let change = parse_changes(&changes)?;
-            let client = Client::new(ask.admin)?;
-            let volume: Volume = client.send_json(Method::PATCH, &path(&name, "")?, &change)?;
-            let mut said = settings(&volume);
-            if let Some(trace) = &volume.trace {
-                said.push_str(&format!("trace\n{}", recording(trace)));
-            }
-            if change.advise == Some(true) {
-                let _ = writeln!(
-                    said,
-                    "a shadow watches from now on; `tanada advise {name}` tells what it found"
-                );
-            }
-            answer(&volume, ask.json, &said)
+            let path = path(&name, "")?;
+            let said = |volume: &Volume| changed(volume, &name, change.advise == Some(true));
+            ask.send(Method::PATCH, &path, &change, said)
         }
         options::Volume::Heat(arguments) => volume_heat::run(&arguments),
         options::Volume::Moves(arguments) => volume_moves::run(&arguments),
         options::Volume::Disk(command) => cluster::run(command),
     }
+}
+
+fn detach(name: &str, ask: Ask) -> anyhow::Result<()> {
+    if !ask.json {
+        let before: Volume = Client::new(ask.admin.clone())?.get(&path(name, "")?)?;
+        eprintln!(
+            "writing {} of dirty data to {} ...",
+            size(before.cache.dirty_bytes),
+            before.slow
+        );
+    }
+    let nothing: Map<String, Value> = Map::new();
+    let path = path(name, "/detach")?;
+    ask.send(Method::POST, &path, &nothing, |volume: &Volume| {
+        format!(
+            "{name} stands on {} alone; `tanada volume attach {name}` gives it a fast device again\n",
+            volume.slow
+        )
+    })
+}
+
+/// What holds after a change.
+fn changed(volume: &Volume, name: &str, watched: bool) -> String {
+    let mut said = settings(volume);
+    if let Some(trace) = &volume.trace {
+        said.push_str(&format!("trace\n{}", recording(trace)));
+    }
+    if watched {
+        let _ = writeln!(
+            said,
+            "a shadow watches from now on; `tanada advise {name}` tells what it found"
+        );
+    }
+    said
 }
 
 /// Both kinds, hybrids first.
@@ -126,10 +131,7 @@ fn show_one(name: &str, ask: Ask) -> anyhow::Result<()> {
     if !volumes.iter().any(|volume| volume.name == name) {
         let disks: Vec<Disk> = client.get("/v1/cluster/volumes")?;
         if let Some(disk) = disks.iter().find(|disk| disk.terms.name == name) {
-            return match ask.json {
-                true => show::json(disk),
-                false => show::text(&cluster_pages::page(disk)),
-            };
+            return show::answer(ask.json, disk, || cluster_pages::page(disk));
         }
         if volumes.is_empty() && !disks.is_empty() {
             // It says which there are.
@@ -137,17 +139,7 @@ fn show_one(name: &str, ask: Ask) -> anyhow::Result<()> {
         }
     }
     let volume: Volume = client.get(&own)?;
-    match ask.json {
-        true => show::json(&volume),
-        false => show::text(&page(&volume)),
-    }
-}
-
-fn answer(volume: &Volume, json: bool, said: &str) -> anyhow::Result<()> {
-    match json {
-        true => show::json(volume),
-        false => show::text(said),
-    }
+    show::answer(ask.json, &volume, || page(&volume))
 }
 
 /// The key of a tier that is meant: `tier.policy`, or `period` where the volume itself has no such key.
@@ -212,8 +204,7 @@ fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
 fn settings(volume: &Volume) -> String {
     let settings = &volume.settings;
     let or = |bytes: Option<u64>, none: &str| bytes.map_or(none.to_owned(), size);
-    let mut text = String::new();
-    for (key, value) in [
+    let mut text = lines([
         ("mode", settings.mode.clone()),
         ("write", settings.write.clone()),
         ("policy", settings.policy.clone()),
@@ -241,9 +232,7 @@ fn settings(volume: &Volume) -> String {
             "advise",
             if volume.advise { "on" } else { "off" }.to_owned(),
         ),
-    ] {
-        line(&mut text, key, &value);
-    }
+    ]);
     if let Some(tier) = &settings.tier {
         text.push_str(&tier_settings(tier));
     }
@@ -252,14 +241,13 @@ fn settings(volume: &Volume) -> String {
 
 /// The choices for a tier, named as they are set.
 fn tier_settings(tier: &TierSettings) -> String {
-    let mut text = String::new();
     let on = |switch: bool| if switch { "on" } else { "off" }.to_owned();
     let seconds = |seconds: f64| time_text(Nanos::from_secs_f64(seconds));
     let list = |texts: &[String]| match texts.is_empty() {
         true => "none".to_owned(),
         false => texts.join(", "),
     };
-    for (key, value) in [
+    lines([
         ("tier.policy", tier.rules.policy.clone()),
         ("period", seconds(tier.rules.period_seconds)),
         ("iops_min", tier.rules.iops_min.to_string()),
@@ -289,76 +277,78 @@ fn tier_settings(tier: &TierSettings) -> String {
         ("barred", list(&tier.barred)),
         ("windows", list(&tier.windows)),
         ("auto", on(tier.auto)),
-    ] {
-        line(&mut text, key, &value);
-    }
-    text
+    ])
 }
 
 /// Where a tier stands.
 fn tier_page(tier: &Tier) -> String {
-    let mut text = String::new();
-    let up = format!(
-        "{} of {}, each {}; {} hot in the last of {} intervals",
-        tier.room.regions_up,
-        tier.room.regions,
-        size(tier.room.region_bytes),
-        tier.candidates,
-        tier.intervals
-    );
-    line(&mut text, "regions up", &up);
-    let held = format!(
-        "{} of at most {}, {} of that dirty",
-        size(tier.room.held_bytes),
-        size(tier.room.room_bytes),
-        size(tier.room.held_dirty_bytes)
-    );
-    line(&mut text, "held", &held);
-    let moves = format!(
-        "{} up, {} down, {} given up, {} failed; {} under way",
-        tier.moves_up,
-        tier.moves_down,
-        tier.moves_cancelled,
-        tier.moves_failed,
-        tier.moves_under_way
-    );
-    line(&mut text, "moves", &moves);
-    let copied = format!("{} up, {} down", size(tier.up_bytes), size(tier.down_bytes));
-    line(&mut text, "copied", &copied);
+    let room = &tier.room;
     let flow = match tier.flow_bytes_per_second {
         Some(rate) => format!("moves may copy {} MB/s", megabytes_per_second(rate)),
         None => "moves are not held back".to_owned(),
     };
-    line(&mut text, "flow control", &flow);
-    text
+    lines([
+        (
+            "regions up",
+            format!(
+                "{} of {}, each {}; {} hot in the last of {} intervals",
+                room.regions_up,
+                room.regions,
+                size(room.region_bytes),
+                tier.candidates,
+                tier.intervals
+            ),
+        ),
+        (
+            "held",
+            format!(
+                "{} of at most {}, {} of that dirty",
+                size(room.held_bytes),
+                size(room.room_bytes),
+                size(room.held_dirty_bytes)
+            ),
+        ),
+        (
+            "moves",
+            format!(
+                "{} up, {} down, {} given up, {} failed; {} under way",
+                tier.moves_up,
+                tier.moves_down,
+                tier.moves_cancelled,
+                tier.moves_failed,
+                tier.moves_under_way
+            ),
+        ),
+        (
+            "copied",
+            format!("{} up, {} down", size(tier.up_bytes), size(tier.down_bytes)),
+        ),
+        ("flow control", flow),
+    ])
 }
 
 /// A trace being recorded.
 fn recording(trace: &Trace) -> String {
-    let mut text = String::new();
-    line(&mut text, "file", &trace.file);
-    let bound = size(trace.max_bytes);
-    line(&mut text, "trace_max", &bound);
+    let dropped = format!("{} requests: the file is too slow", trace.dropped);
+    let missing = (trace.dropped > 0).then_some(("missing", dropped));
+    let stopped = trace.failed.clone().map(|why| ("stopped", why));
     let written = format!("{} requests, {}", trace.requests, size(trace.written_bytes));
-    line(&mut text, "written", &written);
-    if trace.dropped > 0 {
-        let dropped = format!("{} requests: the file is too slow", trace.dropped);
-        line(&mut text, "missing", &dropped);
-    }
-    if let Some(why) = &trace.failed {
-        line(&mut text, "stopped", why);
-    }
-    text
+    let always = [
+        ("file", trace.file.clone()),
+        ("trace_max", size(trace.max_bytes)),
+        ("written", written),
+    ];
+    lines(always.into_iter().chain(missing).chain(stopped))
 }
 
-fn line(text: &mut String, key: &str, value: &str) {
-    // Writing to a String never fails.
-    let _ = writeln!(text, "  {key:<22} {value}");
+/// A line for each key.
+fn lines<'a>(rows: impl IntoIterator<Item = (&'a str, String)>) -> String {
+    let line = |(key, value)| format!("  {key:<22} {value}\n");
+    rows.into_iter().map(line).collect()
 }
 
 /// One volume in full.
 fn page(volume: &Volume) -> String {
-    let cache = &volume.cache;
     let fast = volume.fast.as_deref().unwrap_or("nothing (detached)");
     let mut text = format!(
         "{}: {}, {} cached by {fast}, {}\n",
@@ -370,18 +360,29 @@ fn page(volume: &Volume) -> String {
     if !volume.why.is_empty() {
         let _ = writeln!(text, "  {}", volume.why);
     }
-    text.push_str("\nsettings\n");
-    text.push_str(&settings(volume));
-
+    let mut section = |name: &str, lines: &str| {
+        let _ = write!(text, "\n{name}\n{lines}");
+    };
+    section("settings", &settings(volume));
     if let Some(trace) = &volume.trace {
-        text.push_str("\ntrace\n");
-        text.push_str(&recording(trace));
+        section("trace", &recording(trace));
     }
     if let Some(tier) = &volume.tier {
-        text.push_str("\ntier\n");
-        text.push_str(&tier_page(tier));
+        section("tier", &tier_page(tier));
     }
-    text.push_str("\ncache\n");
+    let identity = volume.attachment.as_ref().map(|attachment| {
+        let words = format!("{}, attachment {}", attachment.cache, attachment.generation);
+        ("identity", words)
+    });
+    let cache = identity.into_iter().chain(held(&volume.cache));
+    let cache = cache.chain(served(&volume.cache));
+    section("cache", &lines(cache.chain(kept(&volume.cache))));
+    section("latency", &latency(volume));
+    text
+}
+
+/// What a cache holds.
+fn held(cache: &Cache) -> impl Iterator<Item = (&'static str, String)> {
     let of_cache = |bytes: u64| {
         format!(
             "{} of {} ({})",
@@ -390,16 +391,17 @@ fn page(volume: &Volume) -> String {
             share(bytes as f64, cache.cache_bytes as f64)
         )
     };
-    if let Some(attachment) = &volume.attachment {
-        let words = format!("{}, attachment {}", attachment.cache, attachment.generation);
-        line(&mut text, "identity", &words);
-    }
-    line(&mut text, "cached", &of_cache(cache.cached_bytes));
-    line(&mut text, "dirty", &of_cache(cache.dirty_bytes));
-    if cache.dirty_bytes > 0 {
-        line(&mut text, "oldest dirty", &span(cache.dirty_age_ns));
-    }
-    let served = |of: &Share| {
+    let oldest = (cache.dirty_bytes > 0).then(|| ("oldest dirty", span(cache.dirty_age_ns)));
+    let always = [
+        ("cached", of_cache(cache.cached_bytes)),
+        ("dirty", of_cache(cache.dirty_bytes)),
+    ];
+    always.into_iter().chain(oldest)
+}
+
+/// What a cache did for its clients.
+fn served(cache: &Cache) -> [(&'static str, String); 6] {
+    let read = |of: &Share| {
         let all = of.bytes_fast + of.bytes_slow;
         format!(
             "{} from fast, {} from slow ({} hits by bytes)",
@@ -408,55 +410,37 @@ fn page(volume: &Volume) -> String {
             share(of.bytes_fast as f64, all as f64)
         )
     };
-    line(&mut text, "random reads", &served(&cache.random_reads));
-    line(
-        &mut text,
-        "sequential reads",
-        &served(&cache.sequential_reads),
-    );
     let written = |of: &Written| {
-        format!(
-            "{} in {} requests",
-            size(of.bytes),
-            count(of.requests as f64)
-        )
+        let requests = count(of.requests as f64);
+        format!("{} in {requests} requests", size(of.bytes))
     };
-    line(&mut text, "random writes", &written(&cache.random_writes));
-    line(
-        &mut text,
-        "sequential writes",
-        &written(&cache.sequential_writes),
-    );
-    line(
-        &mut text,
-        "filled, evicted",
-        &format!(
-            "{} and {} pages",
-            count(cache.fills as f64),
-            count(cache.evicted as f64)
+    let (filled, evicted) = (count(cache.fills as f64), count(cache.evicted as f64));
+    [
+        ("random reads", read(&cache.random_reads)),
+        ("sequential reads", read(&cache.sequential_reads)),
+        ("random writes", written(&cache.random_writes)),
+        ("sequential writes", written(&cache.sequential_writes)),
+        ("filled, evicted", format!("{filled} and {evicted} pages")),
+        (
+            "cleaned",
+            format!(
+                "{} in {} rounds",
+                size(cache.bytes_cleaned),
+                cache.clean_rounds
+            ),
         ),
+    ]
+}
+
+/// What a cache keeps of itself, and how it began.
+fn kept(cache: &Cache) -> impl Iterator<Item = (&'static str, String)> {
+    let ledger = format!(
+        "{} of {} in use, {} commits, {} written",
+        size(cache.ledger_used_bytes),
+        size(cache.ledger_size_bytes),
+        cache.commits,
+        size(cache.ledger_bytes_written)
     );
-    line(
-        &mut text,
-        "cleaned",
-        &format!(
-            "{} in {} rounds",
-            size(cache.bytes_cleaned),
-            cache.clean_rounds
-        ),
-    );
-    line(
-        &mut text,
-        "ledger",
-        &format!(
-            "{} of {} in use, {} commits, {} written",
-            size(cache.ledger_used_bytes),
-            size(cache.ledger_size_bytes),
-            cache.commits,
-            size(cache.ledger_bytes_written)
-        ),
-    );
-    line(&mut text, "memory", &size(cache.memory_bytes));
     let start = match cache.recovery_ns {
         0 => "began with an empty cache".to_owned(),
         took => format!(
@@ -466,30 +450,33 @@ fn page(volume: &Volume) -> String {
             span(took)
         ),
     };
-    line(&mut text, "last start", &start);
-    if cache.bad_checksums > 0 {
-        line(&mut text, "bad checksums", &cache.bad_checksums.to_string());
-    }
+    let bad = cache.bad_checksums;
+    let always = [
+        ("ledger", ledger),
+        ("memory", size(cache.memory_bytes)),
+        ("last start", start),
+    ];
+    always
+        .into_iter()
+        .chain((bad > 0).then(|| ("bad checksums", bad.to_string())))
+}
 
-    text.push_str("\nlatency\n");
-    for of in &volume.figures.operations {
-        let latency = &of.latency;
-        line(
-            &mut text,
-            &of.op,
-            &format!(
-                "{} requests, p50 {}, p99 {}, max {}",
-                count(of.requests as f64),
-                span(latency.p50_ns),
-                span(latency.p99_ns),
-                span(latency.max_ns)
-            ),
-        );
-    }
+/// How long each operation took.
+fn latency(volume: &Volume) -> String {
     if volume.figures.operations.is_empty() {
-        text.push_str("  nothing was asked yet\n");
+        return "  nothing was asked yet\n".to_owned();
     }
-    text
+    lines(volume.figures.operations.iter().map(|of| {
+        let took = &of.latency;
+        let value = format!(
+            "{} requests, p50 {}, p99 {}, max {}",
+            count(of.requests as f64),
+            span(took.p50_ns),
+            span(took.p99_ns),
+            span(took.max_ns)
+        );
+        (of.op.as_str(), value)
+    }))
 }
 
 #[cfg(test)]

@@ -123,6 +123,39 @@ impl Grid {
         grid
     }
 
+    /// The regions of a row, the first and the last, of `regions`.
+    fn regions_of(&self, row: usize, regions: u32) -> String {
+        let low = row * self.tall + 1;
+        let high = ((row + 1) * self.tall).min(regions as usize);
+        match low == high {
+            true => low.to_string(),
+            false => format!("{low}-{high}"),
+        }
+    }
+
+    /// One row: a sign for each column, `most` being the most requests of a cell.
+    fn signs_of(&self, row: usize, most: u64) -> String {
+        let cells = self.requests.iter().zip(&self.lives);
+        let sign = |(requests, lives): (&Vec<u64>, &Vec<bool>)| {
+            let shade = shade(requests[row], most);
+            // Of a row of many regions one counts: what is up is what is looked for.
+            match lives[row] {
+                true => FAST[shade],
+                false => SLOW[shade],
+            }
+        };
+        cells.map(sign).collect()
+    }
+
+    /// A bar for each column: how many regions were up, `most` being the most.
+    fn bars(&self, most: usize) -> String {
+        let bar = |up: &usize| match (*up, most) {
+            (0, _) | (_, 0) => ' ',
+            (up, most) => BARS[(up * BARS.len()).div_ceil(most) - 1],
+        };
+        self.up.iter().map(bar).collect()
+    }
+
     fn rows(&self) -> usize {
         self.requests.first().map_or(0, Vec::len)
     }
@@ -147,7 +180,6 @@ fn map(heat: &Heat, width: usize) -> String {
     };
     let label = heat.regions.to_string().len() * 2 + 1;
     let grid = Grid::of(heat, width - label - 3, ROWS);
-    let columns = grid.requests.len();
     let most = grid.requests.iter().flatten().copied().max().unwrap_or(0);
     let requests: u64 = grid.requests.iter().flatten().sum();
     let mut text = format!(
@@ -161,60 +193,40 @@ fn map(heat: &Heat, width: usize) -> String {
         size(heat.region_bytes),
     );
     for row in (0..grid.rows()).rev() {
-        let (low, high) = (
-            row * grid.tall + 1,
-            ((row + 1) * grid.tall).min(heat.regions as usize),
-        );
-        let name = match low == high {
-            true => low.to_string(),
-            false => format!("{low}-{high}"),
-        };
-        text.push_str(&format!("{name:>label$} │"));
-        for column in 0..columns {
-            let shade = shade(grid.requests[column][row], most);
-            // Of a row of many regions one counts: what is up is what is looked for.
-            text.push(match grid.lives[column][row] {
-                true => FAST[shade],
-                false => SLOW[shade],
-            });
-        }
-        text.push_str("│\n");
+        let name = grid.regions_of(row, heat.regions);
+        let signs = grid.signs_of(row, most);
+        text.push_str(&format!("{name:>label$} │{signs}│\n"));
     }
     let up_most = grid.up.iter().copied().max().unwrap_or(0);
-    text.push_str(&format!("{:>label$} │", "up"));
-    for up in &grid.up {
-        text.push(match (*up, up_most) {
-            (0, _) | (_, 0) => ' ',
-            (up, most) => BARS[(up * BARS.len()).div_ceil(most) - 1],
-        });
-    }
-    text.push_str(&format!("│ at most {up_most}\n\n"));
+    let bars = grid.bars(up_most);
+    text.push_str(&format!("{:>label$} │{bars}│ at most {up_most}\n\n", "up"));
+    text.push_str(&legend(heat, &grid, most));
+    text
+}
+
+/// What the signs of a map say.
+fn legend(heat: &Heat, grid: &Grid, most: u64) -> String {
     let signs = |signs: &[char]| {
         signs
             .iter()
             .map(|sign| format!(" {sign}"))
             .collect::<String>()
     };
-    text.push_str(&format!(
-        "requests in a cell, from few to {}:{} on the slow device,{} (in part) on the fast one; {} without any\n",
+    let many = |n: usize, one: &str, more: &str| match n {
+        1 => one.to_owned(),
+        n => format!("{n} {more}"),
+    };
+    format!(
+        "requests in a cell, from few to {}:{} on the slow device,{} (in part) on the fast one; {} without any\n\
+         a row is {} (the lowest address below), a column {}; {} of the requests went to regions that were up\n",
         count(most as f64),
         signs(&SLOW[1..]),
         signs(&FAST[1..]),
-        FAST[0]
-    ));
-    text.push_str(&format!(
-        "a row is {} (the lowest address below), a column {}; {} of the requests went to regions that were up\n",
-        match grid.tall {
-            1 => "a region".to_owned(),
-            n => format!("{n} regions"),
-        },
-        match grid.wide {
-            1 => "an interval".to_owned(),
-            n => format!("{n} intervals"),
-        },
+        FAST[0],
+        many(grid.tall, "a region", "regions"),
+        many(grid.wide, "an interval", "intervals"),
         to_regions_up(heat)
-    ));
-    text
+    )
 }
 
 /// The share of requests to regions that lived on the fast device when their interval began.
@@ -236,63 +248,6 @@ fn to_regions_up(heat: &Heat) -> String {
 
 /// The page: the map as a picture, and curves over time.
 fn html(heat: &Heat, command: &str) -> String {
-    let begin = heat
-        .intervals
-        .first()
-        .map_or(0.0, |first| first.start_unix_seconds);
-    let at = |interval: &HeatInterval| interval.start_unix_seconds - begin;
-    let end = heat
-        .intervals
-        .last()
-        .map_or(0.0, |last| at(last) + last.seconds);
-    let regions = heat.regions as usize;
-    let time = || Axis::new("time", Unit::Seconds);
-    let column = |interval: &HeatInterval| {
-        let mut column = vec![0.0; regions];
-        for of in &interval.counts {
-            if let Some(cell) = column.get_mut(of.region.max(1) as usize - 1) {
-                *cell = (of.reads + of.writes) as f64;
-            }
-        }
-        column
-    };
-    let lives = |interval: &HeatInterval| {
-        let mut column = vec![0.0; regions];
-        for region in &interval.up {
-            if let Some(cell) = column.get_mut((*region).max(1) as usize - 1) {
-                *cell = 1.0;
-            }
-        }
-        column
-    };
-    let address = Axis::new("address", Unit::Bytes);
-    let map = HeatMap::new(
-        "Requests by region",
-        "requests",
-        (time(), 0.0, end),
-        (address, 0.0, regions as f64 * heat.region_bytes as f64),
-        heat.intervals.iter().map(column).collect(),
-    )
-    .about("Outlined: regions that lived on the fast device at the end of the interval, in whole or in part.")
-    .resident(
-        "on the fast device",
-        heat.intervals.iter().map(lives).collect(),
-    );
-    type Curve<'a> = (&'a str, &'a dyn Fn(&HeatInterval) -> f64);
-    let curve = |title: &str, unit: Unit, series: &[Curve<'_>]| {
-        let mut chart = Chart::new(title, time(), Axis::new(title.to_lowercase(), unit));
-        for (name, value) in series {
-            let points = heat
-                .intervals
-                .iter()
-                .map(|interval| (at(interval), value(interval)));
-            chart = chart.series(Series::new(*name, points).steps());
-        }
-        chart
-    };
-    let requests = |interval: &HeatInterval| -> u64 {
-        interval.counts.iter().map(|of| of.reads + of.writes).sum()
-    };
     let all: u64 = heat.intervals.iter().map(requests).sum();
     let up_most = heat
         .intervals
@@ -303,41 +258,96 @@ fn html(heat: &Heat, command: &str) -> String {
         .fact("requests", Unit::Number.show(all as f64))
         .fact("to regions up", to_regions_up(heat))
         .fact("most regions up", up_most.unwrap_or(0).to_string());
-    let over_time = Section::new("Over time")
-        .put(curve(
-            "Regions",
-            Unit::Number,
-            &[
-                ("up", &|interval| interval.up.len() as f64),
-                ("hot", &|interval| interval.candidates.len() as f64),
-            ],
-        ))
-        .put(curve(
-            "Data on the fast device",
-            Unit::Bytes,
-            &[("of all regions", &|interval| {
-                interval.resident.iter().map(|of| of.bytes as f64).sum()
-            })],
-        ))
-        .put(curve(
-            "Requests",
-            Unit::PerSecond,
-            &[("all", &|interval| {
-                requests(interval) as f64 / interval.seconds.max(1e-9)
-            })],
-        ));
     Page::new(format!("Heat of {}", heat.volume))
         .lead(format!(
             "{} regions of {} from {} on (UTC): what was asked of each, and which lived on the fast device.",
             heat.regions,
             size(heat.region_bytes),
-            moment(begin)
+            moment(begin(heat))
         ))
         .facts(facts)
-        .section(Section::new("Where and when").put(map))
-        .section(over_time)
+        .section(Section::new("Where and when").put(picture(heat)))
+        .section(over_time(heat))
         .section(Section::new("Repeat").put(Repeat::new(command)))
         .html()
+}
+
+/// When the first interval began, in seconds since 1970.
+fn begin(heat: &Heat) -> f64 {
+    let first = heat.intervals.first();
+    first.map_or(0.0, |first| first.start_unix_seconds)
+}
+
+/// All requests of an interval.
+fn requests(interval: &HeatInterval) -> u64 {
+    interval.counts.iter().map(|of| of.reads + of.writes).sum()
+}
+
+/// The map as a picture.
+fn picture(heat: &Heat) -> HeatMap {
+    let begin = begin(heat);
+    let last = heat.intervals.last();
+    let end = last.map_or(0.0, |last| last.start_unix_seconds - begin + last.seconds);
+    let regions = heat.regions as usize;
+    let column = |values: &mut dyn Iterator<Item = (u32, f64)>| {
+        let mut column = vec![0.0; regions];
+        for (region, value) in values {
+            if let Some(cell) = column.get_mut(region.max(1) as usize - 1) {
+                *cell = value;
+            }
+        }
+        column
+    };
+    let asked = |interval: &HeatInterval| {
+        let counts = interval.counts.iter();
+        column(&mut counts.map(|of| (of.region, (of.reads + of.writes) as f64)))
+    };
+    let lives = |interval: &HeatInterval| column(&mut interval.up.iter().map(|it| (*it, 1.0)));
+    let address = Axis::new("address", Unit::Bytes);
+    HeatMap::new(
+        "Requests by region",
+        "requests",
+        (Axis::new("time", Unit::Seconds), 0.0, end),
+        (address, 0.0, regions as f64 * heat.region_bytes as f64),
+        heat.intervals.iter().map(asked).collect(),
+    )
+    .about("Outlined: regions that lived on the fast device at the end of the interval, in whole or in part.")
+    .resident(
+        "on the fast device",
+        heat.intervals.iter().map(lives).collect(),
+    )
+}
+
+/// The curves: a chart each, with its series.
+fn over_time(heat: &Heat) -> Section {
+    type Curve<'a> = (&'a str, &'a dyn Fn(&HeatInterval) -> f64);
+    let begin = begin(heat);
+    let curve = |title: &str, unit: Unit, series: &[Curve<'_>]| {
+        let time = Axis::new("time", Unit::Seconds);
+        let mut chart = Chart::new(title, time, Axis::new(title.to_lowercase(), unit));
+        for (name, value) in series {
+            let points = heat
+                .intervals
+                .iter()
+                .map(|interval| (interval.start_unix_seconds - begin, value(interval)));
+            chart = chart.series(Series::new(*name, points).steps());
+        }
+        chart
+    };
+    let regions: [Curve<'_>; 2] = [
+        ("up", &|interval| interval.up.len() as f64),
+        ("hot", &|interval| interval.candidates.len() as f64),
+    ];
+    let data: [Curve<'_>; 1] = [("of all regions", &|interval| {
+        interval.resident.iter().map(|of| of.bytes as f64).sum()
+    })];
+    let rate: [Curve<'_>; 1] = [("all", &|interval| {
+        requests(interval) as f64 / interval.seconds.max(1e-9)
+    })];
+    Section::new("Over time")
+        .put(curve("Regions", Unit::Number, &regions))
+        .put(curve("Data on the fast device", Unit::Bytes, &data))
+        .put(curve("Requests", Unit::PerSecond, &rate))
 }
 
 #[cfg(test)]

@@ -14,10 +14,7 @@ pub fn run(arguments: &options::Moves) -> anyhow::Result<()> {
     let mut moves = all(&client, arguments)?;
     let newest = moves.moves.len().saturating_sub(arguments.limit);
     moves.moves.drain(..newest);
-    match arguments.ask.json {
-        true => show::json(&moves),
-        false => show::text(&page(&moves, newest)),
-    }
+    show::answer(arguments.ask.json, &moves, || page(&moves, newest))
 }
 
 /// The whole log as far as it is asked for, page by page.
