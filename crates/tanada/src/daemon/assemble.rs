@@ -26,6 +26,7 @@ use config::{
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
+use env::net::{Address, Listener};
 use front::nbd;
 use tokio::sync::oneshot;
 
@@ -99,6 +100,43 @@ impl Groups {
         at
     }
 
+    /// What of the configuration shares a device, a hybrid or an address. A name has no colon, so neither a store nor an
+    /// address is ever mistaken for a device.
+    fn in_use(config: &Config) -> Groups {
+        let mut groups = Groups::default();
+        for device in &config.devices {
+            groups.of(&device.name);
+        }
+        for device in &config.devices {
+            for member in members(device) {
+                groups.join(&device.name, member);
+            }
+        }
+        for hybrid in &config.hybrids {
+            for part in [&hybrid.slow, &hybrid.fast] {
+                groups.join(hybrid.name(), part);
+            }
+        }
+        for store in &config.stores {
+            groups.join(&store.device, &format!("store:{}", store.name));
+        }
+        if let Some(cluster) = &config.cluster {
+            // Its stores live where it does: what is here needs no protocol.
+            for store in &cluster.stores {
+                groups.join(CLUSTER, &format!("store:{store}"));
+            }
+            for address in &cluster.nbd {
+                groups.join(CLUSTER, &format!("nbd:{address}"));
+            }
+        }
+        for export in &config.exports {
+            for address in &export.nbd {
+                groups.join(group_of(export), &format!("nbd:{address}"));
+            }
+        }
+        groups
+    }
+
     fn join(&mut self, one: &str, other: &str) {
         let (one, other) = (self.of(one), self.of(other));
         self.earlier[one.max(other)] = one.min(other);
@@ -124,82 +162,42 @@ fn group_of(export: &ExportConfig) -> &str {
 /// Cuts a configuration into data threads that share nothing. Devices without a user join the first one, where
 /// they can be attached to its volumes.
 pub fn threads(config: &Config) -> Vec<Plan> {
-    let mut groups = Groups::default();
-    for device in &config.devices {
-        groups.of(&device.name);
-    }
-    let mut used: Vec<&str> = Vec::new();
-    for device in &config.devices {
-        for member in members(device) {
-            groups.join(&device.name, member);
-        }
-    }
-    for hybrid in &config.hybrids {
-        for part in [&hybrid.slow, &hybrid.fast] {
-            groups.join(hybrid.name(), part);
-            used.push(part);
-        }
-    }
-    for store in &config.stores {
-        // A name has no colon, so a store is never mistaken for a device.
-        groups.join(&store.device, &format!("store:{}", store.name));
-        used.push(&store.device);
-    }
-    if let Some(cluster) = &config.cluster {
-        // Its stores live where it does: what is here needs no protocol.
-        for store in &cluster.stores {
-            groups.join(CLUSTER, &format!("store:{store}"));
-        }
-        for address in &cluster.nbd {
-            groups.join(CLUSTER, &format!("nbd:{address}"));
-        }
-    }
-    for export in &config.exports {
-        used.push(&export.device);
-        for address in &export.nbd {
-            // A name has no colon, so an address is never mistaken for one.
-            groups.join(group_of(export), &format!("nbd:{address}"));
-        }
-    }
-    // A stripe comes after its members, so what it is used for is known before they are looked at.
-    for device in config.devices.iter().rev() {
-        if used.contains(&&*device.name) {
-            used.extend(members(device).iter().map(String::as_str));
-        }
-    }
+    let mut groups = Groups::in_use(config);
+    let used = used(config);
+    let is_used = |device: &&DeviceConfig| used.contains(&&*device.name);
+    let (devices, spare): (Vec<_>, Vec<_>) = config.devices.iter().partition(is_used);
     let mut plans: BTreeMap<usize, Plan> = BTreeMap::new();
-    let spare = |device: &&DeviceConfig| !used.contains(&device.name.as_str());
-    for device in config.devices.iter().filter(|device| !spare(device)) {
-        let root = groups.of(&device.name);
-        plans.entry(root).or_default().devices.push(device.clone());
+    for device in devices {
+        let plan = plans.entry(groups.of(&device.name)).or_default();
+        plan.devices.push(device.clone());
     }
     for hybrid in &config.hybrids {
-        let root = groups.of(hybrid.name());
-        plans.entry(root).or_default().hybrids.push(hybrid.clone());
+        let plan = plans.entry(groups.of(hybrid.name())).or_default();
+        plan.hybrids.push(hybrid.clone());
     }
     for store in &config.stores {
-        let root = groups.of(&store.device);
-        plans.entry(root).or_default().stores.push(store.clone());
+        let plan = plans.entry(groups.of(&store.device)).or_default();
+        plan.stores.push(store.clone());
     }
     if let Some(cluster) = &config.cluster {
-        let root = groups.of(CLUSTER);
-        plans.entry(root).or_default().cluster = Some(cluster.clone());
+        let plan = plans.entry(groups.of(CLUSTER)).or_default();
+        plan.cluster = Some(cluster.clone());
     }
     for export in &config.exports {
-        let root = groups.of(group_of(export));
-        plans.entry(root).or_default().exports.push(export.clone());
+        let plan = plans.entry(groups.of(group_of(export))).or_default();
+        plan.exports.push(export.clone());
     }
     let mut plans: Vec<Plan> = plans.into_values().collect();
     for plan in &mut plans {
         plan.data_dir.clone_from(&config.data_dir);
         plan.socket_mode = config.socket_mode;
     }
-    let home = plans
+    let first = plans
         .iter()
         .position(|plan| !plan.hybrids.is_empty())
         .unwrap_or(0);
-    for device in config.devices.iter().filter(spare) {
-        match plans.get_mut(home) {
+    for device in spare {
+        match plans.get_mut(first) {
             Some(plan) => plan.devices.push(device.clone()),
             None => plans.push(Plan {
                 data_dir: config.data_dir.clone(),
@@ -209,6 +207,23 @@ pub fn threads(config: &Config) -> Vec<Plan> {
         }
     }
     plans
+}
+
+/// The devices that something of the configuration uses.
+fn used(config: &Config) -> Vec<&str> {
+    let mut used: Vec<&str> = Vec::new();
+    for hybrid in &config.hybrids {
+        used.extend([&*hybrid.slow, &*hybrid.fast]);
+    }
+    used.extend(config.stores.iter().map(|store| &*store.device));
+    used.extend(config.exports.iter().map(|export| &*export.device));
+    // A stripe comes after its members, so what it is used for is known before they are looked at.
+    for device in config.devices.iter().rev() {
+        if used.contains(&&*device.name) {
+            used.extend(members(device).iter().map(String::as_str));
+        }
+    }
+    used
 }
 
 /// Starts one data thread. `started` hears when it is up, or why not.
@@ -272,52 +287,14 @@ async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread
 }
 
 async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
-    // Listeners first: a port that is taken is found before any disk is touched.
-    let mut listeners = Vec::new();
-    for export in &plan.exports {
-        for address in &export.nbd {
-            if listeners.iter().all(|(known, _, _)| known != address) {
-                let tls = export.tls.as_ref().map(read_tls).transpose()?;
-                let what = ("NBD clients", "[[export]] nbd");
-                listeners.push((
-                    address.clone(),
-                    listen(address, plan.socket_mode, what).await?,
-                    tls,
-                ));
-            }
-        }
-    }
-    let mut store_listeners = Vec::new();
-    for store in &plan.stores {
-        let mut listeners = Vec::new();
-        for address in &store.listen {
-            let what = ("clients of a store", "[[store]] listen");
-            listeners.push(listen(address, plan.socket_mode, what).await?);
-        }
-        store_listeners.push(listeners);
-    }
-    let mut entrances = Vec::new();
-    let cluster_tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
-    let cluster_tls = cluster_tls.map(read_tls).transpose()?;
-    for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
-        let what = ("NBD clients", "[cluster] nbd");
-        entrances.push((
-            address.clone(),
-            listen(address, plan.socket_mode, what).await?,
-        ));
-    }
+    let listeners = Listeners::open(&plan).await?;
     let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
     for config in plan.devices {
         let meter = Meter::new(open(&config, thread).await?);
         thread.devices.push(OpenDevice { config, meter });
     }
     for config in plan.hybrids {
-        let slow = thread
-            .find(&config.slow)
-            .expect("the configuration was checked");
-        let fast = thread
-            .find(&config.fast)
-            .expect("the configuration was checked");
+        let (slow, fast) = (meter(thread, &config.slow), meter(thread, &config.fast));
         let kept = !ends_with_us(&config.slow, &devices, &hybrids);
         let memory = Memory {
             registry: Registry::in_dir(&plan.data_dir),
@@ -328,10 +305,8 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         let volume = OpenVolume::open(config, slow, fast, memory).await?;
         thread.volumes.push(volume);
     }
-    for (config, listeners) in plan.stores.into_iter().zip(store_listeners) {
-        let device = thread
-            .find(&config.device)
-            .expect("the configuration was checked");
+    for (config, listeners) in plan.stores.into_iter().zip(listeners.stores) {
+        let device = meter(thread, &config.device);
         let costs = assumed_costs(&config, &devices, &hybrids, device.info().rotational);
         let clients = (listeners, plan.connections);
         let store = OpenStore::open(config, device, costs, &plan.data_dir, clients).await?;
@@ -339,44 +314,104 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     }
     if let Some(config) = plan.cluster {
         let (stores, exports) = (&thread.stores, &plan.exports);
-        let clients = (cluster_tls, entrances, plan.connections);
+        let (tls, entrances) = listeners.cluster;
+        let clients = (tls, entrances, plan.connections);
         let open = OpenCluster::open(config, exports, stores, clients).await?;
         thread.cluster = Some(open);
     }
     thread.exports = plan.exports;
-    for (configured, listener, tls) in listeners {
-        let here = |export: &ExportConfig| export.nbd.contains(&configured);
-        let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
-        let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
-        let limits = match volumes.is_empty() {
-            true => nbd_limits(plan.connections),
-            false => cluster::limits(plan.connections),
-        };
-        let server = nbd::Server::new(nbd::Config { limits, tls });
-        for export in &thread.exports {
-            if export.volume.is_none() && here(export) {
-                server.add_export(nbd::Export {
-                    name: export.name.clone(),
-                    description: String::new(),
-                    device: thread
-                        .find(&export.device)
-                        .expect("the configuration was checked"),
-                    read_only: export.read_only || thread.is_read_only(&export.device),
-                })?;
+    for at in listeners.exports {
+        serve(thread, at, plan.connections)?;
+    }
+    Ok(())
+}
+
+/// The device or volume called `name`, which the configuration says is there.
+fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
+    thread.find(name).expect("the configuration was checked")
+}
+
+/// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
+struct Listeners {
+    exports: Vec<(Address, Listener, Option<nbd::Tls>)>,
+    /// Those of each store.
+    stores: Vec<Vec<Listener>>,
+    cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
+}
+
+impl Listeners {
+    async fn open(plan: &Plan) -> anyhow::Result<Listeners> {
+        let mut exports: Vec<(Address, Listener, Option<nbd::Tls>)> = Vec::new();
+        for export in &plan.exports {
+            for address in &export.nbd {
+                if exports.iter().all(|(known, _, _)| known != address) {
+                    let tls = export.tls.as_ref().map(read_tls).transpose()?;
+                    let what = ("NBD clients", "[[export]] nbd");
+                    let listener = listen(address, plan.socket_mode, what).await?;
+                    exports.push((address.clone(), listener, tls));
+                }
             }
         }
-        let address = listener.address().clone();
-        if !volumes.is_empty() {
-            volumes.iter().for_each(|it| it.found_at(&address));
-            server.set_supply(Rc::new(AtAddress(volumes)));
+        let mut stores = Vec::new();
+        for store in &plan.stores {
+            let mut listeners = Vec::new();
+            for address in &store.listen {
+                let what = ("clients of a store", "[[store]] listen");
+                listeners.push(listen(address, plan.socket_mode, what).await?);
+            }
+            stores.push(listeners);
         }
-        server.serve(listener);
-        thread.servers.push(OpenServer {
-            configured,
-            address,
-            server,
-        });
+        let tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
+        let tls = tls.map(read_tls).transpose()?;
+        let mut entrances = Vec::new();
+        for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
+            let what = ("NBD clients", "[cluster] nbd");
+            let listener = listen(address, plan.socket_mode, what).await?;
+            entrances.push((address.clone(), listener));
+        }
+        Ok(Listeners {
+            exports,
+            stores,
+            cluster: (tls, entrances),
+        })
     }
+}
+
+/// Lets NBD clients in at an address, to all exports of it.
+fn serve(
+    thread: &mut DataThread,
+    (configured, listener, tls): (Address, Listener, Option<nbd::Tls>),
+    connections: usize,
+) -> anyhow::Result<()> {
+    let here = |export: &ExportConfig| export.nbd.contains(&configured);
+    let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
+    let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
+    let limits = match volumes.is_empty() {
+        true => nbd_limits(connections),
+        false => cluster::limits(connections),
+    };
+    let server = nbd::Server::new(nbd::Config { limits, tls });
+    for export in &thread.exports {
+        if export.volume.is_none() && here(export) {
+            server.add_export(nbd::Export {
+                name: export.name.clone(),
+                description: String::new(),
+                device: meter(thread, &export.device),
+                read_only: export.read_only || thread.is_read_only(&export.device),
+            })?;
+        }
+    }
+    let address = listener.address().clone();
+    if !volumes.is_empty() {
+        volumes.iter().for_each(|it| it.found_at(&address));
+        server.set_supply(Rc::new(AtAddress(volumes)));
+    }
+    server.serve(listener);
+    thread.servers.push(OpenServer {
+        configured,
+        address,
+        server,
+    });
     Ok(())
 }
 
@@ -423,7 +458,7 @@ async fn open(config: &DeviceConfig, thread: &DataThread) -> anyhow::Result<Rc<d
         Kind::Striped { members, chunk } => {
             let mut parts: Vec<Rc<dyn Device>> = Vec::new();
             for member in members {
-                parts.push(thread.find(member).expect("the configuration was checked"));
+                parts.push(meter(thread, member));
             }
             Striped::new(name, parts, *chunk)?
         }

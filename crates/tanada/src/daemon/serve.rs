@@ -162,38 +162,13 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let gate = Gate::new(&config, &admin_addresses)?;
 
     let mut threads: Vec<ThreadHandle> = Vec::new();
-    let mut starting = Vec::new();
-    for mut plan in assemble::threads(&config) {
-        plan.connections = connections;
-        let names = plan.names();
-        let (started, startup) = oneshot::channel();
-        match assemble::start(plan, started) {
-            Ok(handle) => {
-                threads.push(handle);
-                starting.push((names, startup));
-            }
-            Err(error) => {
-                stop(threads, &mut signals).await;
-                return Err(error.context("cannot start a data thread"));
-            }
+    let ready = match begin(&config, connections, &mut threads, &mut signals).await {
+        Ok(ready) => ready,
+        Err(error) => {
+            stop(threads, &mut signals).await;
+            return Err(error);
         }
-    }
-    let mut ready: Vec<Started> = Vec::new();
-    for (names, startup) in starting {
-        let outcome = tokio::select! {
-            outcome = startup => outcome
-                .unwrap_or_else(|_| Err(anyhow!("the data thread of {} died", names.join(", ")))),
-            () = signals.next() => Err(anyhow!("interrupted while {} started", names.join(", "))),
-        };
-        match outcome {
-            Ok(started) => ready.push(started),
-            Err(error) => {
-                stop(threads, &mut signals).await;
-                return Err(error);
-            }
-        }
-    }
-
+    };
     let control = Arc::new(Control {
         origin,
         started_unix_seconds: ready.first().map_or(0, |started| started.unix_seconds),
@@ -215,26 +190,57 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
 
     print_welcome(&config, &ready, &admin_addresses)?;
     tracing::info!(config = control.origin, "serving {}", summary(&config));
-    let failed = tokio::select! {
-        () = signals.next() => {
-            tracing::info!("stopping: letting clients finish, then closing; once more to force");
-            control.threads.iter().find(|thread| thread.is_dead()).map(|thread| thread.names.join(", "))
-        }
-        dead = all_dead(&control.threads) => Some(dead),
-    };
+    let failed = ended(&control.threads, &mut signals).await;
     learning.abort();
     let _ = closing.send(true);
     let clean = stop_all(&control.threads, &mut signals).await;
     servers.shutdown().await;
-    match (clean, failed) {
-        (_, Some(dead)) => Err(anyhow!(
+    if let Some(dead) = failed {
+        return Err(anyhow!(
             "the data thread of {dead} died; its log line says why"
-        )),
-        (Err(error), None) => Err(error),
-        (Ok(()), None) => {
-            tracing::info!("closed cleanly");
-            Ok(())
+        ));
+    }
+    clean?;
+    tracing::info!("closed cleanly");
+    Ok(())
+}
+
+/// Starts the data threads of the configuration and waits until all are up. Those that were started are in `threads`,
+/// even if one was not.
+async fn begin(
+    config: &Config,
+    connections: usize,
+    threads: &mut Vec<ThreadHandle>,
+    signals: &mut Signals,
+) -> anyhow::Result<Vec<Started>> {
+    let mut starting = Vec::new();
+    for mut plan in assemble::threads(config) {
+        plan.connections = connections;
+        let names = plan.names();
+        let (started, startup) = oneshot::channel();
+        let handle = assemble::start(plan, started).context("cannot start a data thread")?;
+        threads.push(handle);
+        starting.push((names, startup));
+    }
+    let mut ready = Vec::new();
+    for (names, startup) in starting {
+        ready.push(tokio::select! {
+            outcome = startup => outcome
+                .unwrap_or_else(|_| Err(anyhow!("the data thread of {} died", names.join(", ")))),
+            () = signals.next() => Err(anyhow!("interrupted while {} started", names.join(", "))),
+        }?);
+    }
+    Ok(ready)
+}
+
+/// Waits until the daemon is to close: which data thread died, if one did.
+async fn ended(threads: &[ThreadHandle], signals: &mut Signals) -> Option<String> {
+    tokio::select! {
+        () = signals.next() => {
+            tracing::info!("stopping: letting clients finish, then closing; once more to force");
+            threads.iter().find(|thread| thread.is_dead()).map(|thread| thread.names.join(", "))
         }
+        dead = all_dead(threads) => Some(dead),
     }
 }
 

@@ -327,30 +327,8 @@ async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
     if !state.due {
         return;
     }
-    // Fails only once the daemon ends.
-    let Ok(turn) = Arc::clone(&control.searching).acquire_owned().await else {
+    let Some(learned) = search(control, name, state).await else {
         return;
-    };
-    let judged = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
-        Auto::judge(&state.history, &state.parameters, &state.terms)
-    });
-    let learned = match judged.await {
-        Ok(Verdict::Change(learned)) => learned,
-        Ok(Verdict::Stay(learned)) => {
-            tracing::debug!(
-                volume = name,
-                now = learned.present.net(),
-                best = learned.score.net(),
-                "the parameters of the tier still suit"
-            );
-            return;
-        }
-        Ok(Verdict::TooLittle) => return,
-        Err(error) => {
-            tracing::error!(volume = name, "the search for parameters failed: {error}");
-            return;
-        }
     };
     let keys = keys(&before, &learned.setting.parameters);
     match change(control, name, &keys).await {
@@ -372,6 +350,30 @@ async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
             );
         }
     }
+}
+
+/// Parameters that would do the tier of `name` enough good.
+async fn search(control: &Control, name: &str, state: TierState) -> Option<Learned> {
+    // Fails only once the daemon ends.
+    let turn = Arc::clone(&control.searching).acquire_owned().await.ok()?;
+    let judged = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        Auto::judge(&state.history, &state.parameters, &state.terms)
+    });
+    match judged.await {
+        Ok(Verdict::Change(learned)) => return Some(learned),
+        Ok(Verdict::Stay(learned)) => tracing::debug!(
+            volume = name,
+            now = learned.present.net(),
+            best = learned.score.net(),
+            "the parameters of the tier still suit"
+        ),
+        Ok(Verdict::TooLittle) => {}
+        Err(error) => {
+            tracing::error!(volume = name, "the search for parameters failed: {error}");
+        }
+    }
+    None
 }
 
 /// Sets `keys` of the tier of `name`.

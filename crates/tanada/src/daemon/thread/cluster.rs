@@ -65,19 +65,20 @@ impl Connector for NoConnector {
 /// The ways to stores: here, or by their addresses.
 struct Reach {
     /// By identity.
-    local: BTreeMap<String, Rc<Manager>>,
+    local: BTreeMap<u128, Rc<Manager>>,
     key: secrets::Key,
 }
 
 impl Ways for Reach {
     fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool) {
-        if let Some(node) = self.local.get(&store.uuid) {
+        let uuid = u128::from_str_radix(&store.uuid, 16).ok();
+        if let Some(node) = uuid.and_then(|uuid| self.local.get(&uuid)) {
             return (Rc::new(LocalConnector(Rc::clone(node))), true);
         }
         let connector: Rc<dyn Connector> = match store.address.parse::<Address>() {
             Ok(address) => Rc::new(RemoteConnector {
                 address,
-                uuid: u128::from_str_radix(&store.uuid, 16).ok(),
+                uuid,
                 credentials: Credentials::NodeKey(self.key),
                 options: ClientOptions {
                     opening: Nanos::secs(4),
@@ -95,6 +96,25 @@ pub fn limits(connections: usize) -> nbd::Limits {
     nbd::Limits {
         negotiation: NEGOTIATION,
         ..nbd_limits(connections)
+    }
+}
+
+/// Lets NBD clients in to all volumes of the cluster.
+fn serve(
+    cluster: &Rc<Cluster>,
+    (configured, listener): (Address, Listener),
+    tls: Option<nbd::Tls>,
+    connections: usize,
+) -> OpenServer {
+    let limits = limits(connections);
+    let server = nbd::Server::new(nbd::Config { limits, tls });
+    server.set_supply(Rc::new(Volumes(Rc::clone(cluster))));
+    let address = listener.address().clone();
+    server.serve(listener);
+    OpenServer {
+        configured,
+        address,
+        server,
     }
 }
 
@@ -133,15 +153,13 @@ impl OpenCluster {
         let meta = Meta::open(&config.meta).context("[cluster] meta")?;
         let named = |it: &&Rc<OpenStore>| config.stores.contains(&it.config.name);
         let own: Vec<&Rc<OpenStore>> = stores.iter().filter(named).collect();
-        let uuid = |store: &OpenStore| format!("{:032x}", store.node.uuid());
-        let local = own.iter().map(|it| (uuid(it), Rc::clone(&it.node)));
+        let mine = own.iter().map(|it| (it.node.uuid(), Rc::clone(&it.node)));
+        let mine: BTreeMap<u128, Rc<Manager>> = mine.collect();
         let key = secrets::read_or_make(&config.key_file)?;
         let ways = Rc::new(Reach {
-            local: local.collect(),
+            local: mine.clone(),
             key,
         });
-        let mine = own.iter().map(|it| (it.node.uuid(), Rc::clone(&it.node)));
-        let mine: Vec<(u128, Rc<Manager>)> = mine.collect();
         let node: Name = config.node.parse().context("[cluster] node")?;
         let mut waiting = Vec::new();
         for store in own {
@@ -154,23 +172,10 @@ impl OpenCluster {
         };
         let policy = build(Kind::Tanada, &options);
         let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy);
-        let served = mine.iter().map(|(uuid, _)| format!("{uuid:032x}"));
+        let served = mine.keys().map(|uuid| format!("{uuid:032x}"));
         cluster.serves(served.collect());
-        let mut servers = Vec::new();
-        for (configured, listener) in listeners {
-            let server = nbd::Server::new(nbd::Config {
-                limits: limits(connections),
-                tls: tls.clone(),
-            });
-            server.set_supply(Rc::new(Volumes(Rc::clone(&cluster))));
-            let address = listener.address().clone();
-            server.serve(listener);
-            servers.push(OpenServer {
-                configured,
-                address,
-                server,
-            });
-        }
+        let serve = |at| serve(&cluster, at, tls.clone(), connections);
+        let servers = listeners.into_iter().map(serve).collect();
         let exports = exports.iter();
         let exports = exports.filter_map(|export| VolumeExport::of(export, &cluster));
         let open = Rc::new(OpenCluster {
@@ -179,7 +184,7 @@ impl OpenCluster {
             cluster,
             servers,
             waiting: RefCell::new(waiting),
-            own: mine.into_iter().collect(),
+            own: mine,
             announcing: RefCell::default(),
             node_key: NodeKey(key),
             tasks: RefCell::default(),
@@ -188,17 +193,23 @@ impl OpenCluster {
             _meta: meta,
         });
         open.begin_listening();
-        match open.register().await {
-            Ok(()) => {}
-            // It may come later than this node.
-            Err(error @ ClusterError::Meta(_)) => {
-                tracing::warn!(%error, "the cluster's meta store does not answer yet");
-            }
-            Err(error) => return Err(anyhow!("[cluster]: {error}")),
-        }
+        open.register_first().await?;
         open.cluster.start();
         env::spawn(keep_registering(Rc::downgrade(&open)));
         Ok(open)
+    }
+
+    /// Registers the stores, as far as the meta store is there.
+    async fn register_first(&self) -> anyhow::Result<()> {
+        match self.register().await {
+            Ok(()) => Ok(()),
+            // It may come later than this node.
+            Err(error @ ClusterError::Meta(_)) => {
+                tracing::warn!(%error, "the cluster's meta store does not answer yet");
+                Ok(())
+            }
+            Err(error) => Err(anyhow!("[cluster]: {error}")),
+        }
     }
 
     /// Registers what is not registered yet. A store that was given up as lost is left out, and keeps no other from it.

@@ -5,12 +5,11 @@
 //! 2. A change is checked whole before any of it happens.
 
 use std::cell::{Cell, RefCell};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Context;
-use base::{Bytes, Nanos};
-use config::{HybridConfig, check_name};
+use base::Bytes;
+use config::HybridConfig;
 use device::{Device, Meter};
 use hybrid::{Health, Hybrid, OpenError, Settings};
 use policy::tier::worth::Costs;
@@ -18,12 +17,12 @@ use report::terminal::said;
 use sim::advise::shadow::{Shadow, ShadowOptions};
 use sim::advise::tier::{Auto, EVERY, History, Terms};
 use sim::cache::Mode;
-use trace::record::{Recorder, Recording, check_max};
 use trace::tap::{Attached, Observer, Tap};
 
 use super::change::{changed, within};
 use super::command::TierState;
-use super::refused::{Refused, failed};
+use super::recording::Traces;
+use super::refused::{Refused, cannot_set, failed};
 use super::shown::word;
 use super::{DataThread, tier};
 use crate::api;
@@ -32,13 +31,6 @@ use crate::api::volume::{Attach, Change};
 use crate::daemon::common::pairs::Memory;
 use crate::daemon::common::volume_mode;
 
-/// How often a recorder gets the time.
-const TICK: Nanos = Nanos::secs(1);
-/// How long the end of a recording waits for its file.
-const TRACE_TIMEOUT: Nanos = Nanos::secs(5);
-/// Where traces lie that a command began, in the data directory.
-const TRACES: &str = "traces";
-
 /// Chooses the pages a shadow samples: no matter which, but always the same.
 const SHADOW_SEED: u64 = 1;
 
@@ -46,12 +38,9 @@ const SHADOW_SEED: u64 = 1;
 pub struct OpenVolume {
     pub config: HybridConfig,
     pub meter: Rc<Meter>,
-    /// Between the meter and the hybrid: a recorder looks on here.
+    /// Between the meter and the hybrid: recorder and shadow look on here.
     tap: Rc<Tap>,
-    recorder: RefCell<Option<(Attached, Rc<RefCell<Recorder>>)>>,
-    /// Why the configuration's recording could not begin.
-    no_trace: RefCell<Option<Recording>>,
-    trace_max: Cell<Bytes>,
+    traces: Traces,
     /// Watches for advice, while that is wanted.
     shadow: RefCell<Option<(Attached, Rc<RefCell<Shadow>>)>>,
     hybrid: Hybrid,
@@ -98,10 +87,13 @@ impl OpenVolume {
         let tap = Tap::new(Rc::new(hybrid.clone()));
         let volume = OpenVolume {
             meter: Meter::new(Rc::clone(&tap) as Rc<dyn Device>),
+            traces: Traces::new(
+                config.name(),
+                memory.registry.data_dir(),
+                &tap,
+                config.trace_max,
+            ),
             tap,
-            recorder: RefCell::new(None),
-            no_trace: RefCell::new(None),
-            trace_max: Cell::new(config.trace_max),
             shadow: RefCell::new(None),
             hybrid,
             memory,
@@ -111,77 +103,12 @@ impl OpenVolume {
             busy: Cell::new(None),
         };
         if let Some(file) = &volume.config.trace {
-            volume.record_from_start(file).await;
+            volume.traces.begin(file).await;
         }
         if volume.config.advise {
             volume.shadow_anew();
         }
         Ok(volume)
-    }
-
-    /// Begins the recording the configuration asks for. A disk is worth more than its trace: if that
-    /// fails, the volume serves all the same, and says why nothing is recorded.
-    async fn record_from_start(&self, file: &Path) {
-        let name = self.config.name();
-        let max = self.trace_max.get();
-        // Only without a working directory a path stays relative.
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-        match Recorder::open(&file, max).await {
-            Ok(recorder) => self.record(recorder),
-            Err(error) => {
-                let why = said::words_of(&error);
-                tracing::error!(volume = name, "no trace is recorded: {why}");
-                *self.no_trace.borrow_mut() = Some(Recording {
-                    file,
-                    max,
-                    written: 0,
-                    dropped: 0,
-                    bytes: Bytes(0),
-                    failed: Some(why),
-                });
-            }
-        }
-    }
-
-    /// From now on the recorder sees every request.
-    fn record(&self, recorder: Recorder) {
-        tracing::info!(volume = self.config.name(), file = %recorder.status().file.display(), "recording a trace");
-        let recorder = Rc::new(RefCell::new(recorder));
-        // Idle, a recorder hears of the time from this task, which ends with the recording.
-        let ticked = Rc::downgrade(&recorder);
-        drop(env::spawn(async move {
-            loop {
-                env::sleep(TICK).await;
-                let Some(recorder) = ticked.upgrade() else {
-                    return;
-                };
-                recorder.borrow_mut().tick(env::now());
-            }
-        }));
-        let observer = Rc::clone(&recorder) as Rc<RefCell<dyn Observer>>;
-        let attached = self.tap.attach(observer);
-        *self.no_trace.borrow_mut() = None;
-        *self.recorder.borrow_mut() = Some((attached, recorder));
-    }
-
-    /// Ends the recording, if there is one.
-    async fn stop_recording(&self) {
-        *self.no_trace.borrow_mut() = None;
-        let Some((attached, recorder)) = self.recorder.borrow_mut().take() else {
-            return;
-        };
-        self.tap.detach(attached);
-        // The ticking task and a report hold it for a moment only, never while another task runs.
-        if let Some(recorder) = Rc::into_inner(recorder) {
-            let done = recorder.into_inner().finish(TRACE_TIMEOUT).await;
-            tracing::info!(
-                volume = self.config.name(),
-                file = %done.file.display(),
-                requests = done.written,
-                dropped = done.dropped,
-                "the trace is recorded"
-            );
-        }
     }
 
     /// From now on a shadow of the cache as it is now sees every request, with nothing in it; without a
@@ -322,83 +249,6 @@ impl OpenVolume {
         })
     }
 
-    /// The recording, or why there is none although one was asked for.
-    fn recording(&self) -> Option<Recording> {
-        let recorder = self.recorder.borrow();
-        match &*recorder {
-            Some((_, recorder)) => Some(recorder.borrow().status()),
-            None => self.no_trace.borrow().clone(),
-        }
-    }
-
-    /// What a change says of the trace, checked and begun but not attached: `Some(None)` ends a recording.
-    async fn new_recorder(&self, change: &Change) -> Result<Option<Option<Recorder>>, Refused> {
-        let name = self.config.name();
-        let invalid = |key: &str, what: String| {
-            Refused::Invalid(Refusal {
-                error: format!("cannot set {key} of {name}: {what}"),
-                what_to_do: "nothing was changed".into(),
-            })
-        };
-        let max = match &change.trace_max {
-            None => self.trace_max.get(),
-            Some(text) => {
-                let max = text
-                    .parse::<Bytes>()
-                    .map_err(|error| invalid("trace_max", error.to_string()))?;
-                check_max(max).map_err(|error| invalid("trace_max", error.to_string()))?;
-                max
-            }
-        };
-        match change.trace.as_deref() {
-            None => Ok(None),
-            Some("off") => Ok(Some(None)),
-            Some(file) => {
-                let path = self.trace_path(file).map_err(|why| invalid("trace", why))?;
-                let path = path.as_path();
-                let why = |error: trace::record::RecordError| said::words_of(&error);
-                // The same file again: the old recording has to leave it first, and does so only if
-                // nothing stands in the way of a new one.
-                let same = |recording: Recording| recording.file == path;
-                let restart = self.recording().is_some_and(same);
-                if restart {
-                    let checked = Recorder::check(path, max).await;
-                    checked.map_err(|error| invalid("trace", why(error)))?;
-                    self.stop_recording().await;
-                }
-                let opened = Recorder::open(path, max).await;
-                let recorder = opened.map_err(|error| match restart {
-                    false => invalid("trace", why(error)),
-                    true => Refused::Failed(Refusal {
-                        error: format!("cannot begin the trace of {name} anew: {}", why(error)),
-                        what_to_do: "the recording so far has ended and its files are kept; \
-                                     nothing else was changed"
-                            .into(),
-                    }),
-                })?;
-                Ok(Some(Some(recorder)))
-            }
-        }
-    }
-
-    /// Where a trace of this name goes: a command names a file of [`TRACES`], never a path.
-    fn trace_path(&self, name: &str) -> Result<PathBuf, String> {
-        let folder = self.memory.registry.data_dir().join(TRACES);
-        // Only without a working directory a path stays relative.
-        let folder = std::path::absolute(&folder).unwrap_or(folder);
-        if let Err(why) = check_name(name) {
-            let configured =
-                "a path of your own goes into the configuration, as trace of the [[hybrid]]";
-            let lies = format!("a trace that a command begins is in {}", folder.display());
-            return Err(format!(
-                "{why}; {lies}, so write such as trace=vol0.csv; {configured}"
-            ));
-        }
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
-        Ok(folder.join(name))
-    }
-
     /// Takes the volume for one command.
     pub fn begin(&self, command: &'static str) -> Result<Busy<'_>, Refused> {
         if let Some(other) = self.busy.get() {
@@ -438,7 +288,7 @@ impl OpenVolume {
             settings: api::volume::Settings::from(&self.hybrid.settings()),
             cache: api::volume::Cache::from(&status),
             tier: self.hybrid.tier().map(api::tier::Tier::from),
-            trace: self.recording().map(api::volume::Trace::from),
+            trace: self.traces.status().map(api::volume::Trace::from),
             advise: self.shadow.borrow().is_some(),
             figures: self.meter.snapshot().into(),
         }
@@ -498,12 +348,7 @@ impl OpenVolume {
         let size = Bytes(self.hybrid.status().size_bytes);
         let new = changed(&old, &change, self.config.standby_after)
             .and_then(|new| within(&new.tier, size).map(|()| new))
-            .map_err(|(key, what)| {
-                Refused::Invalid(Refusal {
-                    error: format!("cannot set {key} of {name}: {what}"),
-                    what_to_do: "nothing was changed".into(),
-                })
-            })?;
+            .map_err(|(key, what)| cannot_set(key, name, &what))?;
         if change.advise == Some(true) && !self.is_attached() {
             return Err(Refused::Conflict(Refusal {
                 error: format!("cannot set advise of {name}: it has no cache to give advice on"),
@@ -511,23 +356,8 @@ impl OpenVolume {
             }));
         }
         // Last of the checks: this one makes a file.
-        let recorder = self.new_recorder(&change).await?;
-        if let Some(max) = change.trace_max.as_deref().and_then(|max| max.parse().ok()) {
-            self.trace_max.set(max);
-            // A recording that another one replaces keeps its files.
-            if recorder.is_none()
-                && let Some((_, recorder)) = &*self.recorder.borrow()
-            {
-                let set = recorder.borrow().set_max(max);
-                set.map_err(|error| failed(error.to_string()))?;
-            }
-        }
-        if let Some(recorder) = recorder {
-            self.stop_recording().await;
-            if let Some(recorder) = recorder {
-                self.record(recorder);
-            }
-        }
+        let wanted = self.traces.check(&change).await?;
+        self.traces.change(&change, wanted).await?;
         if new.fast_bytes != old.fast_bytes {
             let to = new
                 .fast_bytes
@@ -559,68 +389,7 @@ impl OpenVolume {
 
     /// Ends it cleanly.
     pub async fn close(&self) -> Result<(), String> {
-        self.stop_recording().await;
+        self.traces.stop().await;
         self.hybrid.close().await.map_err(|error| error.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn change(json: &str) -> Result<Settings, (&'static str, String)> {
-        let change = serde_json::from_str(json).unwrap();
-        changed(&Settings::default(), &change, Nanos::secs(60))
-    }
-
-    #[test]
-    fn what_is_not_named_stays() {
-        assert_eq!(change("{}").unwrap(), Settings::default());
-        let new = change(r#"{"write": "through", "dirty_high": 40, "sequential_bypass": "off"}"#);
-        let expected = Settings {
-            write: hybrid::WriteMode::Through,
-            dirty_high: 40,
-            sequential_bypass: None,
-            ..Settings::default()
-        };
-        assert_eq!(new.unwrap(), expected);
-    }
-
-    #[test]
-    fn a_tier_is_changed_key_by_key() {
-        let new = change(r#"{"mode": "both", "tier": {"period": "10s", "pinned": ["1GiB+1MiB"]}}"#);
-        let new = new.unwrap();
-        assert_eq!(new.mode, hybrid::Mode::Both);
-        assert_eq!(new.tier.parameters.period, Nanos::secs(10));
-        let usual = Settings::default().tier.parameters;
-        assert_eq!(new.tier.parameters.streak_min, usual.streak_min);
-        let (key, what) = within(&new.tier, Bytes::gib(1)).unwrap_err();
-        assert_eq!(
-            (key, what.as_str()),
-            ("tier.pinned", "1GiB+1MiB reaches beyond its end at 1.0 GiB")
-        );
-        assert_eq!(within(&new.tier, Bytes::gib(2)), Ok(()));
-    }
-
-    #[test]
-    fn energy_comes_with_its_age_limit() {
-        let new = change(r#"{"energy": true, "age_limit": "5m"}"#).unwrap();
-        assert_eq!(new.energy.unwrap().age_limit, Nanos::secs(300));
-        let (key, what) = change(r#"{"age_limit": "5m"}"#).unwrap_err();
-        assert_eq!(key, "age_limit");
-        assert!(what.contains("energy=true"), "{what}");
-    }
-
-    #[test]
-    fn a_senseless_change_names_its_key() {
-        assert_eq!(change(r#"{"write": "fast"}"#).unwrap_err().0, "write");
-        let (key, what) = change(r#"{"fast_size": "much"}"#).unwrap_err();
-        assert_eq!(key, "fast_size");
-        assert!(what.ends_with("or all"), "{what}");
-        let (key, what) = change(r#"{"tier": {"timeout": 0}}"#).unwrap_err();
-        assert_eq!(key, "timeout");
-        assert!(what.contains("go down at once"), "{what}");
-        let (_, what) = change(r#"{"dirty_low": 80}"#).unwrap_err();
-        assert!(what.starts_with("dirty_low = 80 %"), "{what}");
     }
 }

@@ -16,11 +16,13 @@ pub mod exports;
 pub mod hybrid;
 pub mod meta;
 pub mod open;
+mod recording;
 pub mod refused;
 pub mod shown;
 pub mod store;
 pub mod tier;
 
+use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
 use std::rc::Rc;
 
@@ -188,70 +190,10 @@ impl DataThread {
 
     /// Answers messages until one of them ends the thread.
     pub async fn run(self: Rc<Self>, mut mailbox: Mailbox<Command>) {
-        // The sender may have gone away; then no task misses the answer.
         loop {
-            match mailbox.receive().await {
-                Ok(Command::Report(reply)) => drop(reply.send(self.report())),
-                Ok(Command::Detach { volume, reply }) => {
-                    self.command("a detach", volume, reply, async |volume| {
-                        volume.detach().await
-                    });
-                }
-                Ok(Command::Attach {
-                    volume,
-                    attach,
-                    reply,
-                }) => {
-                    let thread = Rc::clone(&self);
-                    self.command("an attach", volume, reply, async move |volume| {
-                        volume.attach(&thread, attach).await
-                    });
-                }
-                Ok(Command::Change {
-                    volume,
-                    change,
-                    reply,
-                }) => {
-                    self.command("a change of settings", volume, reply, async move |volume| {
-                        volume.change(*change).await
-                    });
-                }
-                Ok(Command::Advice { volume, reply }) => {
-                    let advice = self.volume(&volume).and_then(OpenVolume::advice);
-                    drop(reply.send(advice));
-                }
-                Ok(Command::Heat { volume, ask, reply }) => {
-                    let heat = self.volume(&volume).and_then(|volume| volume.heat(&ask));
-                    drop(reply.send(heat));
-                }
-                Ok(Command::Moves { volume, ask, reply }) => {
-                    let moves = self.volume(&volume).and_then(|volume| volume.moves(&ask));
-                    drop(reply.send(moves));
-                }
-                Ok(Command::TierState {
-                    volume,
-                    asked,
-                    reply,
-                }) => {
-                    let volume = self.volume(&volume);
-                    let state = volume.and_then(|volume| volume.tier_state(asked));
-                    drop(reply.send(state));
-                }
-                Ok(Command::Disconnect { which, reply }) => {
-                    drop(reply.send(self.disconnect(&which)));
-                }
-                Ok(Command::Store { store, job }) => {
-                    // Without one of this name the job is dropped, and with it the way of its answer.
-                    if let Some(store) = self.stores.iter().find(|it| it.config.name == store) {
-                        job(Rc::clone(store));
-                    }
-                }
-                Ok(Command::Cluster(job)) => {
-                    if let Some(cluster) = &self.cluster {
-                        job(Rc::clone(cluster));
-                    }
-                }
-                Ok(Command::Stop(reply)) => {
+            match mailbox.receive().await.map(|command| self.answer(command)) {
+                Ok(ControlFlow::Continue(())) => {}
+                Ok(ControlFlow::Break(reply)) => {
                     let troubles = self.close().await;
                     drop(reply.send(troubles));
                     return;
@@ -265,6 +207,69 @@ impl DataThread {
                 }
             }
         }
+    }
+
+    /// Answers one message, or begins what it asks for; to close and end is left to the caller.
+    fn answer(self: &Rc<Self>, command: Command) -> ControlFlow<Reply<Vec<String>>> {
+        // The sender may have gone away; then no task misses the answer.
+        match command {
+            Command::Report(reply) => drop(reply.send(self.report())),
+            Command::Detach { volume, reply } => {
+                let detach = async |volume: &OpenVolume| volume.detach().await;
+                self.command("a detach", volume, reply, detach);
+            }
+            Command::Attach {
+                volume,
+                attach,
+                reply,
+            } => {
+                let thread = Rc::clone(self);
+                self.command("an attach", volume, reply, async move |volume| {
+                    volume.attach(&thread, attach).await
+                });
+            }
+            Command::Change {
+                volume,
+                change,
+                reply,
+            } => {
+                self.command("a change of settings", volume, reply, async move |volume| {
+                    volume.change(*change).await
+                });
+            }
+            Command::Advice { volume, reply } => self.ask(&volume, reply, OpenVolume::advice),
+            Command::Heat { volume, ask, reply } => self.ask(&volume, reply, |it| it.heat(&ask)),
+            Command::Moves { volume, ask, reply } => self.ask(&volume, reply, |it| it.moves(&ask)),
+            Command::TierState {
+                volume,
+                asked,
+                reply,
+            } => self.ask(&volume, reply, |it| it.tier_state(asked)),
+            Command::Disconnect { which, reply } => drop(reply.send(self.disconnect(&which))),
+            Command::Store { store, job } => {
+                // Without one of this name the job is dropped, and with it the way of its answer.
+                if let Some(store) = self.stores.iter().find(|it| it.config.name == store) {
+                    job(Rc::clone(store));
+                }
+            }
+            Command::Cluster(job) => {
+                if let Some(cluster) = &self.cluster {
+                    job(Rc::clone(cluster));
+                }
+            }
+            Command::Stop(reply) => return ControlFlow::Break(reply),
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Answers a question to a volume at once.
+    fn ask<T>(
+        &self,
+        name: &str,
+        reply: Reply<Result<T, Refused>>,
+        answer: impl FnOnce(&OpenVolume) -> Result<T, Refused>,
+    ) {
+        drop(reply.send(self.volume(name).and_then(answer)));
     }
 
     /// Carries a command out as a task of its own.

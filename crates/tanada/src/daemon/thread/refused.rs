@@ -26,6 +26,14 @@ impl Refused {
     }
 }
 
+/// A setting that makes no sense.
+pub fn cannot_set(key: &str, volume: &str, what: &str) -> Refused {
+    Refused::Invalid(Refusal {
+        error: format!("cannot set {key} of {volume}: {what}"),
+        what_to_do: "nothing was changed".into(),
+    })
+}
+
 pub fn failed(error: String) -> Refused {
     Refused::Failed(Refusal {
         error,
