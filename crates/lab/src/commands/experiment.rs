@@ -116,10 +116,7 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
         let title = format!("Tanada: experiment {}", arguments.name);
         write(file, &report::html_with(&rows, figures, &title))?;
     }
-    match arguments.json {
-        true => terminal::json(&rows)?,
-        false => terminal::text(&page(&rows))?,
-    }
+    terminal::answer(arguments.json, &rows, || page(&rows))?;
     let failures = experiments::failures(&arguments.name, &rows);
     if let Some(first) = failures.first() {
         anyhow::bail!(

@@ -13,7 +13,7 @@ use super::predict_estimate::estimate;
 use super::predict_pages::{fit_table, published_page, score_table};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use predict::data::{DataError, DataSet, Parameters, Reduce, Reduced};
+use predict::data::{Cell, DataError, DataSet, Parameters, Reduce, Reduced};
 use predict::import::{self, About, Format};
 use predict::judge::Verdict;
 use predict::model::{Form, Term};
@@ -187,10 +187,7 @@ pub(super) fn usage(text: impl Into<String>) -> anyhow::Error {
 }
 
 fn import_files(arguments: &Import) -> anyhow::Result<()> {
-    let mut data = match arguments.into.exists() {
-        true => DataSet::read(&arguments.into)?,
-        false => DataSet::default(),
-    };
+    let mut data = data_at(&arguments.into)?;
     let mut parameters = Parameters::default();
     for one in &arguments.parameters {
         let (name, value) = one
@@ -238,6 +235,14 @@ fn import_files(arguments: &Import) -> anyhow::Result<()> {
     ))
 }
 
+/// The data set at `path`: an empty one where there is none yet.
+pub fn data_at(path: &Path) -> anyhow::Result<DataSet> {
+    Ok(match path.exists() {
+        true => DataSet::read(path)?,
+        false => DataSet::default(),
+    })
+}
+
 /// Reads the data set and reduces it.
 pub(super) fn read(data: &Data) -> anyhow::Result<Reduced> {
     let how = match data.runs {
@@ -260,46 +265,48 @@ struct Shown {
 fn show_data(arguments: &Show) -> anyhow::Result<()> {
     let data = read(&arguments.data)?;
     let measured: Vec<String> = data.measured().into_iter().map(str::to_owned).collect();
-    let shown: Vec<Shown> = data
-        .cells
+    let cell = |cell: &Cell| Shown {
+        cell: cell.name(),
+        unit: cell.kind.unit().to_string(),
+        values: cell
+            .values
+            .iter()
+            .map(|(d, v)| (d.clone(), v.value))
+            .collect(),
+        runs: cell.values.values().map(|v| v.runs.len()).sum(),
+        missing: measured
+            .iter()
+            .filter(|device| !cell.values.contains_key(*device))
+            .cloned()
+            .collect(),
+    };
+    let shown: Vec<Shown> = data.cells.iter().map(cell).collect();
+    if !arguments.data.json {
+        return terminal::text(&shown_page(&data, &measured, &shown));
+    }
+    #[derive(Serialize)]
+    struct All {
+        devices: Vec<String>,
+        figures: BTreeMap<String, BTreeMap<String, f64>>,
+        results: Vec<Shown>,
+    }
+    let figures = data
+        .regressors
         .iter()
-        .map(|cell| Shown {
-            cell: cell.name(),
-            unit: cell.kind.unit().to_string(),
-            values: cell
-                .values
-                .iter()
-                .map(|(d, v)| (d.clone(), v.value))
-                .collect(),
-            runs: cell.values.values().map(|v| v.runs.len()).sum(),
-            missing: measured
-                .iter()
-                .filter(|device| !cell.values.contains_key(*device))
-                .cloned()
-                .collect(),
+        .map(|r| {
+            let values = r.values.iter().map(|(d, v)| (d.clone(), v.value)).collect();
+            (r.name.clone(), values)
         })
         .collect();
-    if arguments.data.json {
-        #[derive(Serialize)]
-        struct All {
-            devices: Vec<String>,
-            figures: BTreeMap<String, BTreeMap<String, f64>>,
-            results: Vec<Shown>,
-        }
-        let figures = data
-            .regressors
-            .iter()
-            .map(|r| {
-                let values = r.values.iter().map(|(d, v)| (d.clone(), v.value)).collect();
-                (r.name.clone(), values)
-            })
-            .collect();
-        return terminal::json(&All {
-            devices: data.devices.clone(),
-            figures,
-            results: shown,
-        });
-    }
+    terminal::json(&All {
+        devices: data.devices.clone(),
+        figures,
+        results: shown,
+    })
+}
+
+/// Devices and their figures, and the results by device.
+fn shown_page(data: &Reduced, measured: &[String], shown: &[Shown]) -> String {
     let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
     let mut head = vec!["FIGURE", "UNIT"];
     head.extend(data.devices.iter().map(String::as_str));
@@ -325,7 +332,7 @@ fn show_data(arguments: &Show) -> anyhow::Result<()> {
         .collect();
     text.push('\n');
     text.push_str(&table(&head, &rows));
-    terminal::text(&text)
+    text
 }
 
 /// The form asked for.
@@ -445,10 +452,9 @@ fn fit(arguments: &Fit, compare: bool) -> anyhow::Result<()> {
     }
     if arguments.mode == Mode::Paper && !compare {
         let published = published(&data);
-        return match arguments.data.json {
-            true => terminal::json(&published),
-            false => terminal::text(&published_page(&published)),
-        };
+        return terminal::answer(arguments.data.json, &published, || {
+            published_page(&published)
+        });
     }
     let study = study.map_err(|error| usage(error.to_string()))?;
     if arguments.data.json {

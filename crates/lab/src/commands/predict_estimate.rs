@@ -6,9 +6,9 @@ use predict::data::Reduced;
 use predict::interval::{Basis, Interval};
 use predict::judge::Verdict;
 use predict::model::Group;
-use predict::paper::Line;
+use predict::paper::{Candidate, CellFit, Line};
 use predict::queue::Load;
-use predict::study::{self, Ask, Outside, Target};
+use predict::study::{self, Ask, Outside, Study, Target};
 use predict::units::{Kind, Quantity};
 use report::terminal;
 use report::terminal::table::table;
@@ -85,41 +85,20 @@ pub(super) fn estimate(arguments: &Estimate) -> anyhow::Result<()> {
         }),
     };
     let estimates = study::estimate(&data, &study, &target, ask)?;
-    if arguments.data.json {
-        return terminal::json(&estimates);
-    }
+    terminal::answer(arguments.data.json, &estimates, || {
+        page(&study, &target, &estimates)
+    })
+}
+
+/// Every estimate as a row, and what is to be said of them.
+fn page(study: &Study, target: &Target, estimates: &[study::Estimate]) -> String {
     let mut notes: Vec<String> = Vec::new();
     let mut rows = Vec::new();
-    for one in &estimates {
-        let basis = match one.interval.map(|interval| interval.basis) {
-            Some(Basis::Student { freedom, level }) => {
-                format!("{:.0} %, t with {freedom:.1}", level * 100.0)
-            }
-            Some(Basis::WorstLeftOut { error }) => format!("worst left out, {}", percent(error)),
-            None => "nothing could be left out".to_owned(),
-        };
-        let (near, its) = one.nearest.clone().unwrap_or_default();
+    for one in estimates {
+        rows.push(row(one));
+        let outside = one.outside.iter();
+        notes.extend(outside.map(|it| format!("extrapolation: {}", it.sentence())));
         let queued = one.queued.as_ref();
-        rows.push(vec![
-            one.group.clone(),
-            format!("{:.1}", one.latency),
-            range(one.interval),
-            basis,
-            format!("{near}: {its:.1}"),
-            format!("{} of {}, {}", one.rank.0, one.rank.1, one.rule),
-            queued.map_or("-".to_owned(), |queued| {
-                format!("{:.1}, {}", queued.latency, queued.bottleneck)
-            }),
-            match one.verdict {
-                Verdict::Model { .. } => "yes".to_owned(),
-                _ => "no".to_owned(),
-            },
-        ]);
-        notes.extend(
-            one.outside
-                .iter()
-                .map(|outside| format!("extrapolation: {}", outside.sentence())),
-        );
         notes.extend(queued.into_iter().flat_map(|queued| queued.notes.clone()));
         if !matches!(one.verdict, Verdict::Model { .. }) {
             notes.push(format!("{}: {}", one.group, one.verdict.sentence()));
@@ -135,19 +114,48 @@ pub(super) fn estimate(arguments: &Estimate) -> anyhow::Result<()> {
         "WITH CLIENTS, BOTTLENECK",
         "RECOMMENDED",
     ];
-    let mut text = format!(
-        "{} on {}\n\n{}",
-        study.form.sentence(),
-        target.name,
-        table(&head, &rows)
-    );
     notes.sort();
     notes.dedup();
-    for note in notes {
-        text.push_str(&format!("  - {note}\n"));
-    }
-    text.push_str(&format!("\n{}\n", study.verdict.sentence()));
-    terminal::text(&text)
+    format!(
+        "{} on {}\n\n{}{}\n{}\n",
+        study.form.sentence(),
+        target.name,
+        table(&head, &rows),
+        listed(&notes),
+        study.verdict.sentence()
+    )
+}
+
+/// Notes below a table, one a line.
+fn listed(notes: &[String]) -> String {
+    let line = |note: &String| format!("  - {note}\n");
+    notes.iter().map(line).collect()
+}
+
+fn row(one: &study::Estimate) -> Vec<String> {
+    let basis = match one.interval.map(|interval| interval.basis) {
+        Some(Basis::Student { freedom, level }) => {
+            format!("{:.0} %, t with {freedom:.1}", level * 100.0)
+        }
+        Some(Basis::WorstLeftOut { error }) => format!("worst left out, {}", percent(error)),
+        None => "nothing could be left out".to_owned(),
+    };
+    let (near, its) = one.nearest.clone().unwrap_or_default();
+    vec![
+        one.group.clone(),
+        format!("{:.1}", one.latency),
+        range(one.interval),
+        basis,
+        format!("{near}: {its:.1}"),
+        format!("{} of {}, {}", one.rank.0, one.rank.1, one.rule),
+        one.queued.as_ref().map_or("-".to_owned(), |queued| {
+            format!("{:.1}, {}", queued.latency, queued.bottleneck)
+        }),
+        match one.verdict {
+            Verdict::Model { .. } => "yes".to_owned(),
+            _ => "no".to_owned(),
+        },
+    ]
 }
 
 pub(super) fn range(interval: Option<Interval>) -> String {
@@ -189,118 +197,120 @@ pub(super) fn estimate_as_published(
     arguments: &Estimate,
 ) -> anyhow::Result<()> {
     let (fits, mut notes) = lines(data);
-    let measured = data.measured();
     let mut said: Vec<Said> = Vec::new();
     for fit in &fits {
-        // The best of those the device has a figure for: a sheet of a device one cannot buy has few.
-        let best = fit
-            .candidates
-            .iter()
-            .filter(|candidate| target.figures.contains_key(&candidate.regressor))
-            .max_by(|a, b| {
-                a.line
-                    .r2
-                    .unwrap_or(0.0)
-                    .total_cmp(&b.line.r2.unwrap_or(0.0))
-            });
-        let Some(best) = best else {
-            notes.push(format!(
+        match predicted(data, target, fit, arguments.extrapolate)? {
+            Some(one) => said.push(one),
+            None => notes.push(format!(
                 "{}: {} has none of its candidates; give one with --at",
                 fit.cell, target.name
-            ));
-            continue;
-        };
-        let x = target.figures[&best.regressor];
-        let among = measured
-            .iter()
-            .filter_map(|d| data.figure(d, &best.regressor));
-        let hull = among.fold([f64::INFINITY, 0.0_f64], |h, x| [h[0].min(x), h[1].max(x)]);
-        let outside = Outside::of(&best.regressor, x, hull);
-        if let Some(far) = outside.as_ref().filter(|far| far.times > study::FAR)
-            && !arguments.extrapolate
-        {
-            anyhow::bail!(
-                "cannot predict {} on {}: {}; beyond {} times nothing is predicted without --extrapolate",
-                fit.cell,
-                target.name,
-                far.sentence(),
-                study::FAR
-            );
+            )),
         }
-        let kind = data.cells.iter().find(|cell| cell.name() == fit.cell);
-        said.push(Said {
-            cell: fit.cell.clone(),
-            regressor: best.regressor.clone(),
-            r2: best.line.r2,
-            predicted: best.line.at(x),
-            unit: kind
-                .map_or(Kind::Latency, |cell| cell.kind)
-                .unit()
-                .to_string(),
-            note: match (&outside, best.regressor == fit.chosen().regressor) {
-                (Some(outside), _) => format!("extrapolation: {}", outside.sentence()),
-                (None, true) => String::new(),
-                (None, false) => {
-                    format!("the best, {}, is not known of it", fit.chosen().regressor)
-                }
-            },
-            outside,
-        });
     }
     if said.is_empty() {
         anyhow::bail!("nothing could be predicted: {}", notes.join("; "));
     }
     let over = over_sizes(data, &said, arguments, &mut notes);
-    if arguments.data.json {
-        #[derive(Serialize)]
-        struct All {
-            cells: Vec<Said>,
-            over_sizes: Vec<OverSize>,
-            notes: Vec<String>,
-        }
-        return terminal::json(&All {
-            cells: said,
-            over_sizes: over,
-            notes,
-        });
+    if !arguments.data.json {
+        return terminal::text(&said_page(&said, &over, &notes));
     }
-    let rows: Vec<Vec<String>> = said
+    #[derive(Serialize)]
+    struct All {
+        cells: Vec<Said>,
+        over_sizes: Vec<OverSize>,
+        notes: Vec<String>,
+    }
+    terminal::json(&All {
+        cells: said,
+        over_sizes: over,
+        notes,
+    })
+}
+
+/// What the best candidate of a cell says of a device; nothing where the device has no figure for any.
+fn predicted(
+    data: &Reduced,
+    target: &Target,
+    fit: &CellFit,
+    extrapolate: bool,
+) -> anyhow::Result<Option<Said>> {
+    // The best of those the device has a figure for: a sheet of a device one cannot buy has few.
+    let r2 = |candidate: &Candidate| candidate.line.r2.unwrap_or(0.0);
+    let best = fit
+        .candidates
         .iter()
-        .map(|one| {
-            vec![
-                one.cell.clone(),
-                format!("{:.3}", one.predicted),
-                one.unit.clone(),
-                one.regressor.clone(),
-                one.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
-                one.note.clone(),
-            ]
-        })
-        .collect();
+        .filter(|candidate| target.figures.contains_key(&candidate.regressor))
+        .max_by(|a, b| r2(a).total_cmp(&r2(b)));
+    let Some(best) = best else { return Ok(None) };
+    let x = target.figures[&best.regressor];
+    let measured = data.measured();
+    let among = measured
+        .iter()
+        .filter_map(|d| data.figure(d, &best.regressor));
+    let hull = among.fold([f64::INFINITY, 0.0_f64], |h, x| [h[0].min(x), h[1].max(x)]);
+    let outside = Outside::of(&best.regressor, x, hull);
+    if let Some(far) = outside.as_ref().filter(|far| far.times > study::FAR)
+        && !extrapolate
+    {
+        anyhow::bail!(
+            "cannot predict {} on {}: {}; beyond {} times nothing is predicted without --extrapolate",
+            fit.cell,
+            target.name,
+            far.sentence(),
+            study::FAR
+        );
+    }
+    let kind = data.cells.iter().find(|cell| cell.name() == fit.cell);
+    Ok(Some(Said {
+        cell: fit.cell.clone(),
+        regressor: best.regressor.clone(),
+        r2: best.line.r2,
+        predicted: best.line.at(x),
+        unit: kind
+            .map_or(Kind::Latency, |cell| cell.kind)
+            .unit()
+            .to_string(),
+        note: match (&outside, best.regressor == fit.chosen().regressor) {
+            (Some(outside), _) => format!("extrapolation: {}", outside.sentence()),
+            (None, true) => String::new(),
+            (None, false) => {
+                format!("the best, {}, is not known of it", fit.chosen().regressor)
+            }
+        },
+        outside,
+    }))
+}
+
+fn said_page(said: &[Said], over: &[OverSize], notes: &[String]) -> String {
+    let r2 = |r2: Option<f64>| r2.map_or("-".to_owned(), |r2| format!("{r2:.6}"));
+    let row = |one: &Said| {
+        vec![
+            one.cell.clone(),
+            format!("{:.3}", one.predicted),
+            one.unit.clone(),
+            one.regressor.clone(),
+            r2(one.r2),
+            one.note.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = said.iter().map(row).collect();
     let head = ["CELL", "PREDICTED", "UNIT", "REGRESSOR", "R2", "NOTE"];
     let mut text = table(&head, &rows);
     if !over.is_empty() {
-        let rows: Vec<Vec<String>> = over
-            .iter()
-            .map(|one| {
-                vec![
-                    one.group.clone(),
-                    one.size.to_string(),
-                    format!("{:.3}", one.predicted),
-                    one.r2.map_or("-".to_owned(), |r2| format!("{r2:.6}")),
-                ]
-            })
-            .collect();
-        text.push('\n');
-        text.push_str(&table(
-            &["GROUP", "SIZE", "PREDICTED", "R2 OVER THE SIZE"],
-            &rows,
-        ));
+        let row = |one: &OverSize| {
+            vec![
+                one.group.clone(),
+                one.size.to_string(),
+                format!("{:.3}", one.predicted),
+                r2(one.r2),
+            ]
+        };
+        let rows: Vec<Vec<String>> = over.iter().map(row).collect();
+        let head = ["GROUP", "SIZE", "PREDICTED", "R2 OVER THE SIZE"];
+        text.push_str(&format!("\n{}", table(&head, &rows)));
     }
-    for note in notes {
-        text.push_str(&format!("  - {note}\n"));
-    }
-    terminal::text(&text)
+    text.push_str(&listed(notes));
+    text
 }
 
 /// The second line of the published method: predictions over the size, at sizes that were never run.

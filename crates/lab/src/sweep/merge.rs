@@ -60,32 +60,33 @@ pub fn merge(inputs: &[PathBuf], partial: bool) -> Result<Results, SweepError> {
             directory: inputs.first().cloned().unwrap_or_default(),
         });
     };
-    let points = header.grid.len();
-    let missing: Vec<u64> = (0..points)
-        .filter(|point| !answers.contains_key(point))
-        .collect();
+    let missing = |point: &u64| !answers.contains_key(point);
+    let missing: Vec<u64> = (0..header.grid.len()).filter(missing).collect();
     if !missing.is_empty() && !partial {
-        let shown = missing.iter().take(SHOWN_MAX).map(|point| {
-            let Shard { of, .. } = header.shard;
-            match of {
-                1 => point.to_string(),
-                of => format!("{point} of part {}/{of}", point % u64::from(of) + 1),
-            }
-        });
-        let mut which = shown.collect::<Vec<_>>().join(", ");
-        if missing.len() > SHOWN_MAX {
-            which.push_str(", ...");
-        }
-        return Err(SweepError::Missing {
-            missing: missing.len() as u64,
-            points,
-            which,
-        });
+        return Err(without(&missing, &header));
     }
     let answers = answers
         .into_iter()
         .map(|(point, (_, answer))| (point, answer));
     Ok(Results::of(&header, answers.collect()))
+}
+
+/// What is said of points that are in no journal.
+fn without(missing: &[u64], header: &Header) -> SweepError {
+    let Shard { of, .. } = header.shard;
+    let shown = missing.iter().take(SHOWN_MAX).map(|point| match of {
+        1 => point.to_string(),
+        of => format!("{point} of part {}/{of}", point % u64::from(of) + 1),
+    });
+    let mut which = shown.collect::<Vec<_>>().join(", ");
+    if missing.len() > SHOWN_MAX {
+        which.push_str(", ...");
+    }
+    SweepError::Missing {
+        missing: missing.len() as u64,
+        points: header.grid.len(),
+        which,
+    }
 }
 
 /// So many missing points are named.

@@ -91,6 +91,14 @@ impl Shard {
     /// Everything.
     pub const WHOLE: Shard = Shard { part: 1, of: 1 };
 
+    /// What its results are called.
+    fn results(self) -> String {
+        match self {
+            Shard::WHOLE => RESULTS.to_owned(),
+            Shard { part, of } => format!("{RESULTS}-{part}-of-{of}"),
+        }
+    }
+
     /// Does the point belong to this part?
     pub fn has(self, point: u64) -> bool {
         point % u64::from(self.of) == u64::from(self.part - 1)
@@ -199,50 +207,32 @@ pub fn run(
     let path = options.out.join(journal::name(options.shard));
     let (journal, known) = Journal::open(path.clone(), &header, options.restart)?;
     let done = |point: &u64| matches!(known.answers.get(point), Some(Answer::Rows(_)));
-    let mine = || (0..plan.grid().len()).filter(|point| options.shard.has(*point));
-    let resumed = mine().filter(done).count() as u64;
-    if resumed > 0 && mine().any(|point| !done(&point)) {
+    let mine = (0..plan.grid().len()).filter(|point| options.shard.has(*point));
+    let (before, todo): (Vec<u64>, Vec<u64>) = mine.partition(done);
+    let (resumed, points) = (before.len() as u64, (before.len() + todo.len()) as u64);
+    if resumed > 0 && !todo.is_empty() {
         let measured = known.answers.iter();
         let measured = measured.filter(|(_, answer)| matches!(answer, Answer::Rows(_)));
         let measured = measured.map(|(point, answer)| (*point, answer.clone()));
         look(&header, &options.wanted, measured.collect())?;
     }
+    let wanted = (header.clone(), options.wanted.clone());
     let state = Mutex::new(State {
         journal,
-        todo: mine()
-            .filter(|point| !done(point))
-            .collect::<Vec<_>>()
-            .into_iter(),
+        todo: todo.into_iter(),
         done: resumed,
         failed: 0,
-        wanted: match resumed {
-            0 => Some((header.clone(), options.wanted.clone())),
-            _ => None,
-        },
+        wanted: (resumed == 0).then_some(wanted),
         stopped: None,
     });
-    let points = mine().count() as u64;
     progress(Progress {
         done: resumed,
         points,
         failed: 0,
         failure: None,
     });
-    let jobs = match options.jobs {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        jobs => jobs,
-    };
-    // Threads of their own: a rayon worker that waits within a job would take up the next point meanwhile, and the
-    // one it waits for with it.
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.min(points as usize) {
-            let worker = std::thread::Builder::new();
-            let started = worker.spawn_scoped(scope, || work(plan, job, &state, points, progress));
-            if let Err(error) = started {
-                let refused = SweepError::Other(format!("cannot start {jobs} threads: {error}"));
-                lock(&state).stopped.get_or_insert(refused);
-            }
-        }
+    side_by_side(options.jobs, points, &state, || {
+        work(plan, job, &state, points, progress);
     });
     let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
     if let Some(error) = state.stopped {
@@ -251,10 +241,7 @@ pub fn run(
     state.journal.sync()?;
     drop(state.journal);
     let results = Results::of(&header, journal::read(&path)?.answers);
-    let name = match options.shard {
-        Shard::WHOLE => RESULTS.to_owned(),
-        Shard { part, of } => format!("{RESULTS}-{part}-of-{of}"),
-    };
+    let name = options.shard.results();
     let (csv, parquet) = write(&results, &options.out, &name)?;
     Ok(Summary {
         results,
@@ -263,6 +250,25 @@ pub fn run(
         csv,
         parquet,
     })
+}
+
+/// Does `work` on as many threads as are asked for, and as there are points.
+fn side_by_side(jobs: usize, points: u64, state: &Mutex<State>, work: impl Fn() + Sync) {
+    let jobs = match jobs {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        jobs => jobs,
+    };
+    // Threads of their own: a rayon worker that waits within a job would take up the next point meanwhile, and the
+    // one it waits for with it.
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.min(points as usize) {
+            let worker = std::thread::Builder::new();
+            if let Err(error) = worker.spawn_scoped(scope, &work) {
+                let refused = SweepError::Other(format!("cannot start {jobs} threads: {error}"));
+                lock(state).stopped.get_or_insert(refused);
+            }
+        }
+    });
 }
 
 /// What the threads of a sweep share.

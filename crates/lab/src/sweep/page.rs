@@ -255,7 +255,29 @@ fn chart(results: &Results, x: &str, y: &str) -> Chart {
     if spread > 0.0 && most / spread >= 30.0 {
         x_axis = x_axis.log();
     }
-    // A curve for each combination of the other parameters that vary.
+    let curves = curves(results, (x, &xs), (y, factor));
+    let mut chart = Chart::new(format!("{y} by {x}"), x_axis, Axis::new(y, y_unit));
+    if curves.len() > CURVES_MAX {
+        chart = chart.about(format!(
+            "The first {CURVES_MAX} of {} curves; the table has them all.",
+            curves.len()
+        ));
+    }
+    for (name, points) in curves.into_iter().take(CURVES_MAX) {
+        let means = points
+            .into_iter()
+            .map(|point| (point.x, point.sum / f64::from(point.count)));
+        chart = chart.series(Series::new(name, means));
+    }
+    chart
+}
+
+/// Means of `y` along `x`: a curve for each combination of the other parameters that vary.
+fn curves(
+    results: &Results,
+    (x, xs): (&str, &[f64]),
+    (y, factor): (&str, f64),
+) -> Vec<(String, Vec<Mean>)> {
     let others: Vec<&String> = results
         .parameters()
         .iter()
@@ -294,20 +316,7 @@ fn chart(results: &Results, x: &str, y: &str) -> Chart {
             }),
         }
     }
-    let mut chart = Chart::new(format!("{y} by {x}"), x_axis, Axis::new(y, y_unit));
-    if curves.len() > CURVES_MAX {
-        chart = chart.about(format!(
-            "The first {CURVES_MAX} of {} curves; the table has them all.",
-            curves.len()
-        ));
-    }
-    for (name, points) in curves.into_iter().take(CURVES_MAX) {
-        let means = points
-            .into_iter()
-            .map(|point| (point.x, point.sum / f64::from(point.count)));
-        chart = chart.series(Series::new(name, means));
-    }
-    chart
+    curves
 }
 
 fn varies(results: &Results, name: &str) -> bool {

@@ -234,33 +234,33 @@ fn mark(path: &Path) -> std::io::Result<String> {
     Ok(format!(" {length} {sum:016x}"))
 }
 
+impl Axis {
+    /// The values of a `[[zip]]`, paired off.
+    fn paired(group: &Table) -> Result<Axis, String> {
+        let (keys, columns): (Vec<_>, Vec<_>) = flat(group)?.into_iter().unzip();
+        let steps = columns.first().map_or(0, Vec::len);
+        if columns.iter().any(|column| column.len() != steps) {
+            let lengths = keys.iter().zip(&columns);
+            let lengths = lengths.map(|(key, values)| format!("{key} has {}", values.len()));
+            return Err(format!(
+                "a [[zip]] pairs values off and needs as many of each: {}",
+                lengths.collect::<Vec<_>>().join(", ")
+            ));
+        }
+        let step = |step: usize| columns.iter().map(|column| column[step].clone()).collect();
+        Ok(Axis {
+            keys,
+            steps: (0..steps).map(step).collect(),
+        })
+    }
+}
+
 impl Grid {
     fn of(parameters: &Table, zip: &[Table], seed: u64, repeats: u64) -> Result<Grid, String> {
-        let mut axes = Vec::new();
-        for group in zip {
-            let columns = flat(group)?;
-            let lengths: Vec<String> = columns
-                .iter()
-                .map(|(key, values)| format!("{key} has {}", values.len()))
-                .collect();
-            if columns
-                .windows(2)
-                .any(|pair| pair[0].1.len() != pair[1].1.len())
-            {
-                return Err(format!(
-                    "a [[zip]] pairs values off and needs as many of each: {}",
-                    lengths.join(", ")
-                ));
-            }
-            let (keys, values): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
-            let steps = values.first().map_or(0, Vec::len);
-            axes.push(Axis {
-                keys,
-                steps: (0..steps)
-                    .map(|step| values.iter().map(|column| column[step].clone()).collect())
-                    .collect(),
-            });
-        }
+        let mut axes = zip
+            .iter()
+            .map(Axis::paired)
+            .collect::<Result<Vec<_>, _>>()?;
         for (key, values) in flat(parameters)? {
             axes.push(Axis {
                 keys: vec![key],

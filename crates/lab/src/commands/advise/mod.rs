@@ -145,10 +145,7 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
         std::fs::write(file, page.html())
             .with_context(|| format!("cannot write the report to {}", file.display()))?;
     }
-    match arguments.json {
-        true => terminal::json(&advice),
-        false => terminal::text(&text(&advice)),
-    }
+    terminal::answer(arguments.json, &advice, || text(&advice))
 }
 
 /// How simulations that run are shown.

@@ -39,10 +39,7 @@ pub fn run(arguments: &Advise) -> anyhow::Result<()> {
         })
     })??;
     trying.finish_and_clear();
-    match arguments.json {
-        true => terminal::json(&advice),
-        false => terminal::text(&text(&advice)),
-    }
+    terminal::answer(arguments.json, &advice, || text(&advice))
 }
 
 fn text(advice: &TierAdvice) -> String {
@@ -56,6 +53,38 @@ fn text(advice: &TierAdvice) -> String {
             text.push_str(&format!("    {line}\n"));
         }
     }
+    let heads = [
+        "",
+        "MODE",
+        "PARAMETERS",
+        "FAST",
+        "MEAN",
+        "P95",
+        "P99",
+        "READ",
+        "WRITE",
+        "SLOW I/O SAVED",
+        "FLASH/DAY",
+        "POWER",
+    ];
+    text.push('\n');
+    text.push_str(&table(&heads, &lines(advice)));
+    text.push_str(&format!(
+        "\n{} and {} (of it, {}) are modelled, at the trace's own pace; each row is the engine of tanada serve over the \
+         last {} of {} reads and writes, after {} requests of warm-up. FAST: requests whose data all lived on the fast \
+         device when they came, warm-up included.\n",
+        advice.slow,
+        advice.fast,
+        size(advice.size_bytes),
+        advice.timed_requests,
+        advice.requests,
+        advice.warm_up_requests
+    ));
+    text
+}
+
+/// The slow device alone, and what each way made of it.
+fn lines(advice: &TierAdvice) -> Vec<Vec<String>> {
     let alone = &advice.alone;
     let mut lines = vec![vec![
         String::new(),
@@ -93,32 +122,5 @@ fn text(advice: &TierAdvice) -> String {
             format!("{:.2} W", row.watts),
         ]);
     }
-    let heads = [
-        "",
-        "MODE",
-        "PARAMETERS",
-        "FAST",
-        "MEAN",
-        "P95",
-        "P99",
-        "READ",
-        "WRITE",
-        "SLOW I/O SAVED",
-        "FLASH/DAY",
-        "POWER",
-    ];
-    text.push('\n');
-    text.push_str(&table(&heads, &lines));
-    text.push_str(&format!(
-        "\n{} and {} (of it, {}) are modelled, at the trace's own pace; each row is the engine of tanada serve over the \
-         last {} of {} reads and writes, after {} requests of warm-up. FAST: requests whose data all lived on the fast \
-         device when they came, warm-up included.\n",
-        advice.slow,
-        advice.fast,
-        size(advice.size_bytes),
-        advice.timed_requests,
-        advice.requests,
-        advice.warm_up_requests
-    ));
-    text
+    lines
 }

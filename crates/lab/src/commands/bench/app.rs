@@ -19,7 +19,6 @@ use experiments::app::process::Stop;
 use experiments::app::work::{Records, Workload};
 use experiments::app::{self, Home, Plan};
 use indicatif::ProgressBar;
-use predict::data::DataSet;
 use report::terminal;
 use report::terminal::Usage;
 use report::terminal::progress;
@@ -28,6 +27,7 @@ use serde::Serialize;
 
 use crate::commands::bench::{FIGURE_HEAD, figure_cells};
 use crate::commands::interrupt;
+use crate::commands::predict::data_at;
 
 #[derive(Args)]
 #[command(
@@ -138,10 +138,7 @@ pub fn run(arguments: &BenchApp) -> anyhow::Result<()> {
         eprintln!("{name}: {warning}");
     }
     let outputs = measure(arguments, &plan, &name, &raw)?;
-    let mut data = match arguments.into.exists() {
-        true => DataSet::read(&arguments.into)?,
-        false => DataSet::default(),
-    };
+    let mut data = data_at(&arguments.into)?;
     let mut outcomes = Vec::new();
     for output in &outputs {
         let shown = output.display().to_string();

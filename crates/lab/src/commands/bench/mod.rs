@@ -32,6 +32,8 @@ use serde::Serialize;
 
 use app::BenchApp;
 
+use crate::commands::predict::data_at;
+
 /// The size of the file made in a folder, unless given.
 const FILE_SIZE: Bytes = Bytes::gib(1);
 /// What is read at a time when a target is looked at or filled.
@@ -179,10 +181,7 @@ fn device(arguments: &BenchDevice) -> anyhow::Result<()> {
     );
     let outputs = measure(&jobs, &raw)?;
     drop(target);
-    let mut data = match arguments.into.exists() {
-        true => DataSet::read(&arguments.into)?,
-        false => DataSet::default(),
-    };
+    let mut data = data_at(&arguments.into)?;
     let about = About {
         device: Some(name.clone()),
         ..About::default()

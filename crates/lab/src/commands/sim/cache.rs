@@ -89,36 +89,40 @@ pub fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Simulates and prints.
-pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
-    let usage = |error: &dyn std::fmt::Display| Usage(error.to_string());
-    let methods = Method::list(&arguments.policy).map_err(|error| usage(&error))?;
+/// What is to be simulated: the sizes asked for, or the usual ones unless curves were asked for.
+fn plan(arguments: &SimCache) -> anyhow::Result<Plan> {
+    let methods = Method::list(&arguments.policy).map_err(|error| Usage(error.to_string()))?;
     let mut sizes = arguments.size.clone();
     if sizes.is_empty() && !arguments.curve {
         sizes.extend(SIZES.map(Size::Percent));
     }
     if arguments.write == WriteMode::Pass {
-        return Err(
-            Usage("--write pass caches nothing, so there is nothing to simulate".into()).into(),
-        );
+        let what = "--write pass caches nothing, so there is nothing to simulate";
+        return Err(Usage(what.to_owned()).into());
     }
-    let trace = arguments.read.open(&arguments.traces)?;
-    let unit = unit(arguments.unit, trace.format());
-    for size in &sizes {
-        size.check(unit).map_err(|error| usage(&error))?;
-    }
-    let (trace, generated) = load(trace, unit, arguments.ops)?;
     let mode = Mode {
         write: arguments.write,
         admission: arguments.admission,
     };
-    let plan = Plan {
-        methods: methods.clone(),
+    Ok(Plan {
+        methods,
         sizes,
         mode,
-    };
+    })
+}
+
+/// Simulates and prints.
+pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
+    let plan = plan(arguments)?;
+    let mode = plan.mode;
+    let trace = arguments.read.open(&arguments.traces)?;
+    let unit = unit(arguments.unit, trace.format());
+    for size in &plan.sizes {
+        size.check(unit).map_err(|error| Usage(error.to_string()))?;
+    }
+    let (trace, generated) = load(trace, unit, arguments.ops)?;
     let curves = Curves {
-        methods,
+        methods: plan.methods.clone(),
         mode,
         rate: arguments.sample,
         seed: arguments.seed,
@@ -143,14 +147,9 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
     bar.finish_and_clear();
     let rows = rows?;
     if let Some(file) = &arguments.html {
-        let mut page = page(
-            &arguments.traces,
-            &trace,
-            &rows,
-            &curves,
-            &terminal::own_command(),
-            arguments.seed,
-        );
+        let command = terminal::own_command();
+        let (traces, seed) = (&arguments.traces, arguments.seed);
+        let mut page = page(traces, &trace, &rows, &curves, &command, seed);
         if let Some(generated) = generated {
             page = page.section(Section::new("The trace").put(Note::new(generated)));
         }

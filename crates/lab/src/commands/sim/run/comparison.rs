@@ -53,49 +53,15 @@ pub(super) fn joules(joules: f64) -> String {
 
 /// The comparison, in groups of lines that belong together.
 pub fn comparison(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<Line>)> {
-    let none = || "-".to_owned();
-    let mut groups = Vec::new();
-    groups.push((
-        "work",
-        vec![
-            line("requests", |o| count(o.counts.requests as f64)),
-            line("time", |o| long(o.speed.seconds)),
-            line("requests/s", |o| count(o.speed.iops)),
-            line("data/s", |o| {
-                format!("{}/s", Bytes(o.speed.bytes_per_second as u64))
-            }),
-        ],
-    ));
-    let mut times = Vec::new();
-    for op in ["all", "read", "write", "discard", "flush"] {
-        let there = outcomes.iter().filter_map(|outcome| outcome.response(op));
-        let there: Vec<u64> = there.map(|response| response.requests).collect();
-        // All are of one kind: once is enough.
-        let only = op != "all" && outcomes.iter().all(|o| o.speed.responses.len() == 2);
-        if there.is_empty() || only {
-            continue;
-        }
-        type Time = fn(&sim::run::Response) -> f64;
-        let all: [(&str, Time); 6] = [
-            ("mean", |r| r.mean_us),
-            ("p50", |r| r.p50_us),
-            ("p95", |r| r.p95_us),
-            ("p99", |r| r.p99_us),
-            ("p99.9", |r| r.p999_us),
-            ("max", |r| r.max_us),
-        ];
-        for (name, time) in all {
-            let what = match op {
-                "all" => name.to_owned(),
-                op => format!("{op} {name}"),
-            };
-            times.push(line(what, move |o: &Outcome| {
-                o.response(op)
-                    .map_or_else(none, |response| micros(time(response)))
-            }));
-        }
-    }
-    groups.push(("response time", times));
+    let work = vec![
+        line("requests", |o| count(o.counts.requests as f64)),
+        line("time", |o| long(o.speed.seconds)),
+        line("requests/s", |o| count(o.speed.iops)),
+        line("data/s", |o| {
+            format!("{}/s", Bytes(o.speed.bytes_per_second as u64))
+        }),
+    ];
+    let mut groups = vec![("work", work), ("response time", time_lines(outcomes))];
     if outcomes.iter().any(|outcome| !outcome.caches.is_empty()) {
         groups.push(("cache", cache_lines()));
     }
@@ -136,6 +102,39 @@ pub fn comparison(outcomes: &[Outcome]) -> Vec<(&'static str, Vec<Line>)> {
         ));
     }
     groups
+}
+
+/// How long requests took: of all, and of each kind where there is more than one.
+fn time_lines(outcomes: &[Outcome]) -> Vec<Line> {
+    type Time = fn(&sim::run::Response) -> f64;
+    const TIMES: [(&str, Time); 6] = [
+        ("mean", |r| r.mean_us),
+        ("p50", |r| r.p50_us),
+        ("p95", |r| r.p95_us),
+        ("p99", |r| r.p99_us),
+        ("p99.9", |r| r.p999_us),
+        ("max", |r| r.max_us),
+    ];
+    let mut lines = Vec::new();
+    for op in ["all", "read", "write", "discard", "flush"] {
+        let is_there = outcomes.iter().any(|it| it.response(op).is_some());
+        // All are of one kind: once is enough.
+        let only = op != "all" && outcomes.iter().all(|o| o.speed.responses.len() == 2);
+        if !is_there || only {
+            continue;
+        }
+        for (name, time) in TIMES {
+            let what = match op {
+                "all" => name.to_owned(),
+                op => format!("{op} {name}"),
+            };
+            lines.push(line(what, move |o: &Outcome| {
+                o.response(op)
+                    .map_or_else(|| "-".to_owned(), |response| micros(time(response)))
+            }));
+        }
+    }
+    lines
 }
 
 pub(super) fn cache_lines() -> Vec<Line> {

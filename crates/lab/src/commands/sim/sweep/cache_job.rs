@@ -49,6 +49,36 @@ where
     }
 }
 
+/// The figures of a row by name.
+fn figures(row: &sim::cache::Row) -> Row {
+    let mut figures = Row::new();
+    let mut put = |name: &str, figure: Figure| figures.push((name.to_owned(), figure));
+    put("miss_ratio", row.miss_ratio.into());
+    put("byte_miss_ratio", row.byte_miss_ratio.into());
+    for (name, count) in [
+        ("flash_bytes_written", row.traffic.flash_bytes_written),
+        ("slow_bytes_read", row.traffic.slow_bytes_read),
+        ("slow_bytes_written", row.traffic.slow_bytes_written),
+        ("promotions", row.traffic.promotions),
+        ("trace_request_misses", row.trace.trace_request_misses),
+    ] {
+        if let Some(count) = count {
+            put(name, count.into());
+        }
+    }
+    for (name, count) in [
+        ("requests", row.requests),
+        ("misses", row.misses),
+        ("bytes", row.bytes),
+        ("missed_bytes", row.missed_bytes),
+        ("objects", row.objects),
+        ("trace_requests", row.trace.trace_requests),
+    ] {
+        put(name, count.into());
+    }
+    figures
+}
+
 impl CacheJob {
     pub fn new(remarks: Remarks) -> CacheJob {
         CacheJob {
@@ -91,33 +121,9 @@ impl CacheJob {
         let (trace, origin) = &*trace;
         let rows = plan.run(trace, &|_, _| {})?;
         let row = rows.first().context("a policy and a size make one row")?;
-        let mut figures = Row::new();
-        let mut put = |name: &str, figure: Figure| figures.push((name.to_owned(), figure));
-        put("miss_ratio", row.miss_ratio.into());
-        put("byte_miss_ratio", row.byte_miss_ratio.into());
-        for (name, count) in [
-            ("flash_bytes_written", row.traffic.flash_bytes_written),
-            ("slow_bytes_read", row.traffic.slow_bytes_read),
-            ("slow_bytes_written", row.traffic.slow_bytes_written),
-            ("promotions", row.traffic.promotions),
-            ("trace_request_misses", row.trace.trace_request_misses),
-        ] {
-            if let Some(count) = count {
-                put(name, count.into());
-            }
-        }
-        for (name, count) in [
-            ("requests", row.requests),
-            ("misses", row.misses),
-            ("bytes", row.bytes),
-            ("missed_bytes", row.missed_bytes),
-            ("objects", row.objects),
-            ("trace_requests", row.trace.trace_requests),
-        ] {
-            put(name, count.into());
-        }
+        let mut figures = figures(row);
         if let Some(origin) = origin {
-            put(ORIGIN, origin.as_str().into());
+            figures.push((ORIGIN.to_owned(), origin.as_str().into()));
         }
         Ok(figures)
     }

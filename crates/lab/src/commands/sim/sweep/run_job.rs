@@ -137,6 +137,17 @@ fn row(outcome: &Outcome) -> Row {
         }
     }
     put("watts".to_owned(), outcome.energy.watts.into());
+    row.extend(times(outcome));
+    row.extend(totals(outcome));
+    row.extend(parts(outcome));
+    let hash = outcome.setup.trace_hash.as_str();
+    row.push(("trace_hash".to_owned(), hash.into()));
+    row
+}
+
+/// How long requests took, by kind.
+fn times(outcome: &Outcome) -> Row {
+    let mut row = Row::new();
     for response in &outcome.speed.responses {
         let op = &response.op;
         for (name, value) in [
@@ -150,12 +161,17 @@ fn row(outcome: &Outcome) -> Row {
         ] {
             // Two of all requests stand in front.
             if op != "all" || !matches!(name, "mean" | "p99") {
-                put(format!("{op}_{name}_us"), value.into());
+                row.push((format!("{op}_{name}_us"), value.into()));
             }
         }
-        put(format!("{op}_requests"), response.requests.into());
+        row.push((format!("{op}_requests"), response.requests.into()));
     }
-    for (name, value) in [
+    row
+}
+
+/// Figures of the run as a whole.
+fn totals(outcome: &Outcome) -> impl Iterator<Item = (String, Figure)> {
+    let counts = [
         ("read_bytes", outcome.counts.read_bytes),
         ("written_bytes", outcome.counts.written_bytes),
         ("warm_up_requests", outcome.counts.warm_up_requests),
@@ -163,18 +179,23 @@ fn row(outcome: &Outcome) -> Row {
         ("late_requests", outcome.speed.backlog.late),
         ("queue_depth_max", outcome.speed.queue_depth_max),
         ("spin_ups", outcome.energy.spin_ups),
-    ] {
-        put(name.to_owned(), value.into());
-    }
-    for (name, value) in [
+    ];
+    let numbers = [
         ("seconds", outcome.speed.seconds),
         ("bytes_per_second", outcome.speed.bytes_per_second),
         ("queue_depth_mean", outcome.speed.queue_depth_mean),
         ("late_max_seconds", outcome.speed.backlog.late_max_s),
         ("joules", outcome.energy.joules),
-    ] {
-        put(name.to_owned(), value.into());
-    }
+    ];
+    let counts = counts.map(|(name, value)| (name.to_owned(), value.into()));
+    let numbers = numbers.map(|(name, value)| (name.to_owned(), value.into()));
+    counts.into_iter().chain(numbers)
+}
+
+/// Figures of each device and each cache.
+fn parts(outcome: &Outcome) -> Row {
+    let mut row = Row::new();
+    let mut put = |name: String, figure: Figure| row.push((name, figure));
     for device in &outcome.devices {
         let name = |figure: &str| format!("{}.{figure}", device.name);
         put(name("read_bytes"), device.read.bytes.into());
@@ -196,9 +217,5 @@ fn row(outcome: &Outcome) -> Row {
         put(name("written_back_bytes"), cache.written_back_bytes.into());
         put(name("dirty_bytes"), cache.dirty_bytes.into());
     }
-    put(
-        "trace_hash".to_owned(),
-        outcome.setup.trace_hash.as_str().into(),
-    );
     row
 }

@@ -33,16 +33,36 @@ pub fn page(one: &Looked, width: usize) -> String {
 /// What is said in one line each.
 pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
     let summary = &one.summary;
+    let requests = format!(
+        "{} in {} on {}",
+        summary.totals.requests,
+        span(summary.totals.span_s),
+        several(summary.totals.devices, "device")
+    );
+    let mut facts = vec![("requests", requests), ("mix", mix(summary))];
+    facts.extend(rates(summary));
+    facts.extend(places(summary));
+    if let Some(order) = &summary.order.sequentiality {
+        let text = format!(
+            "{} % start where the last one ended, {} % where one of 32 streams did; runs of {} \
+             on average, {} at most",
+            order.sequential_pct, order.streams_pct, order.run_mean, order.run_max
+        );
+        facts.push(("sequential", text));
+    }
+    if one.malformed > 0 {
+        facts.push(("malformed", format!("{} records left out", one.malformed)));
+    }
+    if one.disordered > 0 {
+        let text = format!("{} requests put in order of time", one.disordered);
+        facts.push(("disorder", text));
+    }
+    facts
+}
+
+/// Which requests there are of each kind.
+fn mix(summary: &Summary) -> String {
     let ops = &summary.ops;
-    let mut facts = vec![(
-        "requests",
-        format!(
-            "{} in {} on {}",
-            summary.totals.requests,
-            span(summary.totals.span_s),
-            several(summary.totals.devices, "device")
-        ),
-    )];
     let mut mix = format!(
         "{} reads ({} % of I/O, {} % of bytes), {} writes",
         ops.read.requests,
@@ -55,17 +75,23 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
             mix.push_str(&format!(", {} {name}", op.requests));
         }
     }
-    facts.push(("mix", mix));
-    if let (Some(mean), Some(peak)) = (summary.rates.iops_mean, summary.rates.iops_peak_minute) {
+    mix
+}
+
+/// How fast requests come.
+fn rates(summary: &Summary) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    let rates = &summary.rates;
+    if let (Some(mean), Some(peak)) = (rates.iops_mean, rates.iops_peak_minute) {
         let text = format!(
             "{mean} IOPS on average, {peak} in the busiest minute, {} in the busiest second",
-            summary.rates.iops_peak_second
+            rates.iops_peak_second
         );
         facts.push(("load", text));
     }
     if let (Some(mean), Some(peak)) = (
-        summary.rates.bytes_per_second_mean,
-        summary.rates.bytes_per_second_peak_minute,
+        rates.bytes_per_second_mean,
+        rates.bytes_per_second_peak_minute,
     ) {
         let text = format!(
             "{} MB/s on average, {} in the busiest minute",
@@ -84,13 +110,17 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         }
         facts.push(("gaps", text));
     }
-    let text = format!(
+    facts
+}
+
+/// Which places are asked for.
+fn places(summary: &Summary) -> [(&'static str, String); 3] {
+    let addresses = format!(
         "{} GiB to the highest byte, {} GiB between lowest and highest",
         summary.extent.max_offset_gib, summary.extent.address_span_gib
     );
-    facts.push(("addresses", text));
     let print = &summary.extent.footprint;
-    let text = format!(
+    let footprint = format!(
         "{}{:.3} GiB in pages of 4 KiB ({:.3} read, {:.3} written), {} GiB in MiB; {} of {} regions",
         if print.exact { "" } else { "at least " },
         print.pages_gib,
@@ -100,28 +130,15 @@ pub fn facts(one: &Looked) -> Vec<(&'static str, String)> {
         summary.extent.regions_touched,
         summary.extent.regions_total
     );
-    facts.push(("footprint", text));
-    let text = format!(
+    let alignment = format!(
         "{} % of I/O begins and ends on 4 KiB, {} % begins there",
         summary.alignment.aligned_4kib_pct, summary.alignment.offset_aligned_4kib_pct
     );
-    facts.push(("alignment", text));
-    if let Some(order) = &summary.order.sequentiality {
-        let text = format!(
-            "{} % start where the last one ended, {} % where one of 32 streams did; runs of {} \
-             on average, {} at most",
-            order.sequential_pct, order.streams_pct, order.run_mean, order.run_max
-        );
-        facts.push(("sequential", text));
-    }
-    if one.malformed > 0 {
-        facts.push(("malformed", format!("{} records left out", one.malformed)));
-    }
-    if one.disordered > 0 {
-        let text = format!("{} requests put in order of time", one.disordered);
-        facts.push(("disorder", text));
-    }
-    facts
+    [
+        ("addresses", addresses),
+        ("footprint", footprint),
+        ("alignment", alignment),
+    ]
 }
 
 fn several(n: u64, what: &str) -> String {
