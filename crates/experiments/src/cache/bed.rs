@@ -156,12 +156,7 @@ impl Setup {
             ModelDisk::new("ssd", &spec, None, store(), seed)
         };
         let Some(disk) = self.disk else {
-            let ssd = ssd(seed)?;
-            return Ok(Bed {
-                target: ssd.clone(),
-                cache: Cache::None,
-                meter: Meter(vec![ssd]),
-            });
+            return Ok(Bed::bare(ssd(seed)?));
         };
         let mut spec = Spec::find(disk.model())?;
         if self.engine == Engine::Timer {
@@ -169,11 +164,7 @@ impl Setup {
         }
         let hdd = ModelDisk::new("hdd", &spec, None, store(), seed)?;
         if alone {
-            return Ok(Bed {
-                target: hdd.clone(),
-                cache: Cache::None,
-                meter: Meter(vec![hdd]),
-            });
+            return Ok(Bed::bare(hdd));
         }
         let ssd = ssd(seed ^ 0x55d)?;
         let meter = Meter(vec![hdd.clone(), ssd.clone()]);
@@ -211,6 +202,14 @@ impl Setup {
 }
 
 impl Bed {
+    fn bare(model: Rc<ModelDisk>) -> Bed {
+        Bed {
+            target: model.clone(),
+            cache: Cache::None,
+            meter: Meter(vec![model]),
+        }
+    }
+
     /// Fills the disk's own buffer with other places of the disk, behind the caches' backs. Something always
     /// uses a disk for a moment; and the model's buffer would otherwise keep a stream of any length.
     pub async fn use_disk_elsewhere(&self) -> Result<(), DeviceError> {

@@ -37,6 +37,8 @@ pub const LISTING: Listing = Listing {
 const PUBLISHED: &str = "as published";
 /// The regressor of tables 12 to 14.
 const CHOSEN: &str = "write-64K-latency";
+/// The devices that the paper assumes.
+const ASSUMED: [&str; 2] = ["SCM1", "SCM2"];
 /// What R2 may differ by.
 const R2_NEAR: f64 = 2e-5;
 /// What slopes may differ by.
@@ -161,141 +163,158 @@ fn short(regressor: &str) -> String {
         .to_owned()
 }
 
+/// Every line of the paper's method, and the data they are of.
+struct Fits {
+    data: Reduced,
+    fits: Vec<CellFit>,
+}
+
+impl Fits {
+    fn of(sheets: &Sheets) -> Fits {
+        let data = sheets.data_set().reduce(Reduce::default());
+        let measured = data.measured();
+        let fit = |cell| paper::fit(&data, cell, &measured).ok();
+        let fits = data.cells.iter().filter_map(fit).collect();
+        Fits { data, fits }
+    }
+
+    fn find(&self, workload: &str, gb: &str, direction: &str) -> Option<&CellFit> {
+        let workload = workload.to_ascii_lowercase();
+        let name = format!("{workload} data_gb={gb} {direction}_latency");
+        self.fits.iter().find(|fit| fit.cell == name)
+    }
+
+    /// The line of tables 12 to 14: Write-Only at one size, over the chosen regressor.
+    fn chosen(&self, gb: &str) -> Option<Line> {
+        let fit = self.find("Write-Only", gb, "write")?;
+        let mut candidates = fit.candidates.iter();
+        candidates.find(|c| c.regressor == CHOSEN).map(|c| c.line)
+    }
+}
+
+/// `write-only 16GB`: a workload, or a device, at a size.
+fn at_size(what: &str, gb: &str) -> String {
+    format!("{} {gb}GB", what.to_ascii_lowercase())
+}
+
 /// The 135 figures.
 fn tables(sheets: &Sheets) -> Vec<Row> {
-    let data = sheets.data_set().reduce(Reduce::default());
-    let measured = data.measured();
-    let fits: Vec<CellFit> = data
-        .cells
-        .iter()
-        .filter_map(|cell| paper::fit(&data, cell, &measured).ok())
-        .collect();
-    let find = |workload: &str, gb: &str, direction: &str| {
-        let name = format!(
-            "{} data_gb={gb} {direction}_latency",
-            workload.to_ascii_lowercase()
-        );
-        fits.iter().find(move |fit| fit.cell == name)
-    };
-    let case = |workload: &str, gb: &str| format!("{} {gb}GB", workload.to_ascii_lowercase());
-    let mut rows = Vec::new();
+    let fits = Fits::of(sheets);
+    let mut rows = table8(sheets, &fits);
+    rows.extend(tables9_10(sheets, &fits));
+    rows.extend(table11(sheets, &fits));
+    let (table12, predicted) = table12(sheets, &fits);
+    rows.extend(table12);
+    rows.extend(tables13_14(sheets, &fits, &predicted));
+    rows.extend(intervals(&fits));
+    rows
+}
 
-    // Table 8: every candidate of one cell.
-    let one = find("Write-Only", "16", "write");
-    for line in sheets.table8() {
+/// Table 8: every candidate of one cell.
+fn table8(sheets: &Sheets, fits: &Fits) -> Vec<Row> {
+    let one = fits.find("Write-Only", "16", "write");
+    let row = |line: &Vec<String>| {
         let name = format!("{}-{}", line[0], line[1]);
         let ours = one.and_then(|fit| {
             let of = |c: &&paper::Candidate| short(&c.regressor) == name;
             fit.candidates.iter().find(of)?.line.r2
         });
         let case = format!("write-only 16GB {name}");
-        rows.push(figure("8", case, "r2", number(&line[2]), ours));
-    }
+        figure("8", case, "r2", number(&line[2]), ours)
+    };
+    sheets.table8().iter().map(row).collect()
+}
 
-    // Tables 9 and 10: the best of every cell.
+/// Tables 9 and 10: the best of every cell.
+fn tables9_10(sheets: &Sheets, fits: &Fits) -> Vec<Row> {
+    let mut rows = Vec::new();
     for (table, direction, lines) in [
         ("9", "read", sheets.table9()),
         ("10", "write", sheets.table10()),
     ] {
         for line in lines {
-            let fit = find(&line[0], &line[1], direction);
-            let best = fit.map(CellFit::chosen);
+            let case = at_size(&line[0], &line[1]);
+            let best = fits.find(&line[0], &line[1], direction);
+            let best = best.map(CellFit::chosen);
             rows.push(Row {
                 published: Some(Value::Text(format!("{}-{}", line[2], line[3]))),
                 ours: best.map(|best| Value::Text(short(&best.regressor))),
-                ..row(table, case(&line[0], &line[1]), "regressor", "")
+                ..row(table, case.clone(), "regressor", "")
             });
             let ours = best.and_then(|best| best.line.r2);
-            let case = case(&line[0], &line[1]);
             rows.push(figure(table, case, "r2", number(&line[4]), ours));
         }
     }
+    rows
+}
 
-    // Table 11: their means.
-    for direction in ["read", "write"] {
+/// Table 11: their means.
+fn table11(sheets: &Sheets, fits: &Fits) -> [Row; 2] {
+    ["read", "write"].map(|direction| {
         let best: Vec<f64> = fits
+            .fits
             .iter()
             .filter(|fit| fit.cell.ends_with(&format!("{direction}_latency")))
             .filter_map(|fit| fit.chosen().line.r2)
             .collect();
         let mean = best.iter().sum::<f64>() / best.len() as f64;
         let printed = engine_mean(sheets, direction, "MySQL");
-        rows.push(figure(
-            "11",
-            format!("{direction} mysql"),
-            "r2",
-            printed,
-            Some(mean),
-        ));
-    }
+        let case = format!("{direction} mysql");
+        figure("11", case, "r2", printed, Some(mean))
+    })
+}
 
-    // Table 12: one regressor, every size, put to use.
-    let assumed = ["SCM1", "SCM2"];
-    let mut predicted: Vec<(&str, Vec<(f64, f64)>)> =
-        assumed.map(|name| (name, Vec::new())).to_vec();
+/// What a device is predicted to take, by size.
+type Predicted = (&'static str, Vec<(f64, f64)>);
+
+/// Table 12: one regressor, every size, put to use.
+fn table12(sheets: &Sheets, fits: &Fits) -> (Vec<Row>, [Predicted; 2]) {
+    let mut predicted = ASSUMED.map(|name| (name, Vec::new()));
+    let mut rows = Vec::new();
     for line in sheets.table12() {
-        let fitted = find("Write-Only", &line[0], "write").and_then(|fit| {
-            fit.candidates
-                .iter()
-                .find(|c| c.regressor == CHOSEN)
-                .map(|c| c.line)
-        });
-        let case = case("Write-Only", &line[0]);
+        let gb = &line[0];
+        let fitted = fits.chosen(gb);
+        let mut add = |case, metric, printed: &str, ours| {
+            rows.push(figure("12", case, metric, number(printed), ours));
+        };
+        let case = at_size("Write-Only", gb);
         let slope = fitted.map(|line| line.slope);
         let intercept = fitted.map(|line| line.intercept);
-        rows.push(figure("12", case.clone(), "slope", number(&line[1]), slope));
-        rows.push(figure(
-            "12",
-            case,
-            "intercept_us",
-            number(&line[2]),
-            intercept,
-        ));
+        add(case.clone(), "slope", &line[1], slope);
+        add(case, "intercept_us", &line[2], intercept);
         for (n, (device, over_size)) in predicted.iter_mut().enumerate() {
             let ours = fitted
-                .zip(data.figure(device, CHOSEN))
+                .zip(fits.data.figure(device, CHOSEN))
                 .map(|(line, x)| line.at(x));
-            over_size.extend(ours.map(|y| (number(&line[0]), y)));
-            let case = format!("{} {}GB", device.to_ascii_lowercase(), line[0]);
-            rows.push(figure(
-                "12",
-                case,
-                "predicted_us",
-                number(&line[3 + n]),
-                ours,
-            ));
+            over_size.extend(ours.map(|y| (number(gb), y)));
+            add(at_size(device, gb), "predicted_us", &line[3 + n], ours);
         }
     }
+    (rows, predicted)
+}
 
-    // Table 13: a second line, over the size, for sizes that were never run.
+/// Tables 13 and 14: a second line, over the size, for sizes that were never run; how well size explains anything.
+fn tables13_14(sheets: &Sheets, fits: &Fits, predicted: &[Predicted]) -> Vec<Row> {
+    let mut rows = Vec::new();
     for line in sheets.table13() {
         for (n, (device, over_size)) in predicted.iter().enumerate() {
             let ours = Line::fit(over_size).ok();
             let ours = ours.map(|over| over.at(number(&line[0])));
-            let case = format!("{} {}GB", device.to_ascii_lowercase(), line[0]);
-            rows.push(figure(
-                "13",
-                case,
-                "predicted_us",
-                number(&line[1 + n]),
-                ours,
-            ));
+            let case = at_size(device, &line[0]);
+            let printed = number(&line[1 + n]);
+            rows.push(figure("13", case, "predicted_us", printed, ours));
         }
     }
-
-    // Table 14: how well size explains anything.
     for line in sheets.table14() {
         let device = line[0].trim_end_matches(" (predicted)");
         let over_size: Vec<(f64, f64)> = match predicted.iter().find(|(name, _)| *name == device) {
             Some((_, over_size)) => over_size.clone(),
-            None => over_the_size(&data, device),
+            None => over_the_size(&fits.data, device),
         };
         let ours = Line::fit(&over_size).ok().and_then(|line| line.r2);
         let case = device.to_ascii_lowercase().replace(' ', "-");
         rows.push(figure("14", case, "r2", number(&line[1]), ours));
     }
-
-    rows.extend(intervals(&data, &find));
     rows
 }
 
@@ -312,10 +331,8 @@ fn over_the_size(data: &Reduced, device: &str) -> Vec<(f64, f64)> {
 }
 
 /// Where SCM1's and SCM2's results would lie with 95 %: three points leave one degree of freedom.
-fn intervals<'a>(
-    data: &Reduced,
-    find: &dyn Fn(&str, &str, &str) -> Option<&'a CellFit>,
-) -> Vec<Row> {
+fn intervals(fits: &Fits) -> Vec<Row> {
+    let data = &fits.data;
     let mut rows = Vec::new();
     for cell in data.cells.iter().filter(|c| c.workload == "write-only") {
         let gb = cell.parameters.get(model::POOLED).unwrap_or_default();
@@ -324,13 +341,10 @@ fn intervals<'a>(
             .iter()
             .filter_map(|(device, y)| Some((data.figure(device, CHOSEN)?, y.value)))
             .collect();
-        let Some(line) = find("Write-Only", gb, "write")
-            .and_then(|fit| fit.candidates.iter().find(|c| c.regressor == CHOSEN))
-            .map(|candidate| candidate.line)
-        else {
+        let Some(line) = fits.chosen(gb) else {
             continue;
         };
-        for device in ["SCM1", "SCM2"] {
+        for device in ASSUMED {
             let Some(x) = data.figure(device, CHOSEN) else {
                 continue;
             };
@@ -344,12 +358,7 @@ fn intervals<'a>(
                 high: Some(Value::Number(high)),
                 note: "three devices leave a line one degree of freedom: Student's t is 12.7"
                     .to_owned(),
-                ..row(
-                    "intervals",
-                    format!("{} {gb}GB", device.to_ascii_lowercase()),
-                    "predicted_us",
-                    "us",
-                )
+                ..row("intervals", at_size(device, gb), "predicted_us", "us")
             });
         }
     }

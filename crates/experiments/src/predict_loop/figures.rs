@@ -8,7 +8,6 @@
 //! ```
 
 use ::predict::data::{Cell, DataSet, Reduce, Reduced, What};
-use ::predict::judge;
 use ::predict::model::{Form, Group, POOLED};
 use ::predict::paper;
 use ::predict::study::{self, Ask, Estimate, Study, Target};
@@ -294,47 +293,52 @@ fn by_methods(
 }
 
 fn prediction_rows(said: &[Said], study: &Study) -> Vec<Row> {
+    let mut rows = beside_measured(said);
+    rows.extend(error_rows(said));
+    let note = format!(
+        "{}; each of the three fitted devices left out in turn. {}",
+        study.form.sentence(),
+        study.verdict.sentence()
+    );
+    for score in &study.scores {
+        let method = score.method.name();
+        for (metric, value) in [("mean_error", score.mean), ("worst_error", score.worst)] {
+            let one = row("left-out", "all", method, metric, "%", &[value * 100.0]);
+            rows.push(one.noted(&note));
+        }
+    }
+    rows
+}
+
+/// What was predicted, what was measured, and the error.
+fn beside_measured(said: &[Said]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut measured: Vec<(&str, &str, &str)> = Vec::new();
     for one in said {
         let case = format!("{} {}", one.device, one.cell);
+        let of = |method, metric: &str, unit, value| {
+            row("predictions", &case, method, metric, unit, &[value])
+        };
         let key = (one.device, &*one.cell, &*one.metric);
         if !measured.contains(&key) {
             measured.push(key);
-            let values = [one.measured];
-            rows.push(row(
-                "predictions",
-                &case,
-                "measured",
-                &one.metric,
-                "us",
-                &values,
-            ));
+            rows.push(of("measured", &one.metric, "us", one.measured));
         }
         let [low, high] = one.bounds.unwrap_or([None, None]);
         rows.push(Row {
             low: low.map(Value::Number),
             high: high.map(Value::Number),
             note: one.note.clone(),
-            ..row(
-                "predictions",
-                &case,
-                one.method,
-                &one.metric,
-                "us",
-                &[one.predicted],
-            )
+            ..of(one.method, &one.metric, "us", one.predicted)
         });
         let metric = format!("{}_error", one.metric);
-        rows.push(row(
-            "predictions",
-            &case,
-            one.method,
-            &metric,
-            "%",
-            &[one.error()],
-        ));
+        rows.push(of(one.method, &metric, "%", one.error()));
     }
+    rows
+}
+
+/// The mean and the worst error of each method: of all, by device, by metric.
+fn error_rows(said: &[Said]) -> Vec<Row> {
     let mut sets: Vec<(&str, Vec<&Said>)> = vec![("all", said.iter().collect())];
     for case in CASES.iter().filter(|case| case.predicted) {
         let of = |one: &&Said| one.device == case.name;
@@ -344,6 +348,7 @@ fn prediction_rows(said: &[Said], study: &Study) -> Vec<Row> {
         let of = |one: &&Said| one.metric == metric;
         sets.push((metric, said.iter().filter(of).collect()));
     }
+    let mut rows = Vec::new();
     for (case, set) in sets {
         for method in ["model", "as published", "nearest"] {
             let errors: Vec<f64> = set
@@ -358,30 +363,6 @@ fn prediction_rows(said: &[Said], study: &Study) -> Vec<Row> {
             let worst = errors.iter().copied().fold(0.0, f64::max);
             rows.push(row("errors", case, method, "mean_error", "%", &[mean]));
             rows.push(row("errors", case, method, "worst_error", "%", &[worst]));
-        }
-    }
-    let note = format!(
-        "{}; each of the three fitted devices left out in turn. {}",
-        study.form.sentence(),
-        study.verdict.sentence()
-    );
-    for judge::Score {
-        method,
-        mean,
-        worst,
-        ..
-    } in &study.scores
-    {
-        for (metric, value) in [("mean_error", mean), ("worst_error", worst)] {
-            let one = row(
-                "left-out",
-                "all",
-                method.name(),
-                metric,
-                "%",
-                &[value * 100.0],
-            );
-            rows.push(one.noted(&note));
         }
     }
     rows

@@ -131,92 +131,115 @@ fn mean(measured: &[Measured], case: &str, method: &str, metric: &str) -> Option
 
 /// The paper's statements; states 5 ms old, which is less than one seek.
 pub(super) fn statements(measured: &[Measured]) -> Vec<Row> {
+    let mut all = mixes(measured);
+    all.extend(below_round_robin(measured));
+    all.extend(as_clients_are_added(measured));
+    all
+}
+
+/// One reader is preferred, of `n`.
+fn preferred(n: usize) -> String {
+    format!("preferred n={n} state-age=5ms")
+}
+
+/// A statement as a row.
+fn statement(
+    [case, method, metric, unit]: [&str; 4],
+    published: &str,
+    ours: Option<f64>,
+    holds: bool,
+    note: String,
+) -> Row {
+    let mut row = row("statements", case, method, metric, unit, ours);
+    row.published = Some(Value::Text(published.to_owned()));
+    let verdict = if holds { "agrees" } else { "differs" };
+    row.note = format!("{verdict}; {note}");
+    row
+}
+
+/// Queue cost is effective where large and small readers are mixed.
+fn mixes(measured: &[Measured]) -> Vec<Row> {
     let mut all = Vec::new();
-    let mut add = |case: &str,
-                   method: &str,
-                   metric: &str,
-                   unit: &str,
-                   published: &str,
-                   ours: Option<f64>,
-                   holds: bool,
-                   note: String| {
-        let mut row = row("statements", case, method, metric, unit, ours);
-        row.published = Some(Value::Text(published.to_owned()));
-        let verdict = if holds { "agrees" } else { "differs" };
-        row.note = format!("{verdict}; {note}");
-        all.push(row);
-    };
     for (large, small) in SPLITS {
         let case = format!("mix {large}:{small} state-age=5ms");
-        for (metric, more) in [("large_mb_s", true), ("small_mb_s", true)] {
+        for metric in ["large_mb_s", "small_mb_s"] {
             let get = |method| values(measured, &case, method, metric);
             let pair = get("queue-cost").zip(get("round-robin"));
             let difference = pair.map(|(ours, other)| difference(ours, other));
-            let holds = difference.is_some_and(|it| verdict(&it, more) == "better");
-            add(
-                &case,
-                "queue-cost",
-                metric,
-                "MB/s",
+            all.push(statement(
+                [&case, "queue-cost", metric, "MB/s"],
                 "effective",
                 mean(measured, &case, "queue-cost", metric),
-                holds,
+                difference.is_some_and(|it| verdict(&it, true) == "better"),
                 difference_text("4.3, figures 4 and 5: above round robin by", difference),
-            );
+            ));
         }
     }
-    let at = |n: usize| format!("preferred n={n} state-age=5ms");
+    all
+}
+
+/// With one preferred reader the mean of all is less than with round robin.
+fn below_round_robin(measured: &[Measured]) -> Vec<Row> {
+    let mut all = Vec::new();
     for other in ["queue-cost", "clbs"] {
         for n in READERS.into_iter().filter(|n| *n > 1) {
-            let get = |method| values(measured, &at(n), method, "mean_mb_s");
+            let case = preferred(n);
+            let get = |method| values(measured, &case, method, "mean_mb_s");
             let pair = get("round-robin").zip(get(other));
             let difference = pair.map(|(ours, other)| difference(ours, other));
-            add(
-                &at(n),
-                other,
-                "mean_mb_s",
-                "MB/s",
+            all.push(statement(
+                [&case, other, "mean_mb_s", "MB/s"],
                 "below round robin",
-                mean(measured, &at(n), other, "mean_mb_s"),
+                mean(measured, &case, other, "mean_mb_s"),
                 difference.is_some_and(|it| verdict(&it, true) == "better"),
                 difference_text("4.4, figure 6: round robin is above by", difference),
-            );
+            ));
         }
     }
-    let round_robin = READERS.map(|n| mean(measured, &at(n), "round-robin", "mean_mb_s"));
+    all
+}
+
+/// Round robin falls as clients come; the preferred one keeps what it has.
+fn as_clients_are_added(measured: &[Measured]) -> [Row; 2] {
+    let round_robin = READERS.map(|n| mean(measured, &preferred(n), "round-robin", "mean_mb_s"));
     let falls = round_robin.windows(2).all(|two| two[1] < two[0]);
-    add(
-        "preferred n=1 to 8 state-age=5ms",
-        "round-robin",
-        "mean_mb_s",
-        "MB/s",
-        "falls as clients are added",
-        round_robin[READERS.len() - 1],
-        falls,
-        format!("4.4; with 1, 2, 4, 6 and 8: {}", listed(&round_robin)),
-    );
     let kept = |method: &'static str| {
-        let of = |n| mean(measured, &at(n), method, "preferred_mb_s");
+        let of = |n| mean(measured, &preferred(n), method, "preferred_mb_s");
         of(8)
             .zip(of(1))
             .map(|(with, alone)| 100.0 * with / alone.max(1e-9))
     };
     let share = kept("queue-cost");
-    add(
-        "preferred n=8 state-age=5ms, of n=1",
-        "queue-cost",
-        "kept_percent",
-        "percent",
-        "about what it has alone",
-        share,
-        share.is_some_and(|it| it >= 75.0),
-        format!(
-            "4.4; agrees from 75 % on; ours keeps {}, the oracle {}",
-            percent(kept("tanada")),
-            percent(kept("oracle"))
+    [
+        statement(
+            [
+                "preferred n=1 to 8 state-age=5ms",
+                "round-robin",
+                "mean_mb_s",
+                "MB/s",
+            ],
+            "falls as clients are added",
+            round_robin[READERS.len() - 1],
+            falls,
+            format!("4.4; with 1, 2, 4, 6 and 8: {}", listed(&round_robin)),
         ),
-    );
-    all
+        statement(
+            [
+                "preferred n=8 state-age=5ms, of n=1",
+                "queue-cost",
+                "kept_percent",
+                "percent",
+            ],
+            "about what it has alone",
+            share,
+            share.is_some_and(|it| it >= 75.0),
+            format!(
+                "4.4; agrees from 75 % on; ours keeps {}, the oracle {}",
+                percent(kept("tanada")),
+                percent(kept("oracle"))
+            ),
+        ),
+    ]
 }
 
 fn difference_text(what: &str, difference: Option<Estimate>) -> String {

@@ -38,29 +38,30 @@ fn chart(
     chart
 }
 
+/// Cases by how many of four readers are large ones.
+fn splits(age: u64) -> [(f64, String); SPLITS.len()] {
+    SPLITS.map(|(large, small)| {
+        let case = format!("mix {large}:{small} state-age={age}ms");
+        (large as f64, case)
+    })
+}
+
+/// Cases by how many readers there are.
+fn readers(age: u64) -> [(f64, String); READERS.len()] {
+    READERS.map(|n| (n as f64, format!("preferred n={n} state-age={age}ms")))
+}
+
+/// The case by the age of what is known.
+fn ages(case: &str) -> [(f64, String); AGES.len()] {
+    AGES.map(|age| {
+        let ms = age.0 / 1_000_000;
+        (age.0 as f64 / 1e9, format!("{case} state-age={ms}ms"))
+    })
+}
+
 /// All figures.
 pub(super) fn sections(measured: &[Measured]) -> Vec<Section> {
     let rate = |name: &str| Axis::new(name, Unit::BytesPerSecond);
-    let splits = |age: u64| -> Vec<(f64, String)> {
-        let case = |(large, small): (usize, usize)| {
-            (
-                large as f64,
-                format!("mix {large}:{small} state-age={age}ms"),
-            )
-        };
-        SPLITS.map(case).to_vec()
-    };
-    let readers = |age: u64| -> Vec<(f64, String)> {
-        let case = |n: usize| (n as f64, format!("preferred n={n} state-age={age}ms"));
-        READERS.map(case).to_vec()
-    };
-    let ages = |case: &str| -> Vec<(f64, String)> {
-        let at = |age: base::Nanos| {
-            let ms = age.0 / 1_000_000;
-            (age.0 as f64 / 1e9, format!("{case} state-age={ms}ms"))
-        };
-        AGES.map(at).to_vec()
-    };
     let mut mix = Section::new("Large and small readers (the paper's figures 4 and 5)");
     let mut alone = Section::new("Sequential readers, one preferred (the paper's figure 6)");
     for age in [5, 100] {

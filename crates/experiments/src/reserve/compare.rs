@@ -59,235 +59,251 @@ fn why_not(case: &str) -> &'static str {
     }
 }
 
+/// A statement of the paper as a row.
+fn statement(
+    (case, metric): (&str, &str),
+    published: &str,
+    ours: Option<f64>,
+    holds: bool,
+    note: &str,
+) -> Row {
+    let verdict = if holds { "agrees" } else { "differs" };
+    let mut row = row("statements", case, "rounds", metric, "percent", ours);
+    row.published = Some(Value::Text(published.to_owned()));
+    let why = if holds { "" } else { why_not(case) };
+    row.noted(format!("{verdict}; {note}{why}"))
+}
+
 /// The paper's statements in numbers.
 pub(super) fn stated(rows: &[Row]) -> Vec<Row> {
-    let get = |table: &str, case: &str, metric: &str| find(rows, table, case, "rounds", metric);
-    let mut all = Vec::new();
-    let mut add =
-        |case: &str, metric: &str, published: &str, ours: Option<f64>, holds: bool, note: &str| {
-            let verdict = if holds { "agrees" } else { "differs" };
-            let mut row = row("statements", case, "rounds", metric, "percent", ours);
-            row.published = Some(Value::Text(published.to_owned()));
-            let why = if holds { "" } else { why_not(case) };
-            all.push(row.noted(format!("{verdict}; {note}{why}")));
-        };
-    let total = get("figure 4", "read sround=64", "total_percent_of_base");
-    add(
-        "two reads together",
-        "total_percent_of_base",
+    let of_two = |case: &str, metric: &str| find(rows, "figure 4", case, "rounds", metric);
+    let total = of_two("read sround=64", "total_percent_of_base");
+    let mut all = vec![statement(
+        ("two reads together", "total_percent_of_base"),
         "90 to 92",
         total,
         total.is_some_and(|it| (89.5..=92.5).contains(&it)),
         "4.2; the model loses it to reads that do not follow on each other",
-    );
+    )];
     for direction in Direction::ALL {
-        let needed = |n: u32| {
-            get(
-                "figure 6",
-                &format!("{direction} n={n}"),
-                "overhead_percent",
-            )
-        };
-        let up_to_six = (2..=6).filter_map(needed).reduce(f64::max);
-        add(
-            &format!("{direction}s, up to six accesses"),
-            "overhead_percent",
+        all.extend(stated_of(rows, direction));
+    }
+    let at = |direction: &str, overhead: u32| {
+        let case = format!("{direction} sround=64 overhead={overhead}%");
+        of_two(&case, "violation_percent")
+    };
+    let (ten, sixteen) = (at("read", 10), at("read", 16));
+    all.push(statement(
+        ("two equal reads, 10 % set aside", "violation_percent"),
+        "not enough",
+        ten,
+        ten.zip(sixteen)
+            .is_some_and(|(ten, more)| ten > 10.0 && ten > more),
+        "4.2: reads need 15 % or more; not enough if more than 10 % are violated",
+    ));
+    let writes = at("write", 10);
+    all.push(statement(
+        ("two equal writes, 10 % set aside", "violation_percent"),
+        "about enough",
+        writes,
+        writes.is_some_and(|it| it <= 10.0),
+        "4.2",
+    ));
+    let writes = of_two("write sround=64", "total_percent_of_base");
+    all.push(statement(
+        ("two writes together", "total_percent_of_base"),
+        "at least 90",
+        writes,
+        writes.is_some_and(|it| it >= 90.0),
+        "4.2",
+    ));
+    all
+}
+
+/// What is stated of reads and writes alike.
+fn stated_of(rows: &[Row], direction: Direction) -> [Row; 3] {
+    let get = |table: &str, case: &str, metric: &str| find(rows, table, case, "rounds", metric);
+    let needed = |n: u32| {
+        let case = format!("{direction} n={n}");
+        get("figure 6", &case, "overhead_percent")
+    };
+    let up_to_six = (2..=6).filter_map(needed).reduce(f64::max);
+    let eight = (7..=8).filter_map(needed).reduce(f64::max);
+    let sd = |ios: u64| get("figure 3", &format!("{direction} sround={ios}"), "sd_mb_s");
+    let ratio = sd(128).zip(sd(8)).map(|(long, short)| 100.0 * long / short);
+    let few = format!("{direction}s, up to six accesses");
+    let many = format!("{direction}s, seven and eight accesses");
+    let spread = format!("{direction}s, spread at SROUND 128 against 8");
+    [
+        statement(
+            (&few, "overhead_percent"),
             "about 15, at most 20",
             up_to_six,
             up_to_six.is_some_and(|it| it <= 20.0),
             "4.2 and 5: at most 10 % violated; the most of N = 2 to 6",
-        );
-        let eight = [needed(7), needed(8)]
-            .into_iter()
-            .flatten()
-            .reduce(f64::max);
-        add(
-            &format!("{direction}s, seven and eight accesses"),
-            "overhead_percent",
+        ),
+        statement(
+            (&many, "overhead_percent"),
             "rises steeply",
             eight,
             eight
                 .zip(up_to_six)
                 .is_some_and(|(more, less)| more > less + 2.0),
             "4.2; by more than 2 points over the most of N = 2 to 6",
-        );
-        let sd = |ios: u64| get("figure 3", &format!("{direction} sround={ios}"), "sd_mb_s");
-        let ratio = sd(128).zip(sd(8)).map(|(long, short)| 100.0 * long / short);
-        add(
-            &format!("{direction}s, spread at SROUND 128 against 8"),
-            "ratio_percent",
+        ),
+        statement(
+            (&spread, "ratio_percent"),
             "narrower",
             ratio,
             ratio.is_some_and(|it| it < 90.0),
             "4.1 and figure 3",
-        );
-    }
-    let at = |direction: &str, overhead: u32| {
-        get(
-            "figure 4",
-            &format!("{direction} sround=64 overhead={overhead}%"),
-            "violation_percent",
-        )
-    };
-    let (ten, sixteen) = (at("read", 10), at("read", 16));
-    add(
-        "two equal reads, 10 % set aside",
-        "violation_percent",
-        "not enough",
-        ten,
-        ten.zip(sixteen)
-            .is_some_and(|(ten, more)| ten > 10.0 && ten > more),
-        "4.2: reads need 15 % or more; not enough if more than 10 % are violated",
-    );
-    let writes = at("write", 10);
-    add(
-        "two equal writes, 10 % set aside",
-        "violation_percent",
-        "about enough",
-        writes,
-        writes.is_some_and(|it| it <= 10.0),
-        "4.2",
-    );
-    let writes = get("figure 4", "write sround=64", "total_percent_of_base");
-    add(
-        "two writes together",
-        "total_percent_of_base",
-        "at least 90",
-        writes,
-        writes.is_some_and(|it| it >= 90.0),
-        "4.2",
-    );
-    all
+        ),
+    ]
 }
 
-/// What must show. `ours` is the figure that is judged.
+/// What must show, as a row. `ours` is the figure that is judged.
+fn claim(
+    (case, metric, unit): (&str, &str, &str),
+    ours: Option<f64>,
+    holds: bool,
+    note: &str,
+) -> Row {
+    let verdict = if holds { "holds" } else { "fails" };
+    let row = row("claims", case, "tags", metric, unit, ours);
+    row.noted(format!("{verdict}: {note}"))
+}
+
+fn overhead(rows: &[Row], case: &str, method: &str) -> Option<f64> {
+    find(rows, "overhead", case, method, "overhead_percent")
+}
+
+/// What must show.
 pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
-    let mut all = Vec::new();
-    let mut add =
-        |case: &str, metric: &str, unit: &str, ours: Option<f64>, holds: bool, note: String| {
-            let verdict = if holds { "holds" } else { "fails" };
-            let row = row("claims", case, "tags", metric, unit, ours);
-            all.push(row.noted(format!("{verdict}: {note}")));
-        };
-    let overhead =
-        |case: &str, method: &str| find(rows, "overhead", case, method, "overhead_percent");
-    for direction in Direction::ALL {
-        let (mut compared, mut skipped) = (0, 0);
-        let (mut worse, mut missing) = (Vec::new(), Vec::new());
-        for n in ACCESSES {
-            for window in Window::JUDGED {
-                for target in TARGETS {
-                    let case = case(direction, n, window, target);
-                    match (overhead(&case, "tags"), overhead(&case, "rounds")) {
-                        (Some(tags), Some(rounds)) => {
-                            compared += 1;
-                            if tags > rounds {
-                                worse.push(format!("{case}: {tags} of {rounds}"));
-                            }
-                        }
-                        (None, Some(_)) => missing.push(format!("{case}: nothing of tags")),
-                        (_, None) => skipped += 1,
-                    }
-                }
-            }
-        }
-        let cells = format!(
-            "of {compared} cells (N, window, target) with rounds at depth 1; {skipped} skipped, since rounds filled no window"
-        );
-        let notes: Vec<String> = [cells]
-            .into_iter()
-            .chain(worse.iter().chain(&missing).cloned())
-            .collect();
-        add(
-            &format!("{direction}s: no more overhead than rounds"),
-            "cells_worse",
-            "cells",
-            Some((worse.len() + missing.len()) as f64),
-            worse.is_empty() && missing.is_empty() && compared > 0,
-            notes.join("; "),
-        );
-    }
+    let beside = Direction::ALL.map(|direction| no_worse(rows, direction));
+    let mut all = Vec::from(beside);
     let up_to_16 = ACCESSES.into_iter().filter(|n| *n <= 16);
     let most = up_to_16
         .flat_map(|n| Window::JUDGED.map(|window| case(Direction::Read, n, window, 1.0)))
-        .filter_map(|case| overhead(&case, "tags"))
+        .filter_map(|case| overhead(rows, &case, "tags"))
         .reduce(f64::max);
-    add(
-        "reads: at most 5 % overhead for 1 % violated, up to 16 accesses",
-        "overhead_percent",
-        "percent",
-        most,
-        most.is_some_and(|it| it <= 5.0),
-        "the most over N and windows".to_owned(),
-    );
-    for direction in Direction::ALL {
-        let needed = overhead(&case(direction, 32, SECOND, 1.0), "tags");
-        add(
-            &format!("{direction}s: windows of a second for 32 accesses"),
+    all.push(claim(
+        (
+            "reads: at most 5 % overhead for 1 % violated, up to 16 accesses",
             "overhead_percent",
             "percent",
+        ),
+        most,
+        most.is_some_and(|it| it <= 5.0),
+        "the most over N and windows",
+    ));
+    for direction in Direction::ALL {
+        let needed = overhead(rows, &case(direction, 32, SECOND, 1.0), "tags");
+        let case = format!("{direction}s: windows of a second for 32 accesses");
+        all.push(claim(
+            (&case, "overhead_percent", "percent"),
             needed,
             needed.is_some_and(|it| it <= 15.0),
-            "for 1 % violated; holds where 15 % or less is enough".to_owned(),
-        );
-        let joining = |n: u32, metric| {
-            let case = format!("{direction} n={n}");
-            find(rows, "joining", &case, "tags", metric)
-        };
-        let lags = [2, 6, 16, 32].map(|n| (n, joining(n, "lag_kib").zip(joining(n, "bound_kib"))));
-        let most = lags.iter().filter_map(|(_, it)| it.map(|(lag, _)| lag));
-        let notes = lags.map(|(n, it)| match it {
-            Some((lag, bound)) => format!("{lag:.0} of {bound:.0} KiB with {n}"),
-            None => format!("nothing with {n}"),
-        });
-        add(
-            &format!("{direction}s: a newcomer has its rate within one quantum"),
-            "lag_kib",
-            "KiB",
-            most.reduce(f64::max),
-            lags.iter()
-                .all(|(_, it)| it.is_some_and(|(lag, bound)| lag <= bound)),
-            format!(
-                "the most behind in its first second, and a quantum with what the largest is owed while two quanta at the device end: {}",
-                notes.join(", ")
-            ),
-        );
-    }
-    for method in ["calibration", "estimator"] {
-        let kept: Vec<Option<f64>> = rows
-            .iter()
-            .filter(|row| {
-                row.table == "coverage" && row.method == method && row.metric == "kept_percent"
-            })
-            .map(|row| row.ours.as_ref()?.number())
-            .collect();
-        let least = kept.iter().copied().flatten().reduce(f64::min);
-        let nothing = kept.iter().filter(|it| it.is_none()).count();
-        add(
-            &format!("{method}: promised for 99 % of windows, kept in runs not seen"),
-            "kept_percent",
-            "percent",
-            least,
-            nothing == 0 && least.is_some_and(|it| it >= 99.0),
-            format!(
-                "the least of all cases; {nothing} of {} in which nothing could be promised",
-                kept.len()
-            ),
-        );
-    }
-    for direction in Direction::ALL {
-        let cost = find(
-            rows,
-            "checksums",
-            &format!("{direction} checksums"),
-            "tanada",
-            "cost_percent",
-        );
-        let case = format!("{direction}s: checksums");
-        let row = row("claims", &case, "tags", "cost_percent", "percent", cost);
-        all.push(row.noted(
-            "not judged: below 1 % of throughput is wanted, and their speed is a constant, not measured in this run",
+            "for 1 % violated; holds where 15 % or less is enough",
         ));
+        all.push(newcomer(rows, direction));
     }
+    all.extend(["calibration", "estimator"].map(|method| kept(rows, method)));
+    all.extend(Direction::ALL.map(|direction| cost_of_checksums(rows, direction)));
     all
+}
+
+/// Tags need no more overhead than rounds, in no cell.
+fn no_worse(rows: &[Row], direction: Direction) -> Row {
+    let (mut compared, mut skipped) = (0, 0);
+    let (mut worse, mut missing) = (Vec::new(), Vec::new());
+    for n in ACCESSES {
+        for window in Window::JUDGED {
+            for target in TARGETS {
+                let case = case(direction, n, window, target);
+                let of = |method| overhead(rows, &case, method);
+                match (of("tags"), of("rounds")) {
+                    (Some(tags), Some(rounds)) => {
+                        compared += 1;
+                        if tags > rounds {
+                            worse.push(format!("{case}: {tags} of {rounds}"));
+                        }
+                    }
+                    (None, Some(_)) => missing.push(format!("{case}: nothing of tags")),
+                    (_, None) => skipped += 1,
+                }
+            }
+        }
+    }
+    let cells = format!(
+        "of {compared} cells (N, window, target) with rounds at depth 1; {skipped} skipped, since rounds filled no window"
+    );
+    let bad = worse.len() + missing.len();
+    let notes: Vec<String> = [cells].into_iter().chain(worse).chain(missing).collect();
+    let case = format!("{direction}s: no more overhead than rounds");
+    claim(
+        (&case, "cells_worse", "cells"),
+        Some(bad as f64),
+        bad == 0 && compared > 0,
+        &notes.join("; "),
+    )
+}
+
+/// A newcomer soon has its rate.
+fn newcomer(rows: &[Row], direction: Direction) -> Row {
+    let joining = |n: u32, metric| {
+        let case = format!("{direction} n={n}");
+        find(rows, "joining", &case, "tags", metric)
+    };
+    let lags = [2, 6, 16, 32].map(|n| (n, joining(n, "lag_kib").zip(joining(n, "bound_kib"))));
+    let most = lags.iter().filter_map(|(_, it)| it.map(|(lag, _)| lag));
+    let notes = lags.map(|(n, it)| match it {
+        Some((lag, bound)) => format!("{lag:.0} of {bound:.0} KiB with {n}"),
+        None => format!("nothing with {n}"),
+    });
+    let case = format!("{direction}s: a newcomer has its rate within one quantum");
+    let note = format!(
+        "the most behind in its first second, and a quantum with what the largest is owed while two quanta at the device end: {}",
+        notes.join(", ")
+    );
+    claim(
+        (&case, "lag_kib", "KiB"),
+        most.reduce(f64::max),
+        lags.iter()
+            .all(|(_, it)| it.is_some_and(|(lag, bound)| lag <= bound)),
+        &note,
+    )
+}
+
+/// What a method promised is kept in runs it has not seen.
+fn kept(rows: &[Row], method: &str) -> Row {
+    let kept: Vec<Option<f64>> = rows
+        .iter()
+        .filter(|row| {
+            row.table == "coverage" && row.method == method && row.metric == "kept_percent"
+        })
+        .map(|row| row.ours.as_ref()?.number())
+        .collect();
+    let least = kept.iter().copied().flatten().reduce(f64::min);
+    let nothing = kept.iter().filter(|it| it.is_none()).count();
+    let case = format!("{method}: promised for 99 % of windows, kept in runs not seen");
+    let note = format!(
+        "the least of all cases; {nothing} of {} in which nothing could be promised",
+        kept.len()
+    );
+    claim(
+        (&case, "kept_percent", "percent"),
+        least,
+        nothing == 0 && least.is_some_and(|it| it >= 99.0),
+        &note,
+    )
+}
+
+fn cost_of_checksums(rows: &[Row], direction: Direction) -> Row {
+    let case = format!("{direction} checksums");
+    let cost = find(rows, "checksums", &case, "tanada", "cost_percent");
+    let case = format!("{direction}s: checksums");
+    let row = row("claims", &case, "tags", "cost_percent", "percent", cost);
+    row.noted(
+        "not judged: below 1 % of throughput is wanted, and their speed is a constant, not measured in this run",
+    )
 }

@@ -106,6 +106,25 @@ struct Needed {
     kept: bool,
 }
 
+impl<'a> Cell<'a> {
+    fn new(
+        plan: &'a Plan,
+        base: &'a Base,
+        method: &'a Method,
+        direction: Direction,
+        n: u32,
+    ) -> Cell<'a> {
+        Cell {
+            plan,
+            base,
+            method,
+            direction,
+            n,
+            runs: BTreeMap::new(),
+        }
+    }
+}
+
 impl Cell<'_> {
     fn overhead(&self, step: u32) -> f64 {
         f64::from(step) * self.plan.step
@@ -228,14 +247,7 @@ pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
             for method in Method::all() {
                 let name = format!("{} of {n} {direction}s", method.name);
                 let work = move || {
-                    let mut cell = Cell {
-                        plan,
-                        base,
-                        method: &method,
-                        direction,
-                        n,
-                        runs: BTreeMap::new(),
-                    };
+                    let mut cell = Cell::new(plan, base, &method, direction, n);
                     let mut found = rows_of(&mut cell, "overhead", &[0, 1, 2, 3], &TARGETS);
                     if (2..=8).contains(&n) {
                         let figure = figure6(&mut cell);
@@ -265,14 +277,7 @@ pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
         for direction in Direction::ALL {
             for method in ablations() {
                 let work = move || {
-                    let mut cell = Cell {
-                        plan,
-                        base,
-                        method: &method,
-                        direction,
-                        n,
-                        runs: BTreeMap::new(),
-                    };
+                    let mut cell = Cell::new(plan, base, &method, direction, n);
                     rows_of(&mut cell, "ablations", &[0, 3], &[1.0])
                 };
                 jobs.push((

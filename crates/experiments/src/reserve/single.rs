@@ -159,57 +159,98 @@ fn figure3(plan: &Plan, direction: Direction) -> Found {
 
 /// Figures 4 (equal parts) and 5 (2:1): two accesses, measured by their parts of a round.
 fn figures4_5(plan: &Plan, base: &Base, direction: Direction, figure: u32) -> Found {
-    let parts: [u64; 2] = if figure == 4 { [1, 1] } else { [2, 1] };
-    let sum = parts[0] + parts[1];
-    let rates_at = |overhead: f64| {
-        let usable = base.of(direction).0 as f64 * (1.0 - overhead / 100.0);
-        parts.map(|part| BytesPerSec((usable * part as f64 / sum as f64) as u64))
+    let pair = Pair {
+        plan,
+        base,
+        direction,
+        figure,
+        parts: if figure == 4 { [1, 1] } else { [2, 1] },
     };
-    let end = Instant(0) + plan.figures;
-    let runs_of = |method: &Method, overhead| -> Vec<Run> {
-        let clients = with_rates(direction, &rates_at(overhead));
-        plan.seeds()
+    let mut found = Found::default();
+    for ios in ROUNDS {
+        let runs = pair.runs(&Method::rounds(ios), 10.0);
+        let values = OVERHEADS.map(|overhead| (overhead, pair.violated(&runs, ios, overhead)));
+        pair.add(&mut found, ("rounds", ios), &values, &runs);
+    }
+    let runs = OVERHEADS.map(|overhead| pair.runs(&Method::all()[3], overhead));
+    for ios in ROUNDS {
+        let values = OVERHEADS.iter().zip(&runs);
+        let values: Vec<(f64, Option<f64>)> = values
+            .map(|(overhead, runs)| (*overhead, pair.violated(runs, ios, *overhead)))
+            .collect();
+        pair.add(&mut found, ("tags", ios), &values, &runs[3]);
+    }
+    found
+}
+
+/// Two accesses, of a figure.
+struct Pair<'a> {
+    plan: &'a Plan,
+    base: &'a Base,
+    direction: Direction,
+    figure: u32,
+    /// Their parts of what is usable.
+    parts: [u64; 2],
+}
+
+impl Pair<'_> {
+    fn sum(&self) -> u64 {
+        self.parts[0] + self.parts[1]
+    }
+
+    /// What each reserves where so much is set aside.
+    fn rates(&self, overhead: f64) -> [BytesPerSec; 2] {
+        let usable = self.base.of(self.direction).0 as f64 * (1.0 - overhead / 100.0);
+        let sum = self.sum() as f64;
+        self.parts
+            .map(|part| BytesPerSec((usable * part as f64 / sum) as u64))
+    }
+
+    fn runs(&self, method: &Method, overhead: f64) -> Vec<Run> {
+        let end = Instant(0) + self.plan.figures;
+        let clients = with_rates(self.direction, &self.rates(overhead));
+        self.plan
+            .seeds()
             .map(|seed| run(method, Times::STORE, &clients, end, seed))
             .collect()
-    };
-    let violated = |runs: &[Run], ios: u64, overhead| {
+    }
+
+    fn violated(&self, runs: &[Run], ios: u64, overhead: f64) -> Option<f64> {
         let mut each = [Violations::default(); 2];
         for run in runs {
-            for (at, rate) in rates_at(overhead).iter().enumerate() {
-                let window = Window::Bytes(Bytes(IO.0 * (ios * parts[at]).div_ceil(sum)));
+            for (at, rate) in self.rates(overhead).iter().enumerate() {
+                let window = (ios * self.parts[at]).div_ceil(self.sum());
+                let window = Window::Bytes(Bytes(IO.0 * window));
                 let seen = Violations::count(*rate, &run.got[at].throughputs(window));
                 each[at].below += seen.below;
                 each[at].of += seen.of;
             }
         }
         percent(&each)
-    };
-    let mut found = Found::default();
-    let table = format!("figure {figure}");
-    let mut add = |method: &str, ios: u64, values: Vec<(f64, Option<f64>)>, total: f64| {
-        for (overhead, value) in &values {
-            let case = format!("{direction} sround={ios} overhead={overhead}%");
-            let row = row(
-                &table,
-                &case,
-                method,
-                "violation_percent",
-                "percent",
-                *value,
-            );
+    }
+
+    /// Adds a method's rows and its curve: violated windows by overhead, and the total of `runs`.
+    fn add(
+        &self,
+        found: &mut Found,
+        (method, ios): (&str, u64),
+        values: &[(f64, Option<f64>)],
+        runs: &[Run],
+    ) {
+        let (figure, direction) = (self.figure, self.direction);
+        let table = format!("figure {figure}");
+        let mut add = |case: &str, metric, value| {
+            let row = row(&table, case, method, metric, "percent", value);
             found.rows.push(row);
+        };
+        for (overhead, value) in values {
+            let case = format!("{direction} sround={ios} overhead={overhead}%");
+            add(&case, "violation_percent", *value);
         }
+        let total = runs.iter().map(|run| mb(run.total())).sum::<f64>() / runs.len() as f64;
+        let share = 100.0 * total / mb(self.base.of(direction));
         let case = format!("{direction} sround={ios}");
-        let share = 100.0 * total / mb(base.of(direction));
-        let row = row(
-            &table,
-            &case,
-            method,
-            "total_percent_of_base",
-            "percent",
-            Some(share),
-        );
-        found.rows.push(row);
+        add(&case, "total_percent_of_base", Some(share));
         let points = values.iter();
         found.curves.push(Curve {
             figure,
@@ -219,21 +260,7 @@ fn figures4_5(plan: &Plan, base: &Base, direction: Direction, figure: u32) -> Fo
                 .filter_map(|(overhead, value)| Some((overhead / 100.0, (*value)? / 100.0)))
                 .collect(),
         });
-    };
-    let total =
-        |runs: &[Run]| runs.iter().map(|run| mb(run.total())).sum::<f64>() / runs.len() as f64;
-    for ios in ROUNDS {
-        let runs = runs_of(&Method::rounds(ios), 10.0);
-        let values = OVERHEADS.map(|overhead| (overhead, violated(&runs, ios, overhead)));
-        add("rounds", ios, values.to_vec(), total(&runs));
     }
-    let runs = OVERHEADS.map(|overhead| runs_of(&Method::all()[3], overhead));
-    for ios in ROUNDS {
-        let values = OVERHEADS.iter().zip(&runs);
-        let values = values.map(|(overhead, runs)| (*overhead, violated(runs, ios, *overhead)));
-        add("tags", ios, values.collect(), total(&runs[3]));
-    }
-    found
 }
 
 pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {

@@ -103,20 +103,63 @@ fn published() -> Tier {
 }
 
 fn tiered(tier: Tier) -> How {
-    How::Hybrid(Box::new(Settings {
+    hybrid(Settings {
         tier,
         ..base(Mode::Tier)
-    }))
+    })
+}
+
+fn setup(methods: &'static [&'static str], about: &'static str, how: How) -> Setup {
+    Setup {
+        methods,
+        about,
+        how,
+    }
+}
+
+fn hybrid(settings: Settings) -> How {
+    How::Hybrid(Box::new(settings))
 }
 
 /// Every run, in the order of the tables.
 pub(super) fn setups() -> Vec<Setup> {
-    let setup = |methods, about, how| Setup {
-        methods,
-        about,
-        how,
+    let ours = [
+        setup(
+            &["tanada-cache"],
+            "for comparison: our block cache with its defaults and no tier",
+            hybrid(base(Mode::Cache)),
+        ),
+        setup(
+            &["tanada-tier"],
+            "for comparison: our tier with its defaults and no block cache",
+            tiered(Tier::default()),
+        ),
+        setup(
+            &["tanada"],
+            "our defaults: tier and block cache side by side",
+            hybrid(base(Mode::Both)),
+        ),
+    ];
+    let mut all = as_published();
+    all.extend(improved());
+    all.extend(ours);
+    all
+}
+
+/// What the paper compares.
+fn as_published() -> Vec<Setup> {
+    // What is pinned stays; no interval ends before the run does, so nothing else is ever hot.
+    let pinned = Tier {
+        parameters: Parameters {
+            period: Nanos::secs(100 * 86_400),
+            ..Parameters::default()
+        },
+        mover: Mover::Direct,
+        buffer: Buffer::Fast,
+        copy_back: CopyBack::Changed,
+        ..published()
     };
-    let mut all = vec![
+    vec![
         setup(
             &["hdd-only"],
             "four disks in RAID 0, nothing else",
@@ -126,17 +169,7 @@ pub(super) fn setups() -> Vec<Setup> {
             &["static"],
             "the 24 busiest regions of the window before, placed at no cost before the window",
             How::Placed(Box::new(Settings {
-                tier: Tier {
-                    // What is pinned stays; no interval ends before the run does, so nothing else is ever hot.
-                    parameters: Parameters {
-                        period: Nanos::secs(100 * 86_400),
-                        ..Parameters::default()
-                    },
-                    mover: Mover::Direct,
-                    buffer: Buffer::Fast,
-                    copy_back: CopyBack::Changed,
-                    ..published()
-                },
+                tier: pinned,
                 ..base(Mode::Tier)
             })),
         ),
@@ -158,70 +191,56 @@ pub(super) fn setups() -> Vec<Setup> {
                 ..published()
             }),
         ),
+    ]
+}
+
+/// The published method, and one improvement on top of the other.
+fn improved() -> Vec<Setup> {
+    type Step = (&'static [&'static str], &'static str, fn(&mut Tier));
+    const STEPS: [Step; 6] = [
+        (
+            &["+clean-drop"],
+            "the published method, and on the way down only what changed is written",
+            |tier| tier.copy_back = CopyBack::Changed,
+        ),
+        (
+            &["+direct"],
+            "and a region is up at once: writes go straight there, what is read is copied first",
+            |tier| (tier.mover, tier.buffer) = (Mover::Direct, Buffer::Fast),
+        ),
+        (
+            &["+flow-control"],
+            "and moves yield to the users of the disks",
+            |tier| tier.flow_control = true,
+        ),
+        (
+            &["+extents"],
+            "and extents of 16 MiB move, each when it is expected to be worth it",
+            |tier| (tier.extent, tier.break_even) = (Some(Bytes::mib(16)), true),
+        ),
+        (
+            &["+lazy-down"],
+            "and what timed out stays until its room is needed",
+            |tier| tier.lazy_down = true,
+        ),
+        (
+            &["+either"],
+            "and clean data may be read from the disks when the SSD is the busier",
+            |tier| tier.either = true,
+        ),
     ];
-    // One improvement on top of the other.
     let mut tier = published();
-    tier.copy_back = CopyBack::Changed;
-    all.push(setup(
-        &["+clean-drop"],
-        "the published method, and on the way down only what changed is written",
-        tiered(tier.clone()),
-    ));
-    tier.mover = Mover::Direct;
-    tier.buffer = Buffer::Fast;
-    all.push(setup(
-        &["+direct"],
-        "and a region is up at once: writes go straight there, what is read is copied first",
-        tiered(tier.clone()),
-    ));
-    tier.flow_control = true;
-    all.push(setup(
-        &["+flow-control"],
-        "and moves yield to the users of the disks",
-        tiered(tier.clone()),
-    ));
-    tier.extent = Some(Bytes::mib(16));
-    tier.break_even = true;
-    all.push(setup(
-        &["+extents"],
-        "and extents of 16 MiB move, each when it is expected to be worth it",
-        tiered(tier.clone()),
-    ));
-    tier.lazy_down = true;
-    all.push(setup(
-        &["+lazy-down"],
-        "and what timed out stays until its room is needed",
-        tiered(tier.clone()),
-    ));
-    tier.either = true;
-    all.push(setup(
-        &["+either"],
-        "and clean data may be read from the disks when the SSD is the busier",
-        tiered(tier.clone()),
-    ));
-    all.push(setup(
-        &["+both"],
-        "and a block cache beside it",
-        How::Hybrid(Box::new(Settings {
-            tier,
-            ..base(Mode::Both)
-        })),
-    ));
-    all.push(setup(
-        &["tanada-cache"],
-        "for comparison: our block cache with its defaults and no tier",
-        How::Hybrid(Box::new(base(Mode::Cache))),
-    ));
-    all.push(setup(
-        &["tanada-tier"],
-        "for comparison: our tier with its defaults and no block cache",
-        tiered(Tier::default()),
-    ));
-    all.push(setup(
-        &["tanada"],
-        "our defaults: tier and block cache side by side",
-        How::Hybrid(Box::new(base(Mode::Both))),
-    ));
+    let mut all = Vec::new();
+    for (methods, about, improve) in STEPS {
+        improve(&mut tier);
+        all.push(setup(methods, about, tiered(tier.clone())));
+    }
+    let both = Settings {
+        tier,
+        ..base(Mode::Both)
+    };
+    let about = "and a block cache beside it";
+    all.push(setup(&["+both"], about, hybrid(both)));
     all
 }
 

@@ -257,21 +257,36 @@ fn measure(
     let mut jobs = Vec::new();
     for seed in (0..seeds).map(|n| seed.wrapping_add(n)) {
         for workload in workloads {
-            for setup in setups {
-                jobs.push(Job {
-                    workload,
-                    setup,
-                    seed,
-                });
-            }
+            jobs.extend(setups.iter().map(|setup| Job {
+                workload,
+                setup,
+                seed,
+            }));
         }
     }
+    let answers = answers(&jobs, progress)?;
+    let mut samples = Samples::new();
+    for (job, answer) in jobs.iter().zip(answers) {
+        let answer = answer.expect("every job was done");
+        for (method, sample) in job.setup.methods.iter().zip(answer) {
+            let key = (job.workload.case, *method);
+            samples.entry(key).or_default().push(sample);
+        }
+    }
+    Ok(samples)
+}
+
+/// Does the jobs side by side over the cores; their samples in the jobs' order.
+fn answers(
+    jobs: &[Job<'_>],
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Option<Vec<Sample>>>, ExperimentError> {
     // Twice as long ones first, or they would be waited for at the end.
     let mut order: Vec<usize> = (0..jobs.len()).collect();
     order.sort_by_key(|index| !jobs[*index].setup.twice());
     let (sender, receiver) = mpsc::channel();
     let next = AtomicUsize::new(0);
-    let (jobs, order, next) = (&jobs, &order, &next);
+    let (order, next) = (&order, &next);
     let mut answers: Vec<Option<Vec<Sample>>> = jobs.iter().map(|_| None).collect();
     let mut failed = None;
     rayon::in_place_scope(|scope| {
@@ -302,18 +317,10 @@ fn measure(
             }
         }
     });
-    if let Some(error) = failed {
-        return Err(error);
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(answers),
     }
-    let mut samples = Samples::new();
-    for (job, answer) in jobs.iter().zip(answers) {
-        let answer = answer.expect("every job was done");
-        for (method, sample) in job.setup.methods.iter().zip(answer) {
-            let key = (job.workload.case, *method);
-            samples.entry(key).or_default().push(sample);
-        }
-    }
-    Ok(samples)
 }
 
 /// One sample for each method of the run.
@@ -390,10 +397,6 @@ fn values(
     let points = outcome.series.points.iter();
     let points = points.filter(|point| (from_s..to_s).contains(&point.at_s));
     let points: Vec<_> = points.collect();
-    let disks = |point: &sim::run::Point| {
-        let busy: f64 = point.devices[..4].iter().map(|disk| disk.utilisation).sum();
-        busy / 4.0
-    };
     let saturated: Vec<f64> = points
         .iter()
         .filter(|point| disks(point) >= SATURATED)
@@ -412,16 +415,6 @@ fn values(
         Some((of(last) - of(first)) as f64)
     };
     const GIB: f64 = (1u64 << 30) as f64;
-    let read_share = part.looks.as_ref().and_then(|(first, last)| {
-        let fast = |look: &Look| {
-            look.status.random_reads.bytes_fast + look.status.sequential_reads.bytes_fast
-        };
-        let slow = |look: &Look| {
-            look.status.random_reads.bytes_slow + look.status.sequential_reads.bytes_slow
-        };
-        let (fast, slow) = (fast(last) - fast(first), slow(last) - slow(first));
-        (fast + slow > 0).then(|| 100.0 * fast as f64 / (fast + slow) as f64)
-    });
     let within = looks.iter().filter(|look| (from..=to).contains(&look.at));
     let up_max = within.map(|look| look.tier.regions_up).max();
     METRICS
@@ -437,20 +430,36 @@ fn values(
             "max_s" => response.map(|response| response.max_us / 1e6),
             "mean_up_to_100_ms" => part.short_mean_ms,
             "joules" => Some(points.iter().map(|point| point.watts * point.seconds).sum()),
-            "fast_read_bytes_percent" => Some(read_share.unwrap_or(0.0)),
+            "fast_read_bytes_percent" => Some(read_share(part).unwrap_or(0.0)),
             "regions_up_max" => up_max.filter(|_| tiered).map(f64::from),
             "moves_up" => moved(|look| look.tier.moves_up),
             "moves_down" => moved(|look| look.tier.moves_down),
             "copied_up_gib" => moved(|look| look.tier.bytes_up).map(|bytes| bytes / GIB),
             "copied_down_gib" => moved(|look| look.tier.bytes_down).map(|bytes| bytes / GIB),
             "disks_busy_percent" => {
-                Some(100.0 * points.iter().map(|point| disks(point)).sum::<f64>() / count)
+                Some(100.0 * points.iter().copied().map(disks).sum::<f64>() / count)
             }
             "saturated_looks_percent" => Some(100.0 * saturated.len() as f64 / count),
             "first_saturated_minute" => saturated.first().copied(),
             other => unreachable!("no metric {other}"),
         })
         .collect()
+}
+
+/// How busy the four disks are.
+fn disks(point: &sim::run::Point) -> f64 {
+    let busy: f64 = point.devices[..4].iter().map(|disk| disk.utilisation).sum();
+    busy / 4.0
+}
+
+/// Of the bytes read, those from the fast device, in percent.
+fn read_share(part: &watch::Account) -> Option<f64> {
+    let (first, last) = part.looks.as_ref()?;
+    let reads = |look: &Look| [look.status.random_reads, look.status.sequential_reads];
+    let fast = |look| reads(look).map(|of| of.bytes_fast).iter().sum::<u64>();
+    let slow = |look| reads(look).map(|of| of.bytes_slow).iter().sum::<u64>();
+    let (fast, slow) = (fast(last) - fast(first), slow(last) - slow(first));
+    (fast + slow > 0).then(|| 100.0 * fast as f64 / (fast + slow) as f64)
 }
 
 /// Four disks busy for this share of 20 seconds are saturated. Source: AST 4.3 ("%util reaches 100 %").
