@@ -4,6 +4,7 @@ mod answering;
 pub mod audit;
 pub mod change;
 pub mod collect;
+mod error;
 pub mod record;
 pub mod records;
 #[cfg(test)]

@@ -97,6 +97,16 @@ enum Tried {
     Failed(Failure),
 }
 
+/// What is known of a call while members are asked.
+struct SoFar {
+    /// Why the last one asked gave no answer.
+    last: String,
+    /// Was a request left without an answer?
+    unanswered: bool,
+    /// How often a new token was needed.
+    new_tokens: u32,
+}
+
 impl Failure {
     pub fn error(self, cluster: &Cluster, asked: Asked<'_>, lease: Option<LeaseId>) -> MetaError {
         let (store, asked) = (cluster.name.clone(), asked.to_string());
@@ -184,54 +194,20 @@ impl Cluster {
     /// A call to whichever member answers.
     async fn call(&self, path: &str, body: &Value, again: Again) -> Result<Bytes, Failure> {
         let body = Bytes::from(body.to_string());
-        let mut last = "no member could be asked yet".to_owned();
-        let mut unanswered = false;
+        let mut so_far = SoFar {
+            last: "no member could be asked yet".to_owned(),
+            unanswered: false,
+            new_tokens: 0,
+        };
         let sent = AtomicBool::new(false);
         let tries = async {
-            let mut new_tokens = 0;
             loop {
                 let first = self.preferred.load(Ordering::Relaxed);
                 for turn in 0..self.endpoints.len() {
                     let at = (first + turn) % self.endpoints.len();
-                    let (number, token) = match self.token(None).await {
-                        Ok(token) => token,
-                        Err(Failure::Nothing(why)) => {
-                            last = why;
-                            continue;
-                        }
-                        Err(failure) => return Err(failure),
-                    };
-                    let (token, time) = (token.as_deref(), self.time_for_one(again));
-                    let tried = self.try_at(at, path, &body, token, time, &sent);
-                    let tried = tried.await;
-                    sent.store(false, Ordering::Relaxed);
-                    match tried {
-                        Tried::Answer(answer) => {
-                            self.preferred.store(at, Ordering::Relaxed);
-                            return Ok(answer);
-                        }
-                        Tried::Elsewhere(why) => last = why,
-                        Tried::Perhaps(why) if again == Again::Yes => {
-                            unanswered = true;
-                            last = why;
-                        }
-                        Tried::Perhaps(why) => {
-                            self.prefer_another_than(at);
-                            return Err(Failure::Unknown(why));
-                        }
-                        Tried::Token(why) if new_tokens < 3 => {
-                            new_tokens += 1;
-                            if let Err(failure @ Failure::Never(_)) = self.token(Some(number)).await
-                            {
-                                return Err(failure);
-                            }
-                            last = why;
-                        }
-                        Tried::Token(why) => return Err(Failure::Never(why)),
-                        Tried::Failed(Failure::NoLease { .. }) => {
-                            return Err(Failure::NoLease { tried: unanswered });
-                        }
-                        Tried::Failed(failure) => return Err(failure),
+                    let asked = self.ask_one(at, path, &body, again, &sent, &mut so_far);
+                    if let Some(answer) = asked.await? {
+                        return Ok(answer);
                     }
                 }
                 sleep(PAUSE).await;
@@ -240,14 +216,69 @@ impl Cluster {
         match timeout(self.call_timeout, tries).await {
             Ok(result) => result,
             // The time ran out with a request on its way, or one got no answer.
-            Err(_) if unanswered || sent.load(Ordering::Relaxed) => {
+            Err(_) if so_far.unanswered || sent.load(Ordering::Relaxed) => {
                 self.prefer_another_than(self.preferred.load(Ordering::Relaxed));
                 let call_timeout = self.call_timeout;
-                let why = format!("no answer in {call_timeout:?}; {last}");
+                let why = format!("no answer in {call_timeout:?}; {}", so_far.last);
                 Err(Failure::Unknown(why))
             }
-            Err(_) => Err(Failure::Nothing(format!("no member answered; {last}"))),
+            Err(_) => {
+                let why = format!("no member answered; {}", so_far.last);
+                Err(Failure::Nothing(why))
+            }
         }
+    }
+
+    /// Asks one member for its part of a call. Without an answer another may be asked, and `so_far` says why.
+    async fn ask_one(
+        &self,
+        at: usize,
+        path: &str,
+        body: &Bytes,
+        again: Again,
+        sent: &AtomicBool,
+        so_far: &mut SoFar,
+    ) -> Result<Option<Bytes>, Failure> {
+        let (number, token) = match self.token(None).await {
+            Ok(token) => token,
+            Err(Failure::Nothing(why)) => {
+                so_far.last = why;
+                return Ok(None);
+            }
+            Err(failure) => return Err(failure),
+        };
+        let (token, time) = (token.as_deref(), self.time_for_one(again));
+        let tried = self.try_at(at, path, body, token, time, sent).await;
+        sent.store(false, Ordering::Relaxed);
+        so_far.last = match tried {
+            Tried::Answer(answer) => {
+                self.preferred.store(at, Ordering::Relaxed);
+                return Ok(Some(answer));
+            }
+            Tried::Elsewhere(why) => why,
+            Tried::Perhaps(why) if again == Again::Yes => {
+                so_far.unanswered = true;
+                why
+            }
+            Tried::Perhaps(why) => {
+                self.prefer_another_than(at);
+                return Err(Failure::Unknown(why));
+            }
+            Tried::Token(why) if so_far.new_tokens < 3 => {
+                so_far.new_tokens += 1;
+                if let Err(failure @ Failure::Never(_)) = self.token(Some(number)).await {
+                    return Err(failure);
+                }
+                why
+            }
+            Tried::Token(why) => return Err(Failure::Never(why)),
+            Tried::Failed(Failure::NoLease { .. }) => {
+                let tried = so_far.unanswered;
+                return Err(Failure::NoLease { tried });
+            }
+            Tried::Failed(failure) => return Err(failure),
+        };
+        Ok(None)
     }
 
     /// How long one member may take. What may be sent again leaves time for another.
