@@ -1,6 +1,7 @@
 //! Types of the API whose parts are needed one by one, each written down once.
 //!
-//! - `counters!` a line is a key of `/v1` and, where it says so, a metric with its help.
+//! - `counters!` a line is a key of `/v1`, taken from the engine's field of the same name, and, where it says so, a
+//!   metric with its help.
 //! - `keys!` a line is an optional key, and in the list of all keys.
 
 /// Does a metric go up and down, or only up?
@@ -24,8 +25,8 @@ pub struct Metric<T> {
 macro_rules! counters {
     (
         $(#[$doc:meta])*
-        pub struct $name:ident {
-            $($(#[$about:meta])* pub $field:ident: $type:ty $(= $kind:ident $metric:literal $help:literal)?,)*
+        pub struct $name:ident from $engine:ty {
+            $($(#[$about:meta])* pub $field:ident: $type:ty $([$($from:tt)+])? $(= $kind:ident $metric:literal $help:literal)?,)*
         }
     ) => {
         $(#[$doc])*
@@ -45,6 +46,22 @@ macro_rules! counters {
                 },)?)*
             ];
         }
+
+        impl From<&$engine> for $name {
+            fn from(of: &$engine) -> $name {
+                $name { $($field: $crate::api::tables::taken!(of $field $($($from)+)?),)* }
+            }
+        }
+    };
+}
+
+/// What a key is in the engine: the field of its name, or what stands in brackets behind its type.
+macro_rules! taken {
+    ($of:ident $field:ident) => {
+        $of.$field.into()
+    };
+    ($of:ident $field:ident $($from:tt)+) => {
+        $of.$($from)+
     };
 }
 
@@ -69,4 +86,4 @@ macro_rules! keys {
     };
 }
 
-pub(super) use {counters, keys};
+pub(super) use {counters, keys, taken};

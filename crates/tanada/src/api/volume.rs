@@ -169,7 +169,7 @@ pub struct Settings {
 
 counters! {
     /// What a hybrid's cache holds and did since it was opened.
-    pub struct Cache {
+    pub struct Cache from hybrid::Status {
         /// Room for data on the fast device, in bytes.
         pub cache_bytes: u64 = Gauge "cache_bytes" "Room for data on the fast device",
         /// Data on the fast device, in bytes.
@@ -237,7 +237,7 @@ counters! {
         /// Clean pages the last start dropped because their region was marked.
         pub recovered_dropped: u64,
         /// How long the last start took.
-        pub recovery_ns: u64,
+        pub recovery_ns: u64 [recovery.0.0],
     }
 }
 

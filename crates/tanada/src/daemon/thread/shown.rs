@@ -161,46 +161,6 @@ impl From<&hybrid::Settings> for Settings {
     }
 }
 
-impl From<&hybrid::Status> for Cache {
-    fn from(status: &hybrid::Status) -> Cache {
-        Cache {
-            cache_bytes: status.cache_bytes,
-            cached_bytes: status.cached_bytes,
-            dirty_bytes: status.dirty_bytes,
-            unreadable_dirty_bytes: status.unreadable_dirty_bytes,
-            clean_failures: status.clean_failures,
-            dirty_age_ns: status.dirty_age_ns,
-            marked_regions: status.marked_regions,
-            random_reads: status.random_reads.into(),
-            sequential_reads: status.sequential_reads.into(),
-            random_writes: status.random_writes.into(),
-            sequential_writes: status.sequential_writes.into(),
-            fast_bytes_read: status.fast_bytes_read,
-            fast_bytes_written: status.fast_bytes_written,
-            fast_data_writes: status.fast_data_writes,
-            slow_bytes_read: status.slow_bytes_read,
-            slow_bytes_written: status.slow_bytes_written,
-            fills: status.fills,
-            fills_dropped: status.fills_dropped,
-            evicted: status.evicted,
-            bytes_cleaned: status.bytes_cleaned,
-            clean_rounds: status.clean_rounds,
-            waits_for_room: status.waits_for_room,
-            bad_checksums: status.bad_checksums,
-            commits: status.commits,
-            ledger_bytes_written: status.ledger_bytes_written,
-            ledger_writes: status.ledger_writes,
-            ledger_used_bytes: status.ledger_used_bytes,
-            ledger_size_bytes: status.ledger_size_bytes,
-            memory_bytes: status.memory_bytes,
-            slow_asleep: status.slow_asleep,
-            recovered_pages: status.recovered_pages,
-            recovered_dropped: status.recovered_dropped,
-            recovery_ns: status.recovery.0.0,
-        }
-    }
-}
-
 impl Which {
     pub fn means(&self, listener: &str, client: &ConnectionSnapshot) -> bool {
         let there = self.listener.as_ref().is_none_or(|it| it == listener);
