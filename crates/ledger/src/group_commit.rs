@@ -365,7 +365,10 @@ impl GroupCommit {
         while self.cuts.borrow().under_way {
             self.changed.wait().await;
         }
-        self.commit(source, true).await?;
+        let carried = self.commit(source, true).await;
+        // Another caller waits for it, and no committer wakes that one.
+        self.changed.notify_all();
+        carried?;
         match self.usable() {
             Err(why) if why != CommitError::Closed => Err(why),
             _ => Ok(()),

@@ -212,3 +212,51 @@ fn the_last_commit_waits_for_the_one_under_way_and_carries_the_rest() {
         site.commit.ledger().close().await.unwrap();
     });
 }
+
+#[test]
+fn two_callers_of_the_last_commit_both_learn_that_it_is_durable() {
+    run(async {
+        let site = Site::new().await;
+        site.put(1);
+        site.commit.close();
+        let both = [(); 2].map(|()| {
+            let site = Rc::clone(&site);
+            env::spawn(async move { site.commit.last(&*site).await })
+        });
+        for last in both {
+            let answer = env::timeout(Nanos::secs(1), last).await;
+            assert_eq!(
+                answer.expect("it waits no longer than the commit takes"),
+                Ok(())
+            );
+        }
+        assert_eq!(site.commit.counters().commits, 1);
+    });
+}
+
+#[test]
+fn a_second_caller_of_a_last_commit_that_failed_learns_of_it() {
+    run(async {
+        let site = Site::new().await;
+        site.write().await;
+        site.put(1);
+        site.commit.close();
+        for injury in [
+            Injury::Delay(Nanos::millis(1)),
+            Injury::Error(Done::Nothing),
+        ] {
+            site.fault
+                .book()
+                .add(Rule::new(injury).on(&[Op::Flush]).once());
+        }
+        let both = [(); 2].map(|()| {
+            let site = Rc::clone(&site);
+            env::spawn(async move { site.commit.last(&*site).await })
+        });
+        for last in both {
+            let answer = env::timeout(Nanos::secs(1), last).await;
+            let answer = answer.expect("it waits no longer than the commit takes");
+            assert!(matches!(answer, Err(CommitError::Flush(_))), "{answer:?}");
+        }
+    });
+}
