@@ -152,7 +152,7 @@ impl Cache {
 
     /// Waits until commit `cut` is durable.
     pub async fn commit_reached(&self, cut: Cut) -> Result<(), DeviceError> {
-        if !self.is_running() && cut != Cut::default() {
+        if !self.is_running() && !self.commit.is_durable(cut) {
             return Err(self.flush_failed(&self.health.not_running()));
         }
         let answer = self.commit.reached(cut).await;
@@ -426,5 +426,54 @@ impl Cache {
         let crc = sample_crc(&*self.volume.slow.device, page).await.ok();
         self.state.samples.borrow_mut().set(number, crc);
         self.commit.note();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::{Bytes, Sector};
+    use device::fault::{Book, Done, Injury, Rule};
+    use device::{Memory, WriteFlags};
+
+    use super::*;
+    use crate::{Hybrid, Settings, Ties};
+
+    /// A write past the cache may rely on an intent that was durable before the fast device failed.
+    #[test]
+    fn a_cut_that_is_durable_is_not_refused_while_the_cache_evacuates() {
+        env::Runtime::simulated(1).block_on(async {
+            let book = Book::new(env::rng("faults"));
+            let slow = book.wrap(Memory::new("hdd0", Bytes::mib(16)));
+            let fast = book.wrap(Memory::new("ssd0", Bytes::mib(2)));
+            let made = Hybrid::create(Settings::default(), slow, fast, Ties::default()).await;
+            let disk = made.unwrap();
+            let cache = disk.engine.live_cache().unwrap();
+            let durable = cache.commit.next();
+            let data = View::copy_of(&[7; base::PAGE]);
+            let written = disk.write(Sector(0), data.clone(), WriteFlags::default());
+            written.await.unwrap();
+            disk.flush().await.unwrap();
+            book.add(
+                Rule::new(Injury::Delay(Nanos::secs(9)))
+                    .on(&[Op::Write])
+                    .device("hdd0"),
+            );
+            let fails = Rule::new(Injury::Error(Done::Nothing)).on(&[Op::Write]);
+            book.add(fails.device("ssd0").once());
+            let late = cache.commit.next();
+            let user = disk.clone();
+            let write = async move { user.write(Sector(8), data, WriteFlags::default()).await };
+            let write = env::spawn(write);
+            env::sleep(Nanos::secs(1)).await;
+            assert!(cache.health.is(Health::Evacuating));
+            assert_eq!(cache.commit_reached(durable).await, Ok(()));
+            let refused = cache.commit_reached(late).await;
+            assert!(
+                matches!(refused, Err(DeviceError::FlushFailed { .. })),
+                "{refused:?}"
+            );
+            write.await.unwrap();
+            assert!(cache.health.is(Health::PassThrough));
+        });
     }
 }

@@ -304,6 +304,11 @@ impl GroupCommit {
         self.cuts.borrow().usable()
     }
 
+    /// Is `cut` durable?
+    pub fn is_durable(&self, cut: Cut) -> bool {
+        self.cuts.borrow().durable >= cut
+    }
+
     /// Waits until everything changed before this call is durable.
     ///
     /// # Errors
