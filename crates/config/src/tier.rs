@@ -195,7 +195,7 @@ impl TierKeys {
             region: read(new.region, grain);
             extent: read(new.extent, |text| grain(text).map(Some));
             mover: read(new.mover, word);
-            lazy_down: read(new.lazy_down, switch);
+            lazy_down: read(new.demotion.lazy, switch);
             flow_control: read(new.flow_control, switch);
             break_even: read(new.break_even, switch);
             either: read(new.either, switch);
@@ -234,7 +234,7 @@ impl TierKeys {
             region: said(&size_text(tier.region)),
             extent: tier.extent.map(|extent| Said(size_text(extent))),
             mover: said(&tier.mover),
-            lazy_down: said(&tier.lazy_down),
+            lazy_down: said(&tier.demotion.lazy),
             flow_control: said(&tier.flow_control),
             break_even: said(&tier.break_even),
             either: said(&tier.either),
@@ -438,7 +438,10 @@ mod tests {
             region: Bytes::mib(8),
             extent: Some(Bytes::mib(2)),
             mover: hybrid::Mover::Published,
-            lazy_down: false,
+            demotion: hybrid::Demotion {
+                lazy: false,
+                ..Default::default()
+            },
             flow_control: false,
             break_even: false,
             either: false,
@@ -623,7 +626,7 @@ mod tests {
                 region: Bytes::mib(1 << region),
                 extent: Some(Bytes::mib(1 << grains.0.min(grains.1))),
                 mover: hybrid::Mover::ALL[usize::from(choices[0])],
-                lazy_down: choices[5],
+                demotion: hybrid::Demotion { lazy: choices[5], ..Default::default() },
                 flow_control: choices[1],
                 break_even: choices[2],
                 either: choices[3],

@@ -289,7 +289,7 @@ fn full_cache(kind: Kind, blocks: u64, hits: u64, seed: u64) -> Full {
             }
         }
         disk.flush().await.expect("it is flushed");
-        let cached = disk.status().cached_bytes / PAGE as u64;
+        let cached = disk.status().occupancy.cached_bytes / PAGE as u64;
         assert_eq!(cached, pieces * 64, "everything written is cached");
         let grown = resident().zip(before).map(|(after, before)| after - before);
         let kept = fast.kept.held().0 + slow.kept.held().0;
@@ -303,11 +303,11 @@ fn full_cache(kind: Kind, blocks: u64, hits: u64, seed: u64) -> Full {
             .collect();
         let (hit_ns, _) = read_all(&disk, &pages).await;
         let status = disk.status();
-        assert_eq!(status.random_reads.requests_slow, 0, "every read was a hit");
         assert_eq!(
-            status.random_reads.requests_fast + status.sequential_reads.requests_fast,
-            hits
+            status.requests.random_reads.requests_slow, 0,
+            "every read was a hit"
         );
+        assert_eq!(status.requests.reads().requests_fast, hits);
         let (bare_ns, buf) =
             read_all(&*fast, &vec![Sector::containing(1 << 30); pages.len()]).await;
         let start = cpu_ns();
@@ -324,7 +324,7 @@ fn full_cache(kind: Kind, blocks: u64, hits: u64, seed: u64) -> Full {
         let disk = Hybrid::open(settings, slow, fast, Ties::default()).await;
         let took = (cpu_ns() - start) as f64 / 1e9;
         let disk = disk.expect("it comes back");
-        assert_eq!(disk.status().recovered_pages, cached, "every page is back");
+        assert_eq!(disk.status().recovered.pages, cached, "every page is back");
         Full {
             hit_ns,
             bare_ns,
@@ -511,7 +511,7 @@ fn miss(admission: Admission, depth: usize, count: usize, seed: u64) -> f64 {
         let disk = modelled_pair(settings, seed).await;
         let took = at_depth(Rc::new(disk.clone()), Op::Read, &wanted, depth).await;
         let status = disk.status();
-        let hits = status.random_reads.requests_fast + status.sequential_reads.requests_fast;
+        let hits = status.requests.reads().requests_fast;
         assert_eq!(hits, 0, "every read was a miss");
         took
     });
@@ -537,7 +537,7 @@ fn cleaner(count: usize, over: Bytes, seed: u64) -> (f64, f64) {
         };
         let disk = modelled_pair(settings, seed).await;
         at_depth(Rc::new(disk.clone()), Op::Write, &wanted, 16).await;
-        let dirty = disk.status().dirty_bytes / PAGE as u64;
+        let dirty = disk.status().occupancy.dirty_bytes / PAGE as u64;
         assert!(
             dirty * 100 >= wanted.len() as u64 * 99,
             "{dirty} pages wait"

@@ -34,19 +34,8 @@ use crate::interpose::Interpose;
 #[cfg(test)]
 use crate::mutation::{Flushless, Mutation};
 use crate::room::Room;
-use crate::stats::{Health, count};
+use crate::stats::{Health, Upkeep, count_in};
 use crate::volume::Volume;
-
-/// Counts since the device was attached.
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub fills: Cell<u64>,
-    pub fills_dropped: Cell<u64>,
-    pub evicted: Cell<u64>,
-    pub bytes_cleaned: Cell<u64>,
-    pub clean_batches: Cell<u64>,
-    pub waits_for_room: Cell<u64>,
-}
 
 /// Who wants clean pages, and how far the cleaner gets.
 pub(crate) struct Destaging {
@@ -75,7 +64,8 @@ pub(crate) struct Cache {
     /// Moves regions, and may hold what users wrote meanwhile.
     pub mover: Rc<dyn Interpose>,
     pub stopped: Cell<bool>,
-    pub counters: Counters,
+    /// Counts since the device was attached; bad checksums are the fast device's to count.
+    pub upkeep: Cell<Upkeep>,
 }
 
 /// What a cache is made of.
@@ -118,7 +108,7 @@ impl Cache {
             fills: Fills::default(),
             mover: made.mover,
             stopped: Cell::new(false),
-            counters: Counters::default(),
+            upkeep: Cell::default(),
         })
     }
 
@@ -345,29 +335,12 @@ impl Cache {
         let next = self.commit.next();
         let evicted = self.state.index.borrow_mut().evict(incoming, next);
         let Some(gone) = evicted else { return false };
-        count(&self.counters.evicted, gone.len() as u64);
+        count_in(&self.upkeep, |counts| counts.evicted += gone.len() as u64);
         for page in gone {
             self.fills.cancel(page, page + 1);
             self.touch(page);
         }
         true
-    }
-
-    /// Evicts every clean block.
-    pub fn evict_clean(&self) {
-        while self.evict_one(None) {}
-    }
-
-    /// Evicts every page in a slot from `slot` on; none of them is dirty.
-    pub fn drop_slots_from(&self, slot: u32) {
-        let total = self.state.slots().total();
-        for slot in slot..total {
-            let found = self.state.map().in_slot(slot);
-            if let Some((page, entry)) = found {
-                assert!(!entry.dirty, "page {page} was destaged first");
-                self.unmap_page(page);
-            }
-        }
     }
 
     /// Returns slots that were taken and never mapped nor written, or written and never mapped.

@@ -32,7 +32,8 @@ use crate::tier::Tier as TierState;
 use crate::tier::interval::{demote_region, promote_region};
 use crate::writeback::clear_intents;
 use crate::{
-    Admission, Buffer, CopyBack, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties, WriteMode,
+    Admission, Buffer, CopyBack, Demotion, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties,
+    WriteMode,
 };
 
 const SLOW: Bytes = Bytes::mib(24);
@@ -509,12 +510,15 @@ fn tier(rng: &mut Rng, plan: Plan) -> Tier {
         },
         region,
         extent: Some(extent),
-        copy_back: if rng.chance(0.3) {
-            CopyBack::All
-        } else {
-            CopyBack::Changed
+        demotion: Demotion {
+            copy_back: if rng.chance(0.3) {
+                CopyBack::All
+            } else {
+                CopyBack::Changed
+            },
+            lazy: rng.chance(0.5),
+            ..Demotion::default()
         },
-        lazy_down: rng.chance(0.5),
         flow_control: rng.chance(0.3),
         break_even: rng.chance(0.3),
         either: rng.chance(0.5),

@@ -20,7 +20,7 @@ use crate::index::page_map::{Entry, FULL, Pinned};
 use crate::index::slots::SlotRun;
 #[cfg(test)]
 use crate::mutation::Mutation;
-use crate::stats::count;
+use crate::stats::count_in;
 
 /// A copy of pages under way; given up when dropped.
 pub(crate) struct FillToken {
@@ -37,7 +37,7 @@ impl FillToken {
         let bytes = (end - first) * PAGE;
         let may = cache.is_running() && !cache.stopped.get() && cache.fills.have_room(bytes);
         if !may {
-            count(&cache.counters.fills_dropped, 1);
+            count_in(&cache.upkeep, |counts| counts.fills_dropped += 1);
             return None;
         }
         if cache.fills.has_any(first, end) {
@@ -77,7 +77,7 @@ impl FillToken {
         // Writers come first: a fill leaves them some free slots, and evicts nothing it cannot use.
         let free = cache.state.slots().free_count();
         if free < (end - first) as u32 + cache.room.spare() / 4 {
-            count(&cache.counters.fills_dropped, 1);
+            count_in(&cache.upkeep, |counts| counts.fills_dropped += 1);
             let pinned = cache.state.map().pins().of(first);
             match pinned {
                 Pinned::No => self.make_free_soon(),
@@ -87,7 +87,7 @@ impl FillToken {
             return Ok(());
         }
         let Some(_room) = Reserved::try_new(cache, first, end) else {
-            count(&cache.counters.fills_dropped, 1);
+            count_in(&cache.upkeep, |counts| counts.fills_dropped += 1);
             return Ok(());
         };
         let mut page = first;
@@ -129,7 +129,7 @@ impl FillToken {
             crc: crc32c_of_page(page_data, data.is_known_zero()),
         };
         cache.map_page(page, &entry);
-        count(&cache.counters.fills, 1);
+        count_in(&cache.upkeep, |counts| counts.fills += 1);
     }
 
     /// This one found too few free slots: the next ones shall find more.

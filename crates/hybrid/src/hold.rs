@@ -9,7 +9,7 @@ use ledger::Epoch;
 
 use crate::cache::Cache;
 use crate::index::slots::SlotRun;
-use crate::stats::count;
+use crate::stats::count_in;
 
 /// Keeps the slots it may look at from being used again.
 pub(crate) struct Reader {
@@ -80,7 +80,7 @@ impl Reserved {
             if let Some(reserved) = Reserved::try_new(cache, first, end) {
                 return Ok(reserved);
             }
-            count(&cache.counters.waits_for_room, 1);
+            count_in(&cache.upkeep, |counts| counts.waits_for_room += 1);
             wait_for_cleaner(cache).await;
             if let Some(error) = cache.destaging.error.borrow().clone() {
                 return Err(error);
@@ -147,7 +147,7 @@ pub(crate) async fn take(cache: &Cache, wanted: u32) -> Result<Vec<SlotRun>, Dev
             cache.room.notify_all();
             return Ok(runs);
         }
-        count(&cache.counters.waits_for_room, 1);
+        count_in(&cache.upkeep, |counts| counts.waits_for_room += 1);
         if cache.state.map().frames() > cache.room.frames_max() {
             cache.evict_one(None);
         }

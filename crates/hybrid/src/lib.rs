@@ -56,8 +56,11 @@ pub use engine::rescue;
 pub use engine::{Hybrid, SetError};
 pub use health::Abandon;
 pub use settings::{
-    Admission, Buffer, CopyBack, Energy, Mode, Mover, Settings, SettingsError, Tier, TierError,
-    UnknownWord, WriteMode,
+    Admission, Buffer, CopyBack, Demotion, Energy, Mode, Mover, Settings, SettingsError, Tier,
+    TierError, UnknownWord, WriteMode,
 };
-pub use stats::{Health, NanosOf, Share, Status, Written};
-pub use tier::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};
+pub use stats::{
+    Health, LedgerUse, NanosOf, Occupancy, Recovered, Share, Status, Traffic, Upkeep, UserRequests,
+    Written,
+};
+pub use tier::{Heat, HeatInterval, MoveEnd, MoveRecord, TierMoves, TierRoom, TierStatus};

@@ -13,6 +13,13 @@ pub(crate) fn count(cell: &Cell<u64>, by: u64) {
     cell.set(cell.get() + by);
 }
 
+/// Counts in one of the cells of a group.
+pub(crate) fn count_in<T: Copy>(cell: &Cell<T>, counted: impl FnOnce(&mut T)) {
+    let mut group = cell.get();
+    counted(&mut group);
+    cell.set(group);
+}
+
 /// Requests and bytes of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Share {
@@ -75,9 +82,7 @@ impl Counters {
         } else {
             &self.random_reads
         };
-        let mut share = cell.get();
-        share.add(fast, slow);
-        cell.set(share);
+        count_in(cell, |share| share.add(fast, slow));
     }
 
     pub fn write(&self, bytes: u64, sequential: bool) {
@@ -86,17 +91,21 @@ impl Counters {
         } else {
             &self.random_writes
         };
-        let mut written = cell.get();
-        written.requests += 1;
-        written.bytes += bytes;
-        cell.set(written);
+        count_in(cell, |written| {
+            written.requests += 1;
+            written.bytes += bytes;
+        });
     }
 
-    pub fn fill_in(&self, status: &mut Status) {
-        status.random_reads = self.random_reads.get();
-        status.sequential_reads = self.sequential_reads.get();
-        status.random_writes = self.random_writes.get();
-        status.sequential_writes = self.sequential_writes.get();
+    /// What users read and wrote; how the cache met it is not counted here.
+    pub fn requests(&self) -> UserRequests {
+        UserRequests {
+            random_reads: self.random_reads.get(),
+            sequential_reads: self.sequential_reads.get(),
+            random_writes: self.random_writes.get(),
+            sequential_writes: self.sequential_writes.get(),
+            ..UserRequests::default()
+        }
     }
 }
 
@@ -119,7 +128,7 @@ pub enum Health {
     Closed,
 }
 
-/// What a hybrid disk did since it was opened and where it stands.
+/// What a hybrid disk did since it was opened and where it stands. In JSON its parts are one flat object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Status {
     /// The volume's name.
@@ -136,6 +145,33 @@ pub struct Status {
     pub block_bytes: u64,
     /// Size of the volume in bytes.
     pub size_bytes: u64,
+    /// What is on the fast device.
+    #[serde(flatten)]
+    pub occupancy: Occupancy,
+    /// What users asked for.
+    #[serde(flatten)]
+    pub requests: UserRequests,
+    /// What went over the two devices.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+    /// What the cache did behind the users' backs.
+    #[serde(flatten)]
+    pub upkeep: Upkeep,
+    /// How the map was made durable.
+    #[serde(flatten)]
+    pub ledger: LedgerUse,
+    /// Memory held for the map and the policy, in bytes.
+    pub memory_bytes: u64,
+    /// Is the slow device's spindle at rest?
+    pub slow_asleep: bool,
+    /// What the last start found.
+    #[serde(flatten)]
+    pub recovered: Recovered,
+}
+
+/// What is on the fast device, and what of it waits for the slow one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Occupancy {
     /// Room for data on the fast device, in bytes.
     pub cache_bytes: u64,
     /// Data on the fast device, in bytes.
@@ -150,6 +186,11 @@ pub struct Status {
     pub dirty_age_ns: u64,
     /// Regions of 4 MiB marked as about to change on the slow device.
     pub marked_regions: u64,
+}
+
+/// Reads and writes of users, and how many of them the fast device could answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct UserRequests {
     /// Reads outside sequential streams.
     pub random_reads: Share,
     /// Reads in sequential streams.
@@ -166,6 +207,25 @@ pub struct Status {
     pub buffer_requests: u64,
     /// Writes over data all of which only the fast device had.
     pub dirty_write_requests: u64,
+}
+
+impl UserRequests {
+    /// All reads, in streams and outside.
+    pub fn reads(&self) -> Share {
+        let (random, sequential) = (self.random_reads, self.sequential_reads);
+        Share {
+            requests_fast: random.requests_fast + sequential.requests_fast,
+            requests_slow: random.requests_slow + sequential.requests_slow,
+            requests_both: random.requests_both + sequential.requests_both,
+            bytes_fast: random.bytes_fast + sequential.bytes_fast,
+            bytes_slow: random.bytes_slow + sequential.bytes_slow,
+        }
+    }
+}
+
+/// What went over the two devices, the ledger and the label left out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
     /// Bytes read from the fast device's slots.
     pub fast_bytes_read: u64,
     /// Bytes written to the fast device's slots.
@@ -176,6 +236,11 @@ pub struct Status {
     pub slow_bytes_read: u64,
     /// Bytes written to the slow device.
     pub slow_bytes_written: u64,
+}
+
+/// What the cache did to keep room, to destage and to keep bad copies out.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Upkeep {
     /// Pages copied to the fast device after a read miss or a write-through.
     pub fills: u64,
     /// Copies given up for want of room or time.
@@ -190,27 +255,39 @@ pub struct Status {
     pub waits_for_room: u64,
     /// Pages whose checksum did not agree.
     pub bad_checksums: u64,
+}
+
+/// The ledger that keeps the map: what was committed, and how full its log is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct LedgerUse {
     /// Commits of the map.
     pub commits: u64,
     /// Bytes written to the ledger.
-    pub ledger_bytes_written: u64,
+    #[serde(rename = "ledger_bytes_written")]
+    pub bytes_written: u64,
     /// Writes sent for the ledger.
-    pub ledger_writes: u64,
+    #[serde(rename = "ledger_writes")]
+    pub writes: u64,
     /// Bytes of the ledger's log in use.
-    pub ledger_used_bytes: u64,
+    #[serde(rename = "ledger_used_bytes")]
+    pub used_bytes: u64,
     /// Size of the ledger's log in bytes.
-    pub ledger_size_bytes: u64,
-    /// Memory held for the map and the policy, in bytes.
-    pub memory_bytes: u64,
-    /// Is the slow device's spindle at rest?
-    pub slow_asleep: bool,
-    /// Pages the last start recovered.
-    pub recovered_pages: u64,
-    /// Clean pages the last start dropped because their region was marked.
-    pub recovered_dropped: u64,
-    /// How long the last start took.
+    #[serde(rename = "ledger_size_bytes")]
+    pub size_bytes: u64,
+}
+
+/// What the last start found on the fast device.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Recovered {
+    /// Pages it recovered.
+    #[serde(rename = "recovered_pages")]
+    pub pages: u64,
+    /// Clean pages it dropped because their region was marked.
+    #[serde(rename = "recovered_dropped")]
+    pub dropped: u64,
+    /// How long it took.
     #[serde(rename = "recovery_ns")]
-    pub recovery: NanosOf,
+    pub took: NanosOf,
 }
 
 /// A span as a plain number in JSON.

@@ -24,7 +24,7 @@ use crate::index::locks::Mode;
 use crate::index::page_map::{Entry, FULL, Pinned, REGION_PAGES, UNIT_PAGES};
 #[cfg(test)]
 use crate::mutation::Mutation;
-use crate::stats::count;
+use crate::stats::count_in;
 
 const PAGE_LEN: usize = base::PAGE;
 /// Regions in one round: 64 MiB of addresses.
@@ -146,8 +146,10 @@ async fn carry_home(
         }
     }
     let cleaned = note_clean(cache, &done).await;
-    count(&cache.counters.bytes_cleaned, cleaned.len() as u64 * PAGE);
-    count(&cache.counters.clean_batches, 1);
+    count_in(&cache.upkeep, |counts| {
+        counts.bytes_cleaned += cleaned.len() as u64 * PAGE;
+        counts.clean_rounds += 1;
+    });
     match failed {
         Some(error) if cleaned.is_empty() => Err(no_progress(cache, error)),
         _ => {

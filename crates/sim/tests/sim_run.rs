@@ -78,7 +78,7 @@ fn the_cloudphysics_trace_runs_on_whole_stacks() {
     );
     let cache = &fast.caches[0];
     assert_eq!(cache.hit_bytes + cache.miss_bytes, fast.counts.read_bytes);
-    assert_eq!(cache.status.bad_checksums, 0);
+    assert_eq!(cache.status.upkeep.bad_checksums, 0);
     assert!(cache.hit_share.unwrap() > 0.1);
 
     // As fast as possible, twice.

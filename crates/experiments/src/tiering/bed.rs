@@ -15,7 +15,7 @@
 
 use base::{Bytes, Nanos, Span};
 use device::model::{Spec, SpecError};
-use hybrid::{Admission, Buffer, CopyBack, Mode, Mover, Settings, Tier};
+use hybrid::{Admission, Buffer, CopyBack, Demotion, Mode, Mover, Settings, Tier};
 use policy::cache::Kind;
 use policy::tier::Parameters;
 
@@ -92,13 +92,23 @@ fn published() -> Tier {
         extent: Some(REGION),
         mover: Mover::Published,
         buffer: Buffer::Memory,
-        copy_back: CopyBack::All,
-        lazy_down: false,
-        without_contents: true,
+        demotion: Demotion {
+            copy_back: CopyBack::All,
+            lazy: false,
+            without_contents: true,
+        },
         flow_control: false,
         break_even: false,
         either: false,
         ..Tier::default()
+    }
+}
+
+/// As published, but for what is written back.
+fn writing_back(copy_back: CopyBack) -> Demotion {
+    Demotion {
+        copy_back,
+        ..published().demotion
     }
 }
 
@@ -187,7 +197,7 @@ fn as_published() -> Vec<Setup> {
             &["otf-no-copy-back"],
             "the same, but on the way down the map flips and nothing is written",
             tiered(Tier {
-                copy_back: CopyBack::Nothing,
+                demotion: writing_back(CopyBack::Nothing),
                 ..published()
             }),
         ),
@@ -201,7 +211,7 @@ fn improved() -> Vec<Setup> {
         (
             &["+clean-drop"],
             "the published method, and on the way down only what changed is written",
-            |tier| tier.copy_back = CopyBack::Changed,
+            |tier| tier.demotion.copy_back = CopyBack::Changed,
         ),
         (
             &["+direct"],
@@ -221,7 +231,7 @@ fn improved() -> Vec<Setup> {
         (
             &["+lazy-down"],
             "and what timed out stays until its room is needed",
-            |tier| tier.lazy_down = true,
+            |tier| tier.demotion.lazy = true,
         ),
         (
             &["+either"],

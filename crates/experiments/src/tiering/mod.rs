@@ -407,7 +407,7 @@ fn values(
         let Some((first, last)) = &part.looks else {
             return 0.0;
         };
-        let all = last.status.user_requests - first.status.user_requests;
+        let all = last.status.requests.user_requests - first.status.requests.user_requests;
         100.0 * (of(last) - of(first)) as f64 / all.max(1) as f64
     };
     let moved = |of: fn(&Look) -> u64| {
@@ -416,13 +416,15 @@ fn values(
     };
     const GIB: f64 = (1u64 << 30) as f64;
     let within = looks.iter().filter(|look| (from..=to).contains(&look.at));
-    let up_max = within.map(|look| look.tier.regions_up).max();
+    let up_max = within.map(|look| look.tier.room.regions_up).max();
     METRICS
         .iter()
         .map(|(name, _)| match *name {
-            "fast_share_percent" => Some(share(|look| look.status.home_requests)),
-            "buffer_share_percent" => Some(share(|look| look.status.buffer_requests)),
-            "dirty_write_hits_percent" => Some(share(|look| look.status.dirty_write_requests)),
+            "fast_share_percent" => Some(share(|look| look.status.requests.home_requests)),
+            "buffer_share_percent" => Some(share(|look| look.status.requests.buffer_requests)),
+            "dirty_write_hits_percent" => {
+                Some(share(|look| look.status.requests.dirty_write_requests))
+            }
             "mean_ms" => response.map(|response| response.mean_us / 1e3),
             "p50_ms" => response.map(|response| response.p50_us / 1e3),
             "p95_ms" => response.map(|response| response.p95_us / 1e3),
@@ -432,10 +434,10 @@ fn values(
             "joules" => Some(points.iter().map(|point| point.watts * point.seconds).sum()),
             "fast_read_bytes_percent" => Some(read_share(part).unwrap_or(0.0)),
             "regions_up_max" => up_max.filter(|_| tiered).map(f64::from),
-            "moves_up" => moved(|look| look.tier.moves_up),
-            "moves_down" => moved(|look| look.tier.moves_down),
-            "copied_up_gib" => moved(|look| look.tier.bytes_up).map(|bytes| bytes / GIB),
-            "copied_down_gib" => moved(|look| look.tier.bytes_down).map(|bytes| bytes / GIB),
+            "moves_up" => moved(|look| look.tier.moves.up),
+            "moves_down" => moved(|look| look.tier.moves.down),
+            "copied_up_gib" => moved(|look| look.tier.moves.bytes_up).map(|bytes| bytes / GIB),
+            "copied_down_gib" => moved(|look| look.tier.moves.bytes_down).map(|bytes| bytes / GIB),
             "disks_busy_percent" => {
                 Some(100.0 * points.iter().copied().map(disks).sum::<f64>() / count)
             }

@@ -65,7 +65,8 @@ fn regions_up(case: &'static str, samples: &Samples) -> Chart {
     for method in ["otf-published", "otf-no-copy-back", "+extents", "tanada"] {
         if let Some(sample) = sample(samples, case, method) {
             let looks = sample.looks.iter();
-            let points = looks.map(|look| (look.at.secs_f64(), f64::from(look.tier.regions_up)));
+            let points =
+                looks.map(|look| (look.at.secs_f64(), f64::from(look.tier.room.regions_up)));
             chart = chart.series(Series::new(method, points).steps());
         }
     }

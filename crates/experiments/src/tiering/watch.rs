@@ -144,7 +144,7 @@ impl Watch for Watcher {
         Box::pin(async move {
             let Some(hybrid) = hybrid else { return };
             let deadline = env::now() + PLACING_TIMEOUT;
-            while hybrid.tier().unwrap_or_default().held_bytes < self.placed.0 {
+            while hybrid.tier().unwrap_or_default().room.held_bytes < self.placed.0 {
                 assert!(env::now() < deadline, "what is to be placed has room");
                 env::sleep(Nanos::secs(1)).await;
             }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::attach::label::Label;
 use crate::tier::interval::{demote_idle, demote_region, promote_region};
-use crate::{Health, Hybrid, Mode, Settings, Tier, Ties, WriteMode};
+use crate::{Demotion, Health, Hybrid, Mode, Settings, Tier, Ties, WriteMode};
 
 /// Different work, and so different steps.
 const SEEDS: u64 = 5;
@@ -80,7 +80,10 @@ impl Stage {
                 tier: Tier {
                     region: Bytes::mib(1),
                     extent: Some(Bytes::mib(1)),
-                    lazy_down: false,
+                    demotion: Demotion {
+                        lazy: false,
+                        ..Demotion::default()
+                    },
                     flow_control: false,
                     break_even: false,
                     ..Tier::default()

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use base::{Bytes, Nanos, Sector};
+use base::{Bytes, Sector};
 use device::{DeviceError, Info, Op};
 
 use super::gate::{Gate, Inside};
@@ -13,17 +13,9 @@ use crate::cache::Cache;
 use crate::interpose::Overlay;
 use crate::settings::Settings;
 use crate::slow::SlowDevice;
-use crate::stats::Health;
+use crate::stats::{Health, Recovered};
 use crate::tier::Tier;
 use crate::volume::Volume;
-
-/// What the last start found.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Recovered {
-    pub pages: u64,
-    pub dropped: u64,
-    pub took: Nanos,
-}
 
 /// One disk, whether or not a fast device is attached.
 pub(crate) struct Engine {

@@ -309,7 +309,7 @@ async fn shrink(cache: &Rc<Cache>, slots: u32) -> Result<(), OpenError> {
     fill::pause(cache).await;
     destage_all(cache).await?;
     cache.state.slots_mut().withdraw(slots);
-    cache.drop_slots_from(slots);
+    drop_slots_from(cache, slots);
     cache.committed().await?;
     if let Err(error) = cache.health.label.change(Change::Slots(slots)).await {
         // One copy may name the new end already: slots behind it must hold nothing from now on.
@@ -318,6 +318,18 @@ async fn shrink(cache: &Rc<Cache>, slots: u32) -> Result<(), OpenError> {
     }
     cache.state.slots_mut().shrink(slots);
     Ok(())
+}
+
+/// Evicts every page in a slot from `slot` on; none of them is dirty.
+fn drop_slots_from(cache: &Cache, slot: u32) {
+    let total = cache.state.slots().total();
+    for slot in slot..total {
+        let found = cache.state.map().in_slot(slot);
+        if let Some((page, entry)) = found {
+            assert!(!entry.dirty, "page {page} was destaged first");
+            cache.unmap_page(page);
+        }
+    }
 }
 
 // --- settings -------------------------------------------------------------------------------------

@@ -83,9 +83,9 @@ impl Hybrid {
     ///     disk.write_at(Sector(8), View::copy_of(&[7; 4096])).await?;
     ///     disk.flush().await?;
     ///     assert_eq!(disk.read_at(Sector(8), Bytes(4096)).await?[0], 7);
-    ///     assert_eq!(disk.status().dirty_bytes, 4096); // on the fast device only, so far
+    ///     assert_eq!(disk.status().occupancy.dirty_bytes, 4096); // on the fast device only, so far
     ///     disk.detach().await?;
-    ///     assert_eq!(disk.status().dirty_bytes, 0); // the slow device has it all
+    ///     assert_eq!(disk.status().occupancy.dirty_bytes, 0); // the slow device has it all
     ///     Ok::<(), Box<dyn std::error::Error>>(())
     /// }).unwrap();
     /// ```

@@ -17,7 +17,7 @@ use device::Device;
 use ledger::{Ledger, LedgerError, Record, Replay};
 
 use super::compare::{KnownContents, check_slow};
-use super::disk::{Engine, Recovered};
+use super::disk::Engine;
 use super::manage::resize_at_open;
 use super::setup::{Ties, begin_commits, check_block, note_pair, put_to_work, quiet};
 use crate::attach::error::OpenError;
@@ -31,7 +31,7 @@ use crate::health::Ends;
 use crate::index::extents::{ExtentRecord, ExtentTable};
 use crate::index::page_map::{Entry, PageMap, REGION_PAGES};
 use crate::settings::Settings;
-use crate::stats::Health;
+use crate::stats::{Health, NanosOf, Recovered};
 use crate::tier::fit::restore_tier;
 use crate::tier::{Movers, Tier};
 
@@ -227,7 +227,7 @@ pub(super) async fn recover(
         pair: keeper,
     };
     let (tier, mut recovered) = revive(engine, fast, label, ledger, facts, ends, unsure);
-    recovered.took = env::now().since(start);
+    recovered.took = NanosOf(env::now().since(start));
     engine.recovered.set(recovered);
     tracing::info!(
         volume = %volume.name, pages = recovered.pages, dropped = recovered.dropped,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 mod tier;
 
-pub use tier::{Buffer, CopyBack, Mode, Mover, Tier, TierError};
+pub use tier::{Buffer, CopyBack, Demotion, Mode, Mover, Tier, TierError};
 
 /// Where a write goes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]

@@ -123,6 +123,27 @@ pub enum CopyBack {
     Nothing,
 }
 
+/// When and how a region leaves the fast device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demotion {
+    /// What it costs.
+    pub copy_back: CopyBack,
+    /// Does a region that is sent down stay until its room is needed?
+    pub lazy: bool,
+    /// No client will ever read what was written: [`CopyBack::Nothing`] is refused without it.
+    pub without_contents: bool,
+}
+
+impl Default for Demotion {
+    fn default() -> Demotion {
+        Demotion {
+            copy_back: CopyBack::Changed,
+            lazy: true,
+            without_contents: false,
+        }
+    }
+}
+
 /// The smallest extent there is.
 const EXTENT_LEAST: Bytes = Bytes::mib(1);
 
@@ -142,12 +163,8 @@ pub struct Tier {
     pub mover: Mover,
     /// Where the published mover buffers writes.
     pub buffer: Buffer,
-    /// What a region costs on its way down.
-    pub copy_back: CopyBack,
-    /// Does a region that is sent down stay until its room is needed?
-    pub lazy_down: bool,
-    /// No client will ever read what was written: [`CopyBack::Nothing`] is refused without it.
-    pub without_contents: bool,
+    /// When and how a region goes down.
+    pub demotion: Demotion,
     /// Do moves yield to users of the slow device?
     pub flow_control: bool,
     /// Is an extent copied only when the reads it saves are expected to cost more than the copy?
@@ -185,9 +202,7 @@ impl Default for Tier {
             extent: None,
             mover: Mover::Direct,
             buffer: Buffer::Fast,
-            copy_back: CopyBack::Changed,
-            lazy_down: true,
-            without_contents: false,
+            demotion: Demotion::default(),
             flow_control: true,
             break_even: true,
             either: true,
@@ -326,7 +341,8 @@ impl Tier {
                 }
             }
         }
-        if self.copy_back == CopyBack::Nothing && !self.without_contents {
+        let demotion = self.demotion;
+        if demotion.copy_back == CopyBack::Nothing && !demotion.without_contents {
             return Err(TierError::CopyBackNothing);
         }
         Ok(())
@@ -379,7 +395,10 @@ mod tests {
             t.barred = vec![Span::bytes(4096, 512)];
         };
         assert!(refused(both).starts_with("pinned and barred: "));
-        assert!(refused(|t| t.copy_back = CopyBack::Nothing).starts_with("copy_back = nothing"));
+        assert!(
+            refused(|t| t.demotion.copy_back = CopyBack::Nothing)
+                .starts_with("copy_back = nothing")
+        );
         assert_eq!(Tier::default().check(), Ok(()));
     }
 

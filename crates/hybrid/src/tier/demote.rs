@@ -69,7 +69,7 @@ fn drop_unneeded(tier: &Tier, pages: Range<u64>) {
     if cache.volume.planted(Mutation::RecordFirst) {
         return pages.for_each(|page| cache.unmap_page(page));
     }
-    if cache.volume.settings.borrow().tier.copy_back != CopyBack::All {
+    if cache.volume.settings.borrow().tier.demotion.copy_back != CopyBack::All {
         return drop_clean(tier, pages);
     }
     let goes = |page: &u64| {
@@ -102,7 +102,7 @@ pub(crate) async fn drop_all_clean(tier: &Tier, extent: u32) {
 
 fn drop_clean(tier: &Tier, pages: Range<u64>) {
     let cache = &tier.cache;
-    let copy_back = cache.volume.settings.borrow().tier.copy_back;
+    let copy_back = cache.volume.settings.borrow().tier.demotion.copy_back;
     if cache.state.map().resident_in(pages.start, pages.end) == 0 {
         return;
     }
@@ -241,7 +241,7 @@ async fn demote_round(tier: &Rc<Tier>, demoting: &[u32], locked: bool) -> Result
 fn pick_demoting(tier: &Tier, demoting: &[u32]) -> Vec<Run> {
     let cache = &tier.cache;
     let run_max = run_max(cache);
-    let all = cache.volume.settings.borrow().tier.copy_back == CopyBack::All;
+    let all = cache.volume.settings.borrow().tier.demotion.copy_back == CopyBack::All;
     let (map, table) = (cache.state.map(), cache.state.extents.borrow());
     let mut runs: Vec<Run> = Vec::new();
     let mut chosen = 0;

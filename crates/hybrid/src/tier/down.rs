@@ -40,7 +40,7 @@ pub(super) async fn move_down(tier: &Rc<Tier>, region: Region) -> Ended {
         return Ended::Dropped;
     }
     let pages = cache.state.extents.borrow().grains.pages_of_region(region);
-    let copy_back = cache.volume.settings.borrow().tier.copy_back;
+    let copy_back = cache.volume.settings.borrow().tier.demotion.copy_back;
     let in_memory = buffer_in_memory(tier);
     published.begin(region, pages.clone(), Phase::CopyingDown, in_memory);
     let begun = env::now();
@@ -174,7 +174,7 @@ async fn sink(tier: &Rc<Tier>, region: Region) {
 /// Destages what users wrote since the copy began, in address order.
 async fn synchronize_down(tier: &Rc<Tier>, region: Region) {
     let cache = &tier.cache;
-    if cache.volume.settings.borrow().tier.copy_back == CopyBack::Nothing {
+    if cache.volume.settings.borrow().tier.demotion.copy_back == CopyBack::Nothing {
         tier.movers.published.forget_buffer();
     }
     let pages = cache.state.extents.borrow().grains.pages_of_region(region);

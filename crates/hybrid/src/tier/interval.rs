@@ -88,7 +88,7 @@ pub(crate) fn demote_idle(tier: &Rc<Tier>) {
     let cache = &tier.cache;
     let (lazy, mover) = {
         let settings = cache.volume.settings.borrow();
-        (settings.tier.lazy_down, settings.tier.mover)
+        (settings.tier.demotion.lazy, settings.tier.mover)
     };
     let idle: Vec<u32> = cache.state.extents.borrow().idle().collect();
     for extent in idle {

@@ -60,7 +60,7 @@ use jobs::Jobs;
 use pace::Pace;
 use split::Boundary;
 use stats::Stats;
-pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierStatus};
+pub use view::{Heat, HeatInterval, MoveEnd, MoveRecord, TierMoves, TierRoom, TierStatus};
 
 /// Counts since the fast device was attached.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use base::Bytes;
 
 use super::Tier;
-use super::view::{Heat, TierStatus};
+use super::view::{Heat, TierMoves, TierRoom, TierStatus};
 use crate::attach::label::PAGE;
 
 /// See [`crate::Hybrid::heat`].
@@ -36,23 +36,27 @@ pub(crate) fn tier_status(tier: &Tier) -> TierStatus {
         .last()
         .map_or(0, |last| last.candidates.len());
     TierStatus {
-        region_bytes: table.grains.region_bytes().0,
-        extent_bytes: Bytes(table.grains.extent_pages() * PAGE).0,
-        regions: table.grains.regions(),
-        regions_up: table.regions_up().len() as u32,
-        room_bytes: tier.room() * PAGE,
-        held_bytes: u64::from(map.pins().resident()) * PAGE,
-        held_dirty_bytes: u64::from(map.pins().dirty()) * PAGE,
+        room: TierRoom {
+            region_bytes: table.grains.region_bytes().0,
+            extent_bytes: Bytes(table.grains.extent_pages() * PAGE).0,
+            regions: table.grains.regions(),
+            regions_up: table.regions_up().len() as u32,
+            room_bytes: tier.room() * PAGE,
+            held_bytes: u64::from(map.pins().resident()) * PAGE,
+            held_dirty_bytes: u64::from(map.pins().dirty()) * PAGE,
+        },
         intervals: stats.number(),
         candidates: candidates as u32,
-        moves_under_way: stats.pending() as u32,
-        moves_up: counts.moves_up.get(),
-        moves_down: counts.moves_down.get(),
-        moves_cancelled: counts.cancelled.get(),
-        moves_failed: counts.failed.get(),
-        bytes_up: counts.bytes_promoted.get(),
-        bytes_down: counts.bytes_demoted.get(),
-        bytes_dropped: counts.bytes_dropped.get(),
+        moves: TierMoves {
+            under_way: stats.pending() as u32,
+            up: counts.moves_up.get(),
+            down: counts.moves_down.get(),
+            cancelled: counts.cancelled.get(),
+            failed: counts.failed.get(),
+            bytes_up: counts.bytes_promoted.get(),
+            bytes_down: counts.bytes_demoted.get(),
+            bytes_dropped: counts.bytes_dropped.get(),
+        },
         requests_up: counts.tier_requests.get(),
         flow_bytes_per_second: flow.then(|| tier.pace.borrow().rate().0 as f64),
         sync_writes: tier.movers.published.sync_writes.get(),

@@ -77,8 +77,27 @@ pub enum MoveEnd {
 }
 
 /// Where the tier stands, and what it did since the volume was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TierStatus {
+    /// What lives on the fast device, and what may.
+    pub room: TierRoom,
+    /// Intervals of statistics that have ended.
+    pub intervals: u64,
+    /// Hot regions of the last one.
+    pub candidates: u32,
+    /// What was moved.
+    pub moves: TierMoves,
+    /// Requests of users that lay in regions that were up.
+    pub requests_up: u64,
+    /// What flow control lets moves copy now, in bytes a second; none: it does not hold them back.
+    pub flow_bytes_per_second: Option<f64>,
+    /// Writes of a temporary buffer to its destination.
+    pub sync_writes: u64,
+}
+
+/// What of a volume lives on the fast device, and what may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TierRoom {
     /// Length of a region in bytes.
     pub region_bytes: u64,
     /// Length of what is moved together in bytes.
@@ -93,30 +112,25 @@ pub struct TierStatus {
     pub held_bytes: u64,
     /// Of them, data that only the fast device has.
     pub held_dirty_bytes: u64,
-    /// Intervals of statistics that have ended.
-    pub intervals: u64,
-    /// Hot regions of the last one.
-    pub candidates: u32,
+}
+
+/// How many regions were moved, how that ended, and what was copied for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TierMoves {
     /// Moves under way.
-    pub moves_under_way: u32,
+    pub under_way: u32,
     /// Regions decided to go up.
-    pub moves_up: u64,
+    pub up: u64,
     /// Regions decided to go down.
-    pub moves_down: u64,
+    pub down: u64,
     /// Moves given up.
-    pub moves_cancelled: u64,
+    pub cancelled: u64,
     /// Moves that failed.
-    pub moves_failed: u64,
+    pub failed: u64,
     /// Bytes copied upwards.
     pub bytes_up: u64,
     /// Bytes copied downwards.
     pub bytes_down: u64,
     /// Bytes that left the fast device without being copied: the slow one had them.
     pub bytes_dropped: u64,
-    /// Requests of users that lay in regions that were up.
-    pub requests_up: u64,
-    /// What flow control lets moves copy now, in bytes a second; none: it does not hold them back.
-    pub flow_bytes_per_second: Option<f64>,
-    /// Writes of a temporary buffer to its destination.
-    pub sync_writes: u64,
 }

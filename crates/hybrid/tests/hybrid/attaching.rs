@@ -62,7 +62,7 @@ fn after_a_detach_the_slow_device_is_a_plain_complete_disk() {
             expected[span.start.byte() as usize..span.end().byte() as usize].fill(0xee);
         }
         disk.flush().await.unwrap();
-        assert!(disk.status().dirty_bytes > 0);
+        assert!(disk.status().occupancy.dirty_bytes > 0);
         disk.detach().await.unwrap();
         assert!(slow.contents(Span::bytes(0, SLOW.0)) == expected);
         let status = disk.status();
@@ -92,7 +92,7 @@ fn a_detached_cache_is_not_opened_again() {
         );
         let disk = Hybrid::open_or_create(keep_all(), slow, fast, Ties::default()).await;
         assert_eq!(
-            disk.unwrap().status().cached_bytes,
+            disk.unwrap().status().occupancy.cached_bytes,
             0,
             "an empty one is made"
         );
@@ -326,12 +326,12 @@ fn the_cache_grows_and_shrinks_while_it_is_in_use() {
         for kib in [400, 1200, 256, 800] {
             let bytes = Bytes::kib(kib);
             disk.resize(Some(bytes)).await.unwrap();
-            assert_eq!(disk.status().cache_bytes, bytes.0);
-            assert!(disk.status().cached_bytes <= bytes.0);
+            assert_eq!(disk.status().occupancy.cache_bytes, bytes.0);
+            assert!(disk.status().occupancy.cached_bytes <= bytes.0);
             env::sleep(Nanos::millis(15)).await;
         }
         disk.resize(None).await.unwrap();
-        assert!(disk.status().cache_bytes > Bytes::mib(1).0);
+        assert!(disk.status().occupancy.cache_bytes > Bytes::mib(1).0);
         let error = disk.resize(Some(Bytes::kib(4))).await.unwrap_err();
         assert!(matches!(error, OpenError::TooSmall { .. }), "{error}");
     });
@@ -361,7 +361,7 @@ fn the_fast_device_comes_and_goes_while_the_disk_is_in_use() {
     under_load(12, async |disk, fast| {
         for _ in 0..3 {
             disk.detach().await.unwrap();
-            assert_eq!(disk.status().dirty_bytes, 0);
+            assert_eq!(disk.status().occupancy.dirty_bytes, 0);
             env::sleep(Nanos::millis(10)).await;
             disk.attach(fast.clone(), Ties::default()).await.unwrap();
             let error = disk
@@ -390,7 +390,7 @@ fn a_detach_whose_caller_goes_away_ends_all_the_same() {
         });
         let caller = env::cancel_scope(detach);
         env::sleep(Nanos::millis(5)).await;
-        assert!(disk.status().dirty_bytes > 0, "it is under way");
+        assert!(disk.status().occupancy.dirty_bytes > 0, "it is under way");
         drop(caller);
         env::sleep(Nanos::secs(10)).await;
         let status = disk.status();

@@ -22,16 +22,26 @@ fn a_closed_cache_comes_back_whole() {
             env::sleep(Nanos::secs(1)).await;
             disk.set_write_mode(write).await.unwrap();
             let before = disk.status();
-            assert!(before.cached_bytes >= 300 * 4096);
+            assert!(before.occupancy.cached_bytes >= 300 * 4096);
             disk.close().await.unwrap();
             let disk = Hybrid::open(writing(write), slow, fast, Ties::default())
                 .await
                 .unwrap();
             let after = disk.status();
-            assert_eq!(after.cached_bytes, before.cached_bytes, "{write}");
-            assert_eq!(after.dirty_bytes, before.dirty_bytes, "{write}");
-            assert_eq!(after.recovered_pages * 4096, before.cached_bytes, "{write}");
-            assert_eq!(after.recovered_dropped, 0, "{write}");
+            assert_eq!(
+                after.occupancy.cached_bytes, before.occupancy.cached_bytes,
+                "{write}"
+            );
+            assert_eq!(
+                after.occupancy.dirty_bytes, before.occupancy.dirty_bytes,
+                "{write}"
+            );
+            assert_eq!(
+                after.recovered.pages * 4096,
+                before.occupancy.cached_bytes,
+                "{write}"
+            );
+            assert_eq!(after.recovered.dropped, 0, "{write}");
             if write != WriteMode::Pass {
                 get(&disk, pages(1000, 200)).await;
                 assert_eq!(hits_and_misses(&disk.status()), (1, 0), "{write}");
@@ -62,8 +72,8 @@ fn after_a_power_cut_the_cache_is_warm_but_for_marked_regions() {
             env::sleep(Nanos::secs(2)).await;
             disk.flush().await.unwrap();
             let settled = disk.status();
-            assert_eq!(settled.marked_regions, 0);
-            let cached = settled.cached_bytes / 4096;
+            assert_eq!(settled.occupancy.marked_regions, 0);
+            let cached = settled.occupancy.cached_bytes / 4096;
             // A write past the cache marks region 1, where some clean pages are; others are under way.
             let in_region = 1024;
             let around = Settings {
@@ -94,13 +104,13 @@ fn after_a_power_cut_the_cache_is_warm_but_for_marked_regions() {
                 .await
                 .unwrap();
             let status = disk.status();
-            let (back, dropped) = (status.recovered_pages, status.recovered_dropped);
+            let (back, dropped) = (status.recovered.pages, status.recovered.dropped);
             // What was cached is back, or was in a marked region and clean, or was written over.
-            if status.marked_regions == 0 {
+            if status.occupancy.marked_regions == 0 {
                 assert_eq!(dropped, 0, "seed {seed}: nothing is dropped but for a mark");
                 assert!(back * 100 >= cached * 99, "seed {seed}: {back} of {cached}");
             } else {
-                assert_eq!(status.marked_regions, 1, "seed {seed}");
+                assert_eq!(status.occupancy.marked_regions, 1, "seed {seed}");
                 let elsewhere = back + dropped + in_region;
                 assert!(
                     elsewhere * 100 >= cached * 99,
@@ -123,7 +133,7 @@ fn a_power_cut_without_marks_costs_no_flushed_entry() {
             get(&disk, pages(1000, 150)).await;
             env::sleep(Nanos::secs(2)).await;
             disk.flush().await.unwrap();
-            let cached = disk.status().cached_bytes / 4096;
+            let cached = disk.status().occupancy.cached_bytes / 4096;
             assert_eq!(cached, 300);
             // Written over and not flushed: each page is still there, old or new.
             let mut rng = env::rng("more");
@@ -139,7 +149,7 @@ fn a_power_cut_without_marks_costs_no_flushed_entry() {
                 .unwrap();
             let status = disk.status();
             assert_eq!(
-                (status.recovered_pages, status.recovered_dropped),
+                (status.recovered.pages, status.recovered.dropped),
                 (300, 0),
                 "seed {seed}"
             );
@@ -170,14 +180,17 @@ fn a_long_stream_goes_past_the_cache_and_what_it_passes_stays_right() {
         let status = disk.status();
         // The first 256 KiB are cached, and the dirty pages in the way are overwritten where they are.
         assert!(
-            status.fast_bytes_written <= (256 + 64 + 32) << 10,
+            status.traffic.fast_bytes_written <= (256 + 64 + 32) << 10,
             "{status:?}"
         );
         assert!(
-            status.slow_bytes_written >= (4096 - 256 - 64 - 32) << 10,
+            status.traffic.slow_bytes_written >= (4096 - 256 - 64 - 32) << 10,
             "{status:?}"
         );
-        assert!(status.sequential_writes.requests >= 60, "{status:?}");
+        assert!(
+            status.requests.sequential_writes.requests >= 60,
+            "{status:?}"
+        );
         assert!(reads_as(&disk, pages(0, 1024), 2).await);
 
         let before = disk.status();
@@ -185,7 +198,7 @@ fn a_long_stream_goes_past_the_cache_and_what_it_passes_stays_right() {
             get(&disk, pages(at, 16)).await;
         }
         env::sleep(Nanos::secs(1)).await;
-        let fills = disk.status().fills - before.fills;
+        let fills = disk.status().upkeep.fills - before.upkeep.fills;
         assert!(fills <= 80, "{fills} pages of a stream of 2048 were copied");
         disk.detach().await.unwrap();
         assert!(slow.contents(pages(0, 1024)).iter().all(|byte| *byte == 2));
@@ -208,7 +221,7 @@ fn second_access_copies_what_comes_back_and_nothing_else() {
                 get(&disk, pages(*page, 1)).await;
             }
             env::sleep(Nanos::secs(1)).await;
-            assert_eq!(disk.status().fills, fills, "round {round}");
+            assert_eq!(disk.status().upkeep.fills, fills, "round {round}");
         }
         assert_eq!(hits_and_misses(&disk.status()), (100, 200));
     });
@@ -227,13 +240,13 @@ fn only_writes_never_copies_a_read_and_pass_caches_nothing() {
             put(&disk, pages(100, 8), 1).await;
             env::sleep(Nanos::millis(10)).await;
             let status = disk.status();
-            assert_eq!(status.fills, 0, "{write}");
+            assert_eq!(status.upkeep.fills, 0, "{write}");
             let cached = if write == WriteMode::Pass {
                 0
             } else {
                 8 * 4096
             };
-            assert_eq!(status.cached_bytes, cached, "{write}");
+            assert_eq!(status.occupancy.cached_bytes, cached, "{write}");
             assert!(reads_as(&disk, pages(100, 8), 1).await);
         });
     }
@@ -250,10 +263,14 @@ fn a_write_miss_reads_nothing() {
             };
             let (slow, fast): (Rc<Memory>, Rc<Memory>) = (slow.clone(), fast.clone());
             let disk = make(settings, slow, fast).await;
-            let before = disk.status().slow_bytes_read;
+            let before = disk.status().traffic.slow_bytes_read;
             put(&disk, Span::bytes(3 << 20, 4096), 1).await;
             put(&disk, Span::bytes((4 << 20) + 512, 1024), 2).await;
-            assert_eq!(disk.status().slow_bytes_read, before, "block {block}");
+            assert_eq!(
+                disk.status().traffic.slow_bytes_read,
+                before,
+                "block {block}"
+            );
             // The other sectors of the page are the slow device's.
             let page = get(&disk, Span::bytes(4 << 20, 4096)).await;
             assert!(page[512..1536].iter().all(|byte| *byte == 2));
@@ -279,17 +296,17 @@ fn beyond_the_days_budget_the_flash_is_spared() {
             put(&disk, pages(page * 3, 1), 7).await;
         }
         let status = disk.status();
-        assert_eq!(status.fast_bytes_written, 1 << 20, "{status:?}");
-        assert!(status.slow_bytes_written >= 3 << 20, "{status:?}");
+        assert_eq!(status.traffic.fast_bytes_written, 1 << 20, "{status:?}");
+        assert!(status.traffic.slow_bytes_written >= 3 << 20, "{status:?}");
         for page in 0..1024 {
             assert!(reads_as(&disk, pages(page * 3, 1), 7).await);
         }
         env::sleep(Nanos::secs(3600)).await;
-        let before = disk.status().fast_bytes_written;
+        let before = disk.status().traffic.fast_bytes_written;
         for page in 0..512 {
             put(&disk, pages(page * 3, 1), 8).await;
         }
-        let more = disk.status().fast_bytes_written - before;
+        let more = disk.status().traffic.fast_bytes_written - before;
         assert!(more >= 1 << 20, "an hour later there is room again: {more}");
     });
 }
@@ -325,13 +342,13 @@ fn a_sleeping_disk_sleeps_on_and_an_awake_one_gets_everything() {
         let still = slow.power().unwrap();
         assert!(still.standby);
         assert_eq!(still.spin_ups, asleep.spin_ups);
-        assert_eq!(disk.status().dirty_bytes, 80 * 4096);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 80 * 4096);
         assert!(disk.status().slow_asleep);
         // A read miss wakes it; while it spins all that waits is destaged.
         get(&disk, pages(900_000, 1)).await;
         env::sleep(Nanos::secs(10)).await;
         assert_eq!(slow.power().unwrap().spin_ups, asleep.spin_ups + 1);
-        assert_eq!(disk.status().dirty_bytes, 0);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 0);
         env::sleep(Nanos::secs(120)).await;
         assert!(slow.power().unwrap().standby, "then it sleeps again");
     });
@@ -354,10 +371,10 @@ fn nothing_waits_longer_than_the_age_limit_for_a_sleeping_disk() {
         let spin_ups = slow.power().unwrap().spin_ups;
         put(&disk, pages(100, 4), 3).await;
         env::sleep(Nanos::secs(580)).await;
-        assert_eq!(disk.status().dirty_bytes, 4 * 4096);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 4 * 4096);
         assert!(slow.power().unwrap().standby);
         env::sleep(Nanos::secs(60)).await;
-        assert_eq!(disk.status().dirty_bytes, 0);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 0);
         assert_eq!(slow.power().unwrap().spin_ups, spin_ups + 1);
     });
 }
@@ -372,15 +389,16 @@ fn every_byte_read_is_counted_once() {
         get(&disk, pages(500, 4)).await; // slow
         get(&disk, pages(8, 4)).await; // half and half
         let status = disk.status();
-        let all = [status.random_reads, status.sequential_reads];
-        let sum = |figure: fn(&hybrid::Share) -> u64| all.iter().map(figure).sum::<u64>();
-        assert_eq!(sum(|share| share.requests_fast), 1);
-        assert_eq!(sum(|share| share.requests_slow), 1);
-        assert_eq!(sum(|share| share.requests_both), 1);
-        assert_eq!(sum(|share| share.bytes_fast), 6 * 4096);
-        assert_eq!(sum(|share| share.bytes_slow), 6 * 4096);
+        let each = hybrid::Share {
+            requests_fast: 1,
+            requests_slow: 1,
+            requests_both: 1,
+            bytes_fast: 6 * 4096,
+            bytes_slow: 6 * 4096,
+        };
+        assert_eq!(status.requests.reads(), each);
         assert_eq!(
-            status.random_writes.bytes + status.sequential_writes.bytes,
+            status.requests.random_writes.bytes + status.requests.sequential_writes.bytes,
             4 * 4096
         );
         assert_eq!(disk.read_at(Sector(0), Bytes(0)).await.unwrap().len(), 0);

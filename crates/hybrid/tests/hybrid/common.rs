@@ -97,13 +97,10 @@ pub async fn everything(disk: &dyn Device) -> Vec<u8> {
 
 /// Requests of users answered by the fast device alone, and those that needed the slow one.
 pub fn hits_and_misses(status: &Status) -> (u64, u64) {
-    let (random, sequential) = (&status.random_reads, &status.sequential_reads);
+    let reads = status.requests.reads();
     (
-        random.requests_fast + sequential.requests_fast,
-        random.requests_slow
-            + random.requests_both
-            + sequential.requests_slow
-            + sequential.requests_both,
+        reads.requests_fast,
+        reads.requests_slow + reads.requests_both,
     )
 }
 

@@ -68,7 +68,7 @@ fn a_dead_clean_cache_is_left_behind_and_never_counts_again() {
         let disk = shaky.disk(writing(WriteMode::Through), ties).await;
         get(&disk, pages(10, 20)).await;
         env::sleep(Nanos::secs(1)).await;
-        assert_eq!(disk.status().cached_bytes, 20 * 4096);
+        assert_eq!(disk.status().occupancy.cached_bytes, 20 * 4096);
 
         shaky.break_device("ssd0", &ALL);
         // Users notice nothing: reads come from the slow device, writes go there.
@@ -167,7 +167,7 @@ fn dirty_data_of_a_failing_cache_are_destaged() {
         let disk = shaky.disk(keep_dirty(), Ties::default()).await;
         put(&disk, pages(100, 50), 0x61).await;
         disk.flush().await.unwrap();
-        assert_eq!(disk.status().dirty_bytes, 50 * 4096);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 50 * 4096);
         let slots = Span::bytes(8192, FAST.0 - 8192);
         let rule = Rule::new(Injury::Error(Done::Nothing))
             .on(&[Op::Write])
@@ -308,14 +308,21 @@ fn a_rotten_clean_page_is_read_from_the_slow_device() {
         let disk = shaky.disk(keep_all(), Ties::default()).await;
         put(&disk, pages(40, 1), 0x77).await;
         disk.set_write_mode(WriteMode::Through).await.unwrap();
-        assert_eq!(disk.status().dirty_bytes, 0);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 0);
         rot_one_page(&shaky.book);
         assert!(reads_as(&disk, pages(40, 1), 0x77).await);
         let status = disk.status();
-        assert_eq!((status.bad_checksums, status.health), (1, Health::Healthy));
+        assert_eq!(
+            (status.upkeep.bad_checksums, status.health),
+            (1, Health::Healthy)
+        );
         assert_eq!(shaky.book.injuries().rotten_reads, 1);
         assert!(reads_as(&disk, pages(40, 1), 0x77).await, "and again");
-        assert_eq!(disk.status().bad_checksums, 1, "the rotten copy is gone");
+        assert_eq!(
+            disk.status().upkeep.bad_checksums,
+            1,
+            "the rotten copy is gone"
+        );
     });
 }
 
@@ -332,7 +339,7 @@ fn a_rotten_page_among_whole_ones_costs_the_others_nothing() {
             "neighbours differ"
         );
         assert!(reads_as(&disk, pages(40, 16), 0x77).await);
-        assert!(disk.status().bad_checksums >= 1);
+        assert!(disk.status().upkeep.bad_checksums >= 1);
     });
 }
 
@@ -359,7 +366,7 @@ fn a_rotten_dirty_page_is_an_error_that_names_the_place() {
         );
         let status = disk.status();
         assert_eq!(
-            (status.health, status.unreadable_dirty_bytes),
+            (status.health, status.occupancy.unreadable_dirty_bytes),
             (Health::Degraded, 4096)
         );
         assert_eq!(
@@ -402,7 +409,11 @@ fn the_cleaner_tries_again_after_write_errors_of_the_slow_device() {
             Health::Degraded,
             "the data are safe where they are"
         );
-        assert!(status.clean_failures > 10, "{}", status.clean_failures);
+        assert!(
+            status.occupancy.clean_failures > 10,
+            "{}",
+            status.occupancy.clean_failures
+        );
         let said = status.why;
         assert!(
             said.starts_with("the cleaner has failed ")
@@ -410,13 +421,17 @@ fn the_cleaner_tries_again_after_write_errors_of_the_slow_device() {
                 && said.ends_with("put that device right, it goes on by itself"),
             "{said}"
         );
-        assert_eq!(status.dirty_bytes, 200 * 4096, "nothing is called clean");
+        assert_eq!(
+            status.occupancy.dirty_bytes,
+            200 * 4096,
+            "nothing is called clean"
+        );
         assert!(reads_as(&disk, pages(100, 200), 0x21).await);
         disk.flush().await.unwrap();
         // The disk recovers: the cleaner goes on by itself.
         shaky.book.remove(broken);
         env::sleep(Nanos::secs(30)).await;
-        assert_eq!(disk.status().dirty_bytes, 0);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 0);
         assert_eq!(disk.status().health, Health::Healthy);
         assert!(
             shaky

@@ -68,7 +68,7 @@ fn a_slow_disk_changed_beneath_dirty_pages_is_noticed_after_a_clean_close() {
         // A mount writes to the first page, and so does the next mount, of the bare disk.
         put(&disk, pages(0, 1), 9).await;
         disk.close().await.unwrap();
-        assert!(disk.status().dirty_bytes > 0);
+        assert!(disk.status().occupancy.dirty_bytes > 0);
         let before = slow.contents(Span::bytes(0, SLOW.0));
         slow.load(Sector(0), &[1; PAGE]);
         let said = refused(open_or_create(&(slow.clone() as _), &(fast.clone() as _)).await);

@@ -148,7 +148,7 @@ fn a_record_that_a_power_cut_brings_back_hides_no_dirty_data() {
             let disk = start(keep_dirty(), &slow, &fast, &book).await.unwrap();
             put(&disk, pages(100, 50), 0x61).await;
             disk.flush().await.unwrap();
-            assert!(disk.status().dirty_bytes > 0);
+            assert!(disk.status().occupancy.dirty_bytes > 0);
             drop(disk);
             book.power_cut();
             assert!(book.now().dirty, "{written}: {:?}", book.now());
@@ -203,7 +203,7 @@ fn a_blank_fast_device_is_refused_while_another_may_have_the_only_copy() {
         // Given up by name, a blank one will do.
         book.abandoned.borrow_mut().push(cache);
         let disk = start(keep_dirty(), &slow, &blank, &book).await.unwrap();
-        assert_eq!(disk.status().cached_bytes, 0);
+        assert_eq!(disk.status().occupancy.cached_bytes, 0);
         assert_ne!(book.now().cache, Some(cache));
         assert_eq!(book.now().generation, 3);
     });
@@ -450,7 +450,7 @@ fn force_takes_the_cache_of_another_volume_only_once_that_one_let_it_go() {
             refused(made.await);
             assert!(image(&other_fast) == before, "nothing was written");
             book.abandoned.borrow_mut().extend(other_book.now().cache);
-            assert_eq!(take().await.unwrap().status().cached_bytes, 0);
+            assert_eq!(take().await.unwrap().status().occupancy.cached_bytes, 0);
         }
     });
 }

@@ -73,7 +73,7 @@ proptest! {
             in_time(agree(&disk, requests)).await;
             let before = everything(&disk).await;
             disk.detach().await.unwrap();
-            assert_eq!(disk.status().dirty_bytes, 0);
+            assert_eq!(disk.status().occupancy.dirty_bytes, 0);
             assert!(everything(&*slow).await == before, "the slow device alone has it all");
             assert!(everything(&disk).await == before, "and the disk goes on");
         });
@@ -127,5 +127,8 @@ fn two_runs_of_one_seed_do_the_same() {
     let (first, hash) = once(1);
     assert_eq!(once(1), (first.clone(), hash));
     assert_ne!(once(2).1, hash, "another seed, another run");
-    assert!(first.evicted > 0 && first.bytes_cleaned > 0, "{first:?}");
+    assert!(
+        first.upkeep.evicted > 0 && first.upkeep.bytes_cleaned > 0,
+        "{first:?}"
+    );
 }

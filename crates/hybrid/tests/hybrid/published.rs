@@ -7,7 +7,8 @@ use device::fault::{Book, Injury, Rule};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, DeviceExt, Memory, Striped, striped};
 use hybrid::{
-    Buffer, CopyBack, Health, Hybrid, Mode, MoveEnd, MoveRecord, Mover, Settings, Tier, Ties,
+    Buffer, CopyBack, Demotion, Health, Hybrid, Mode, MoveEnd, MoveRecord, Mover, Settings, Tier,
+    Ties,
 };
 use policy::tier::{Parameters, Region};
 
@@ -35,8 +36,11 @@ fn published(buffer: Buffer, copy_back: CopyBack) -> Settings {
             extent: Some(Bytes(REGION)),
             mover: Mover::Published,
             buffer,
-            copy_back,
-            without_contents: copy_back == CopyBack::Nothing,
+            demotion: Demotion {
+                copy_back,
+                without_contents: copy_back == CopyBack::Nothing,
+                ..Demotion::default()
+            },
             ..Tier::default()
         },
         ..Settings::default()
@@ -85,7 +89,7 @@ fn a_region_moves_up_and_down_again_with_all_that_is_written_meanwhile() {
                     }
                 });
                 heat_until(&disk, 2, |disk| done(disk, 1)).await;
-                assert_eq!(disk.tier().expect("a tier").regions_up, 1);
+                assert_eq!(disk.tier().expect("a tier").room.regions_up, 1);
                 writer.await;
                 heat_until(&disk, 5, |disk| {
                     disk.moves(0)
@@ -158,7 +162,11 @@ fn holes_are_not_reported_where_the_buffer_has_data() {
         let span = Span::bytes(REGION + (1 << 20), 8192);
         put(&disk, span, 7).await;
         assert_eq!(disk.moves(0)[0].end, MoveEnd::UnderWay);
-        assert_eq!(disk.status().dirty_bytes, 0, "it is in memory alone");
+        assert_eq!(
+            disk.status().occupancy.dirty_bytes,
+            0,
+            "it is in memory alone"
+        );
         let pieces = disk.allocation(span).await.expect("it can be told");
         assert_eq!(pieces, [(8192, true)]);
         let elsewhere = Span::bytes(6 * REGION, 8192);
@@ -181,7 +189,11 @@ fn what_the_buffer_holds_is_read_though_the_fast_device_is_gone() {
         heat_until(&disk, 3, |disk| disk.moves(0).len() > 1).await;
         let span = Span::bytes(2 * REGION + (1 << 20), 8192);
         put(&disk, span, 7).await;
-        assert_eq!(disk.status().dirty_bytes, 8192, "the rest is in memory");
+        assert_eq!(
+            disk.status().occupancy.dirty_bytes,
+            8192,
+            "the rest is in memory"
+        );
 
         book.add(Rule::new(Injury::Gone).device("ssd0"));
         env::sleep(Nanos::secs(60)).await;
@@ -213,7 +225,11 @@ fn a_flush_of_the_buffer_fails_once_both_devices_are_gone() {
         heat_until(&disk, 2, |disk| !disk.moves(0).is_empty()).await;
         let span = Span::bytes(REGION + (1 << 20), 8192);
         put(&disk, span, 7).await;
-        assert_eq!(disk.status().dirty_bytes, 0, "it is in memory alone");
+        assert_eq!(
+            disk.status().occupancy.dirty_bytes,
+            0,
+            "it is in memory alone"
+        );
 
         book.add(Rule::new(Injury::Gone).device("ssd0"));
         book.add(Rule::new(Injury::Gone).device("hdd0"));
@@ -251,8 +267,8 @@ fn barred_extents_of_a_region_that_moves_stay_where_they_are() {
             heat_until(&disk, 2, |disk| done(disk, 1)).await;
             disk.flush().await.expect("it is durable");
             let status = disk.tier().expect("a tier");
-            assert_eq!(status.held_bytes, REGION - (1 << 20), "{buffer:?}");
-            assert!(status.bytes_up <= REGION - (1 << 20), "{status:?}");
+            assert_eq!(status.room.held_bytes, REGION - (1 << 20), "{buffer:?}");
+            assert!(status.moves.bytes_up <= REGION - (1 << 20), "{status:?}");
             assert!(reads_as(&*slow, here, 1).await);
             put(&disk, here, 3).await;
             put(&disk, there, 4).await;
@@ -262,7 +278,7 @@ fn barred_extents_of_a_region_that_moves_stay_where_they_are() {
             );
             assert!(!reads_as(&*slow, there, 4).await);
             heat_until(&disk, 5, |disk| {
-                disk.tier().expect("a tier").held_bytes == 0
+                disk.tier().expect("a tier").room.held_bytes == 0
                     || disk
                         .moves(0)
                         .iter()

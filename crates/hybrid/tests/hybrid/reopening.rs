@@ -230,7 +230,7 @@ async fn stopped() -> (Rc<Memory>, Rc<Memory>, Span) {
     put(&disk, pages(7, 20), 9).await;
     disk.flush().await.unwrap();
     let log = 4 * 4096;
-    let used = disk.status().ledger_used_bytes;
+    let used = disk.status().ledger.used_bytes;
     drop(disk);
     (slow, fast, Span::bytes(log + used, 3 * 4096))
 }
@@ -247,7 +247,7 @@ fn an_unreadable_end_of_the_map_is_reported_until_the_next_start() {
         assert!(book.injuries().errors > 0);
         assert!(reads_as(&disk, pages(7, 20), 9).await);
         let status = disk.status();
-        assert_eq!(status.dirty_bytes, Bytes::kib(80).0);
+        assert_eq!(status.occupancy.dirty_bytes, Bytes::kib(80).0);
         assert_eq!(status.health, Health::Degraded);
         let said = format!(
             "12.0 KiB at the end of the map's log, from byte {} of ssd0 on, could not be read at the start: a power \
@@ -320,7 +320,7 @@ fn what_an_unreadable_commit_may_have_forgotten_is_not_read_from_the_cache() {
                 get(&disk, pages(100, 300)).await;
                 disk.flush().await.unwrap();
                 env::sleep(Nanos::secs(5)).await;
-                let used = disk.status().ledger_used_bytes;
+                let used = disk.status().ledger.used_bytes;
                 put(&disk, pages(120 + 30 * page, 1), 7).await;
                 disk.flush().await.unwrap();
                 drop(disk);

@@ -167,7 +167,11 @@ fn without(left: Left, write: WriteMode, bad: Span, record: Option<Pair>) -> Out
         }
         let disk = open().await;
         let disk = disk.unwrap_or_else(|error| panic!("{what}: {error}"));
-        assert_eq!(disk.status().dirty_bytes, rescued.dirty.0, "{what}");
+        assert_eq!(
+            disk.status().occupancy.dirty_bytes,
+            rescued.dirty.0,
+            "{what}"
+        );
         let shown = everything(&disk).await;
         let unlisted = expect_unlisted(&left, &shown, &rescued, &what);
         disk.detach().await.unwrap();

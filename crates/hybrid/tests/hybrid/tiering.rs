@@ -7,7 +7,7 @@ use device::fault::{Book, Done, Injury, Rule};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Crash, Device, Memory, Op};
 use hybrid::{
-    Admission, CopyBack, Health, Hybrid, Mode, MoveEnd, Settings, Tier, TierStatus, Ties,
+    Admission, CopyBack, Demotion, Health, Hybrid, Mode, MoveEnd, Settings, Tier, TierStatus, Ties,
 };
 use policy::tier::{Parameters, Region};
 use proptest::prelude::*;
@@ -69,11 +69,11 @@ fn a_hot_region_goes_up_and_all_of_it_is_read_from_the_fast_device() {
         let (slow, fast) = devices();
         let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
         heat_up(&disk, 3, 4).await;
-        assert_eq!(tier(&disk).regions_up, 1);
-        assert_eq!(tier(&disk).held_bytes, 4 << 20);
-        let before = disk.status().slow_bytes_read;
+        assert_eq!(tier(&disk).room.regions_up, 1);
+        assert_eq!(tier(&disk).room.held_bytes, 4 << 20);
+        let before = disk.status().traffic.slow_bytes_read;
         let all = get(&disk, Span::bytes(8 << 20, 4 << 20)).await;
-        assert_eq!(disk.status().slow_bytes_read, before);
+        assert_eq!(disk.status().traffic.slow_bytes_read, before);
         assert_eq!(&all[..], &noise(7, SLOW)[8 << 20..12 << 20]);
         let moves = disk.moves(0);
         assert_eq!(moves.len(), 1);
@@ -94,7 +94,10 @@ fn what_is_not_up_is_left_where_it_is() {
             get(&disk, pages(5000, 16)).await;
         }
         let status = disk.status();
-        assert_eq!((status.cached_bytes, status.dirty_bytes), (0, 0));
+        assert_eq!(
+            (status.occupancy.cached_bytes, status.occupancy.dirty_bytes),
+            (0, 0)
+        );
         assert!(reads_as(&*slow, pages(9000, 4), 5).await);
     });
 }
@@ -110,16 +113,16 @@ fn writes_to_a_region_that_is_up_leave_the_slow_device_alone() {
         let (slow, fast) = devices();
         let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
         heat_up(&disk, 3, 4).await;
-        let before = disk.status().slow_bytes_written;
+        let before = disk.status().traffic.slow_bytes_written;
         for round in 0..40 {
             put(&disk, pages(2048 + round * 20, 8), round as u8).await;
         }
         // The cleaner lets them be: they will be written again.
         heat_up(&disk, 3, 3).await;
-        assert_eq!(disk.status().slow_bytes_written, before);
-        assert_eq!(tier(&disk).held_dirty_bytes, 40 * 8 * 4096);
+        assert_eq!(disk.status().traffic.slow_bytes_written, before);
+        assert_eq!(tier(&disk).room.held_dirty_bytes, 40 * 8 * 4096);
         let status = disk.status();
-        assert!(status.home_requests >= 40, "{status:?}");
+        assert!(status.requests.home_requests >= 40, "{status:?}");
     });
 }
 
@@ -134,7 +137,7 @@ fn a_write_during_a_copy_wins() {
         let disk = make(settings, slow.clone(), fast).await;
         heat_up(&disk, 3, 2).await;
         let mut written = 0;
-        while tier(&disk).held_bytes < 4 << 20 {
+        while tier(&disk).room.held_bytes < 4 << 20 {
             put(&disk, pages(2048 + written * 3 % 1024, 1), 9).await;
             env::sleep(Nanos::micros(700)).await;
             written += 1;
@@ -158,14 +161,18 @@ fn a_clean_region_goes_down_without_a_write_to_the_slow_device() {
     run(5, async {
         let (slow, fast) = devices();
         let mut settings = tiered(Mode::Tier);
-        settings.tier.lazy_down = false;
+        settings.tier.demotion.lazy = false;
         let disk = make(settings, slow.clone(), fast).await;
         heat_up(&disk, 3, 4).await;
-        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 4 << 20);
         heat_up(&disk, 9, 5).await;
-        assert_eq!(tier(&disk).held_bytes, 4 << 20, "the other one came for it");
-        assert_eq!(tier(&disk).regions_up, 1);
-        assert_eq!(disk.status().slow_bytes_written, 0);
+        assert_eq!(
+            tier(&disk).room.held_bytes,
+            4 << 20,
+            "the other one came for it"
+        );
+        assert_eq!(tier(&disk).room.regions_up, 1);
+        assert_eq!(disk.status().traffic.slow_bytes_written, 0);
         let down = disk.moves(0).into_iter().find(|record| !record.up).unwrap();
         assert_eq!(
             (down.region, down.end, down.copied),
@@ -180,20 +187,20 @@ fn what_changed_is_destaged_before_its_region_is_demoted() {
         run(6, async move {
             let (slow, fast) = devices();
             let mut settings = tiered(Mode::Tier);
-            settings.tier.lazy_down = false;
-            settings.tier.copy_back = copy_back;
+            settings.tier.demotion.lazy = false;
+            settings.tier.demotion.copy_back = copy_back;
             let disk = make(settings, slow.clone(), fast).await;
             heat_up(&disk, 3, 4).await;
             put(&disk, pages(2500, 10), 77).await;
             heat_up(&disk, 9, 6).await;
-            assert_eq!(tier(&disk).regions_up, 1);
+            assert_eq!(tier(&disk).room.regions_up, 1);
             assert!(reads_as(&*slow, pages(2500, 10), 77).await);
             let expected = match copy_back {
                 CopyBack::Changed => 10 * 4096,
                 _ => 4 << 20,
             };
-            assert_eq!(disk.status().slow_bytes_written, expected);
-            assert_eq!(tier(&disk).bytes_down, expected);
+            assert_eq!(disk.status().traffic.slow_bytes_written, expected);
+            assert_eq!(tier(&disk).moves.bytes_down, expected);
         });
     }
 }
@@ -205,22 +212,29 @@ fn an_idle_region_stays_until_room_is_needed_and_costs_nothing_if_wanted() {
         let disk = make(tiered(Mode::Tier), slow.clone(), fast).await;
         heat_up(&disk, 3, 4).await;
         heat_up(&disk, 9, 6).await;
-        assert_eq!(tier(&disk).moves_down, 1);
-        assert_eq!(tier(&disk).held_bytes, 8 << 20, "it rests");
-        let copied = tier(&disk).bytes_up;
+        assert_eq!(tier(&disk).moves.down, 1);
+        assert_eq!(tier(&disk).room.held_bytes, 8 << 20, "it rests");
+        let copied = tier(&disk).moves.bytes_up;
         heat_up(&disk, 3, 4).await;
-        assert_eq!(tier(&disk).bytes_up, copied, "it is there still");
+        assert_eq!(tier(&disk).moves.bytes_up, copied, "it is there still");
         // Room for five: the coldest at rest gives way.
         for number in [5, 6, 7, 11] {
             heat_up(&disk, number, 6).await;
         }
         let status = tier(&disk);
-        assert!(status.held_bytes <= status.room_bytes);
-        let before = disk.status().slow_bytes_read;
+        assert!(status.room.held_bytes <= status.room.room_bytes);
+        let before = disk.status().traffic.slow_bytes_read;
         get(&disk, region(11)).await;
-        assert_eq!(disk.status().slow_bytes_read, before, "the newest is up");
+        assert_eq!(
+            disk.status().traffic.slow_bytes_read,
+            before,
+            "the newest is up"
+        );
         get(&disk, region(9)).await;
-        assert!(disk.status().slow_bytes_read > before, "the oldest is not");
+        assert!(
+            disk.status().traffic.slow_bytes_read > before,
+            "the oldest is not"
+        );
     });
 }
 
@@ -243,7 +257,7 @@ fn a_promotion_that_cools_is_cancelled() {
         let first = disk.moves(0).into_iter().next().unwrap();
         assert_eq!((first.region, first.end), (Region(1), MoveEnd::Cancelled));
         assert!(first.copied < Bytes::mib(16), "{}", first.copied);
-        assert_eq!(tier(&disk).moves_cancelled, 1);
+        assert_eq!(tier(&disk).moves.cancelled, 1);
     });
 }
 
@@ -259,13 +273,13 @@ fn a_region_stays_up_over_a_clean_stop() {
             .await
             .unwrap();
         assert_eq!(
-            (tier(&disk).regions_up, tier(&disk).held_bytes),
+            (tier(&disk).room.regions_up, tier(&disk).room.held_bytes),
             (1, 4 << 20)
         );
-        let before = disk.status().slow_bytes_read;
+        let before = disk.status().traffic.slow_bytes_read;
         assert!(reads_as(&disk, pages(2500, 10), 77).await);
         get(&disk, region(3)).await;
-        assert_eq!(disk.status().slow_bytes_read, before);
+        assert_eq!(disk.status().traffic.slow_bytes_read, before);
         // The policy knows of it: it goes when it has been away for long enough.
         heat_up(&disk, 9, 6).await;
         assert_eq!(disk.moves(0).iter().filter(|record| !record.up).count(), 1);
@@ -288,7 +302,7 @@ fn a_region_stays_up_over_a_power_cut() {
             .await
             .unwrap();
         assert_eq!(
-            (tier(&disk).regions_up, tier(&disk).held_bytes),
+            (tier(&disk).room.regions_up, tier(&disk).room.held_bytes),
             (1, 4 << 20)
         );
         assert!(reads_as(&disk, pages(2500, 10), 77).await);
@@ -314,17 +328,21 @@ fn extents_of_another_size_come_back_where_all_of_them_was_up() {
         .await
         .unwrap();
         assert_eq!(
-            (tier(&disk).regions_up, tier(&disk).held_bytes),
+            (tier(&disk).room.regions_up, tier(&disk).room.held_bytes),
             (1, 4 << 20)
         );
         // While it is in use, too.
         settings.tier.extent = Some(Bytes::mib(8));
         settings.tier.region = Bytes::mib(8);
         disk.set(settings).await.unwrap();
-        assert_eq!(tier(&disk).regions_up, 0, "half of the new one was up");
+        assert_eq!(tier(&disk).room.regions_up, 0, "half of the new one was up");
         assert!(reads_as(&disk, pages(2500, 10), 77).await);
         env::sleep(Nanos::secs(10)).await;
-        assert_eq!(disk.status().cached_bytes, 0, "nothing is left over");
+        assert_eq!(
+            disk.status().occupancy.cached_bytes,
+            0,
+            "nothing is left over"
+        );
         assert!(reads_as(&*slow, pages(2500, 10), 77).await);
     });
 }
@@ -338,18 +356,18 @@ fn pinned_ranges_are_up_from_the_start_and_barred_ones_never() {
         settings.tier.barred = vec![region(3)];
         let disk = make(settings.clone(), slow.clone(), fast).await;
         env::sleep(Nanos::secs(2)).await;
-        assert_eq!(tier(&disk).held_bytes, 1 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 1 << 20);
         heat_up(&disk, 3, 4).await;
-        assert_eq!(tier(&disk).held_bytes, 1 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 1 << 20);
         // Changed while it is in use.
         settings.tier.pinned = Vec::new();
         settings.tier.barred = vec![Span::bytes(20 << 20, 4 << 20)];
         disk.set(settings).await.unwrap();
         heat_up(&disk, 3, 4).await;
-        assert_eq!(tier(&disk).held_bytes, 4 << 20);
-        let before = disk.status().slow_bytes_read;
+        assert_eq!(tier(&disk).room.held_bytes, 4 << 20);
+        let before = disk.status().traffic.slow_bytes_read;
         get(&disk, region(3)).await;
-        assert_eq!(disk.status().slow_bytes_read, before);
+        assert_eq!(disk.status().traffic.slow_bytes_read, before);
     });
 }
 
@@ -363,10 +381,13 @@ fn outside_its_windows_no_move_begins() {
         settings.tier.windows = vec![(later(Nanos::secs(600)), later(Nanos::secs(1200)))];
         let disk = make(settings, slow, fast).await;
         heat_up(&disk, 3, 10).await;
-        assert_eq!((tier(&disk).regions_up, disk.moves(0)), (0, Vec::new()));
+        assert_eq!(
+            (tier(&disk).room.regions_up, disk.moves(0)),
+            (0, Vec::new())
+        );
         env::sleep(Nanos::secs(600)).await;
         heat_up(&disk, 3, 4).await;
-        assert_eq!(tier(&disk).regions_up, 1);
+        assert_eq!(tier(&disk).room.regions_up, 1);
     });
 }
 
@@ -398,18 +419,21 @@ fn what_is_touched_outside_the_windows_is_promoted_when_one_opens() {
         ];
         let disk = make(settings, slow.clone(), fast).await;
         keep_hot(&disk, 3, 5).await;
-        assert_eq!(tier(&disk).regions_up, 1);
+        assert_eq!(tier(&disk).room.regions_up, 1);
         keep_hot(&disk, 3, 10).await;
         // The second extent of the region, which is sent up: a write to what is up goes to the fast device.
         let other = pages(2048 + 256, 4);
         put(&disk, other, 1).await;
         put(&disk, other, 2).await;
         assert!(reads_as(&*slow, other, 2).await, "it stayed where it was");
-        assert_eq!(disk.status().dirty_bytes, 0);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 0);
         keep_hot(&disk, 3, 20).await;
         put(&disk, other, 3).await;
         put(&disk, other, 4).await;
-        assert!(disk.status().dirty_bytes > 0, "the window is open");
+        assert!(
+            disk.status().occupancy.dirty_bytes > 0,
+            "the window is open"
+        );
         assert!(reads_as(&disk, other, 4).await);
     });
 }
@@ -430,12 +454,12 @@ fn what_is_missing_after_a_restart_is_copied_in_the_next_window() {
         let disk = Hybrid::open(settings, slow, fast, Ties::default())
             .await
             .unwrap();
-        let (up, held) = (tier(&disk).regions_up, tier(&disk).held_bytes);
+        let (up, held) = (tier(&disk).room.regions_up, tier(&disk).room.held_bytes);
         assert!(up == 1 && held < 4 << 20, "{up} up, {held} held");
         keep_hot(&disk, 3, 40).await;
-        assert_eq!(tier(&disk).bytes_up, 0, "nothing is copied yet");
+        assert_eq!(tier(&disk).moves.bytes_up, 0, "nothing is copied yet");
         keep_hot(&disk, 3, 30).await;
-        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 4 << 20);
     });
 }
 
@@ -504,7 +528,7 @@ fn a_promotion_that_lost_its_readers_is_cancelled_in_the_log() {
         assert_eq!(first().end, MoveEnd::Cancelled);
         assert!(first().copied < Bytes::mib(16));
         assert_eq!(
-            (tier(&disk).moves_cancelled, tier(&disk).moves_down),
+            (tier(&disk).moves.cancelled, tier(&disk).moves.down),
             (1, 0)
         );
     });
@@ -559,19 +583,19 @@ fn a_large_extent_is_emptied_while_others_have_their_turn() {
         let mut settings = tiered(Mode::Tier);
         settings.tier.region = Bytes::mib(64);
         settings.tier.extent = Some(Bytes::mib(64));
-        settings.tier.lazy_down = false;
+        settings.tier.demotion.lazy = false;
         let disk = make(settings, slow, fast).await;
         for _ in 0..40 {
             get(&disk, pages(3, 1)).await;
             env::sleep(Nanos::millis(100)).await;
         }
-        assert_eq!(tier(&disk).held_bytes, 64 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 64 << 20);
         // Held pages are fewer from one turn to the next.
         let mut seen = std::collections::BTreeSet::new();
         for round in 0..200 {
             get(&disk, pages(40_000 + round % 9, 1)).await;
             for _ in 0..64 {
-                seen.insert(tier(&disk).held_bytes);
+                seen.insert(tier(&disk).room.held_bytes);
                 env::yield_now().await;
             }
             env::sleep(Nanos::millis(100)).await;
@@ -590,25 +614,28 @@ fn beside_a_tier_the_cache_has_the_rest() {
         settings.sequential_bypass = None;
         settings.tier.share = Some(50);
         let disk = make(settings, slow.clone(), fast).await;
-        let room = tier(&disk).room_bytes;
+        let room = tier(&disk).room.room_bytes;
         get(&disk, region(12)).await;
         heat_up(&disk, 3, 4).await;
         env::sleep(Nanos::millis(100)).await;
-        assert_eq!(tier(&disk).held_bytes, 4 << 20);
-        let before = disk.status().slow_bytes_read;
+        assert_eq!(tier(&disk).room.held_bytes, 4 << 20);
+        let before = disk.status().traffic.slow_bytes_read;
         get(&disk, region(12)).await;
         get(&disk, region(3)).await;
-        assert_eq!(disk.status().slow_bytes_read, before);
-        assert_eq!(disk.status().cached_bytes, 8 << 20);
+        assert_eq!(disk.status().traffic.slow_bytes_read, before);
+        assert_eq!(disk.status().occupancy.cached_bytes, 8 << 20);
         // A flood of other data costs the cache, and not the tier.
         for number in 5..16 {
             get(&disk, region(number)).await;
         }
         let status = tier(&disk);
-        assert_eq!((status.held_bytes, status.room_bytes), (4 << 20, room));
-        let before = disk.status().slow_bytes_read;
+        assert_eq!(
+            (status.room.held_bytes, status.room.room_bytes),
+            (4 << 20, room)
+        );
+        let before = disk.status().traffic.slow_bytes_read;
         get(&disk, region(3)).await;
-        assert_eq!(disk.status().slow_bytes_read, before);
+        assert_eq!(disk.status().traffic.slow_bytes_read, before);
     });
 }
 
@@ -621,13 +648,13 @@ fn the_boundary_between_tier_and_cache_follows_their_use() {
         settings.sequential_bypass = None;
         settings.tier.parameters.streak_min = 1000;
         let disk = make(settings.clone(), slow.clone(), fast).await;
-        let half = tier(&disk).room_bytes;
+        let half = tier(&disk).room.room_bytes;
         // What is read comes back a little too late for the cache, and nothing wants to be up.
         for round in 0..60_000_u64 {
             get(&disk, pages(round * 11 % 6_000, 1)).await;
             env::sleep(Nanos::millis(1)).await;
         }
-        let low = tier(&disk).room_bytes;
+        let low = tier(&disk).room.room_bytes;
         assert!(low < half / 2, "{low} of {half}");
         // Now no request uses the cache, and more is hot than the tier has room for.
         settings.tier.parameters.streak_min = 1;
@@ -637,7 +664,7 @@ fn the_boundary_between_tier_and_cache_follows_their_use() {
             put(&disk, pages(6_000 + round * 7 % 5_000, 1), 3).await;
             env::sleep(Nanos::millis(1)).await;
         }
-        let high = tier(&disk).room_bytes;
+        let high = tier(&disk).room.room_bytes;
         assert!(high > 3 * low, "{high} from {low}");
     });
 }
@@ -648,21 +675,21 @@ fn a_cache_becomes_a_tier_and_a_tier_a_cache_and_nothing_is_lost() {
         let (slow, fast) = devices();
         let disk = make(tiered(Mode::Cache), slow.clone(), fast).await;
         put(&disk, pages(5000, 100), 1).await;
-        assert_eq!(disk.status().dirty_bytes, 100 * 4096);
+        assert_eq!(disk.status().occupancy.dirty_bytes, 100 * 4096);
         disk.set(tiered(Mode::Tier)).await.unwrap();
         heat_up(&disk, 3, 4).await;
         put(&disk, pages(2500, 10), 2).await;
         env::sleep(Nanos::secs(5)).await;
         let status = disk.status();
         assert_eq!(
-            status.cached_bytes,
-            tier(&disk).held_bytes,
+            status.occupancy.cached_bytes,
+            tier(&disk).room.held_bytes,
             "the cache's pages were destaged"
         );
         assert!(reads_as(&*slow, pages(5000, 100), 1).await);
         disk.set(tiered(Mode::Cache)).await.unwrap();
         assert_eq!(disk.tier(), None);
-        assert!(disk.status().cached_bytes >= 4 << 20);
+        assert!(disk.status().occupancy.cached_bytes >= 4 << 20);
         for (span, fill) in [(pages(5000, 100), 1), (pages(2500, 10), 2)] {
             assert!(reads_as(&disk, span, fill).await);
         }
@@ -679,15 +706,17 @@ fn a_smaller_fast_device_sends_the_coldest_down() {
         heat_up(&disk, 9, 4).await;
         put(&disk, pages(8200, 10), 5).await;
         heat_up(&disk, 3, 6).await;
-        assert_eq!(tier(&disk).held_bytes, 8 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 8 << 20);
         disk.resize(Some(Bytes::mib(6))).await.unwrap();
         env::sleep(Nanos::secs(2)).await;
         let status = tier(&disk);
-        assert!(status.held_bytes <= status.room_bytes && status.room_bytes < 6 << 20);
+        assert!(
+            status.room.held_bytes <= status.room.room_bytes && status.room.room_bytes < 6 << 20
+        );
         heat_up(&disk, 3, 4).await;
-        let before = disk.status().slow_bytes_read;
+        let before = disk.status().traffic.slow_bytes_read;
         get(&disk, region(3)).await;
-        assert_eq!(disk.status().slow_bytes_read, before);
+        assert_eq!(disk.status().traffic.slow_bytes_read, before);
         assert!(reads_as(&disk, pages(8200, 10), 5).await);
         disk.detach().await.unwrap();
         assert!(reads_as(&*slow, pages(8200, 10), 5).await);
@@ -702,9 +731,9 @@ fn a_read_of_clean_data_goes_to_the_slow_device_when_the_fast_is_busier() {
         let disk = make(tiered(Mode::Tier), slow.clone(), fast.clone()).await;
         heat_up(&disk, 3, 4).await;
         put(&disk, pages(2100, 1), 8).await;
-        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 4 << 20);
         fast.set_latency(Nanos::millis(20));
-        let before = disk.status().slow_bytes_read;
+        let before = disk.status().traffic.slow_bytes_read;
         for round in 0..2000_u64 {
             get(&disk, pages(2200 + round % 500, 1)).await;
             // Another user is at the slow device as well, so that its waits are known.
@@ -712,7 +741,7 @@ fn a_read_of_clean_data_goes_to_the_slow_device_when_the_fast_is_busier() {
                 get(&disk, pages(9000 + round, 1)).await;
             }
         }
-        let spared = disk.status().slow_bytes_read - before - 1000 * 4096;
+        let spared = disk.status().traffic.slow_bytes_read - before - 1000 * 4096;
         assert!(spared > 100 * 4096, "{spared} bytes");
         for _ in 0..50 {
             assert!(
@@ -731,7 +760,7 @@ fn what_the_slow_device_cannot_read_the_fast_one_does() {
         let shaky = book.wrap(slow.clone());
         let disk = make(tiered(Mode::Tier), shaky, fast.clone()).await;
         heat_up(&disk, 3, 4).await;
-        assert_eq!(tier(&disk).held_bytes, 4 << 20);
+        assert_eq!(tier(&disk).room.held_bytes, 4 << 20);
         slow.set_latency(Nanos::millis(1));
         fast.set_latency(Nanos::millis(20));
         let bad = Rule::new(Injury::Error(Done::Nothing))
@@ -774,7 +803,7 @@ fn a_full_tier_makes_no_writer_wait_for_ever() {
         env::timeout(Nanos::secs(600), writing)
             .await
             .expect("every write ends");
-        assert!(tier(&disk).regions_up > 2);
+        assert!(tier(&disk).room.regions_up > 2);
     });
 }
 
@@ -804,7 +833,7 @@ fn beside_a_promotion(copies: bool, flow_control: bool) -> (f64, f64) {
             put(&disk, pages(rng.below(4096), 1), 0).await;
             let begun = env::now();
             get(&disk, pages(300_000 + rng.below(3_000_000), 1)).await;
-            if begun > start && (tier(&disk).held_bytes < 1 << 30 || !copies) {
+            if begun > start && (tier(&disk).room.held_bytes < 1 << 30 || !copies) {
                 waited += env::now().since(begun).secs_f64() * 1e3;
                 reads += 1;
                 end = env::now();
@@ -862,15 +891,18 @@ fn tiers() -> impl Strategy<Value = Settings> {
                 },
                 region: extent * (1 << grains.1),
                 extent: Some(extent),
-                lazy_down,
                 flow_control,
                 break_even,
                 either,
                 share,
-                copy_back: if all {
-                    CopyBack::All
-                } else {
-                    CopyBack::Changed
+                demotion: Demotion {
+                    copy_back: if all {
+                        CopyBack::All
+                    } else {
+                        CopyBack::Changed
+                    },
+                    lazy: lazy_down,
+                    ..Demotion::default()
                 },
                 ..Tier::default()
             },

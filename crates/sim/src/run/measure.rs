@@ -3,10 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::Instant;
+use base::{Bytes, Instant};
 use device::meter::Counters;
 use device::{Class, Device, Power};
-use hybrid::Status;
+use hybrid::{Share, Status};
 
 use super::build::{Built, Watched};
 use super::outcome::{CacheOutcome, ClassBytes, DeviceOutcome, FlashWork, Moved};
@@ -63,6 +63,12 @@ impl Snapshot {
         }
     }
 
+    /// Data that only fast devices have.
+    pub(super) fn dirty(&self) -> Bytes {
+        let statuses = self.statuses.iter();
+        Bytes(statuses.map(|status| status.occupancy.dirty_bytes).sum())
+    }
+
     /// What each device did since an earlier moment.
     pub(super) fn bins_since(&self, last: &Snapshot) -> Vec<DeviceBin> {
         let bin = |index: usize| {
@@ -85,9 +91,8 @@ impl Snapshot {
             let mut named = built.hybrids.iter().zip(&self.statuses);
             named.find(|((_, hybrid), _)| Rc::ptr_eq(hybrid, top))
         };
-        named().map_or((0, 0), |(_, status)| {
-            (fast_bytes(status), slow_bytes(status))
-        })
+        let reads = named().map_or(Share::default(), |(_, status)| status.requests.reads());
+        (reads.bytes_fast, reads.bytes_slow)
     }
 }
 
@@ -132,43 +137,28 @@ fn moved(since: &Counters, op: device::Op) -> Moved {
     }
 }
 
-fn fast_bytes(status: &Status) -> u64 {
-    status.random_reads.bytes_fast + status.sequential_reads.bytes_fast
-}
-
-fn slow_bytes(status: &Status) -> u64 {
-    status.random_reads.bytes_slow + status.sequential_reads.bytes_slow
-}
-
 pub(super) fn cache_outcome(name: &str, before: &Status, status: Status) -> CacheOutcome {
-    let hit_bytes = fast_bytes(&status) - fast_bytes(before);
-    let miss_bytes = slow_bytes(&status) - slow_bytes(before);
+    let (reads, reads_before) = (status.requests.reads(), before.requests.reads());
+    let hit_bytes = reads.bytes_fast - reads_before.bytes_fast;
+    let miss_bytes = reads.bytes_slow - reads_before.bytes_slow;
     let share = |part: u64, all: u64| (all > 0).then(|| part as f64 / all as f64);
-    let requests = |status: &Status| {
-        let shares = [status.random_reads, status.sequential_reads];
-        let fast: u64 = shares.iter().map(|share| share.requests_fast).sum();
-        let other: u64 = shares
-            .iter()
-            .map(|share| share.requests_slow + share.requests_both)
-            .sum();
-        (fast, fast + other)
-    };
-    let ((fast, all), (fast_before, all_before)) = (requests(&status), requests(before));
+    let all = |of: Share| of.requests_fast + of.requests_slow + of.requests_both;
+    let hits = reads.requests_fast - reads_before.requests_fast;
     let pages = |now: u64, then: u64| (now - then) * base::PAGE as u64;
     CacheOutcome {
         name: name.to_owned(),
         hit_bytes,
         miss_bytes,
         hit_share: share(hit_bytes, hit_bytes + miss_bytes),
-        request_hit_share: share(fast - fast_before, all - all_before),
-        promoted_bytes: pages(status.fills, before.fills),
-        evicted_bytes: pages(status.evicted, before.evicted),
-        flash_data_bytes: status.fast_bytes_written - before.fast_bytes_written,
-        flash_ledger_bytes: status.ledger_bytes_written - before.ledger_bytes_written,
-        written_back_bytes: status.bytes_cleaned - before.bytes_cleaned,
-        dirty_bytes: status.dirty_bytes,
-        cached_bytes: status.cached_bytes,
-        room_bytes: status.cache_bytes,
+        request_hit_share: share(hits, all(reads) - all(reads_before)),
+        promoted_bytes: pages(status.upkeep.fills, before.upkeep.fills),
+        evicted_bytes: pages(status.upkeep.evicted, before.upkeep.evicted),
+        flash_data_bytes: status.traffic.fast_bytes_written - before.traffic.fast_bytes_written,
+        flash_ledger_bytes: status.ledger.bytes_written - before.ledger.bytes_written,
+        written_back_bytes: status.upkeep.bytes_cleaned - before.upkeep.bytes_cleaned,
+        dirty_bytes: status.occupancy.dirty_bytes,
+        cached_bytes: status.occupancy.cached_bytes,
+        room_bytes: status.occupancy.cache_bytes,
         status,
     }
 }

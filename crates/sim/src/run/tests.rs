@@ -160,42 +160,37 @@ fn the_outcome_adds_up_and_agrees_with_what_the_engine_says_itself() {
         );
 
         let status = &outcome.caches[0].status;
-        let shares = [status.random_reads, status.sequential_reads];
-        let reads: u64 = shares
-            .iter()
-            .map(|share| share.requests_fast + share.requests_slow + share.requests_both)
-            .sum();
+        let share = status.requests.reads();
+        let reads = share.requests_fast + share.requests_slow + share.requests_both;
         assert_eq!(reads, outcome.counts.reads);
-        let read: u64 = shares
-            .iter()
-            .map(|share| share.bytes_fast + share.bytes_slow)
-            .sum();
+        let read = share.bytes_fast + share.bytes_slow;
         assert_eq!(read, outcome.counts.read_bytes);
         assert_eq!(
             read,
             outcome.caches[0].hit_bytes + outcome.caches[0].miss_bytes
         );
-        let writes = status.random_writes.requests + status.sequential_writes.requests;
+        let writes =
+            status.requests.random_writes.requests + status.requests.sequential_writes.requests;
         assert_eq!(writes, outcome.counts.writes);
         assert_eq!(
-            status.random_writes.bytes + status.sequential_writes.bytes,
+            status.requests.random_writes.bytes + status.requests.sequential_writes.bytes,
             outcome.counts.written_bytes
         );
-        assert_eq!(status.bad_checksums, 0);
-        assert!(status.fast_bytes_read > 0 && status.fast_bytes_written > 0);
+        assert_eq!(status.upkeep.bad_checksums, 0);
+        assert!(status.traffic.fast_bytes_read > 0 && status.traffic.fast_bytes_written > 0);
 
         // What the engine sent is what the meters below it saw.
         let [hdd, ssd] = &outcome.devices[..] else {
             panic!("two devices")
         };
-        assert_eq!(hdd.written.bytes, status.slow_bytes_written);
-        let samples = hdd.read.bytes - status.slow_bytes_read;
+        assert_eq!(hdd.written.bytes, status.traffic.slow_bytes_written);
+        let samples = hdd.read.bytes - status.traffic.slow_bytes_read;
         assert!(
             samples.is_multiple_of(4096) && samples <= 400 << 10,
             "{samples} bytes of fingerprints"
         );
-        assert!(ssd.written.bytes >= status.fast_bytes_written);
-        assert!(ssd.read.bytes >= status.fast_bytes_read);
+        assert!(ssd.written.bytes >= status.traffic.fast_bytes_written);
+        assert!(ssd.read.bytes >= status.traffic.fast_bytes_read);
         let classes = ssd.written.by_class;
         assert_eq!(
             classes.foreground + classes.metadata + classes.background,
@@ -245,7 +240,7 @@ fn the_outcome_adds_up_and_agrees_with_what_the_engine_says_itself() {
             .map(|share| f64::from(*share));
         let resident = resident.sum::<f64>() * heat.region_bytes as f64;
         assert!(
-            (resident / status.cached_bytes as f64 - 1.0).abs() < 1e-5,
+            (resident / status.occupancy.cached_bytes as f64 - 1.0).abs() < 1e-5,
             "{resident}"
         );
     }
@@ -611,4 +606,25 @@ fn senseless_paces_are_refused() {
         .unwrap_err()
         .to_string();
     assert!(empty.starts_with("nothing was measured"), "{empty}");
+}
+
+/// Programs read these keys, and the text of one outcome is always the same.
+#[test]
+fn what_an_engine_says_has_its_keys_in_one_flat_object_and_in_order() {
+    let keys = "name health why write_mode policy block_bytes size_bytes \
+        cache_bytes cached_bytes dirty_bytes unreadable_dirty_bytes clean_failures dirty_age_ns marked_regions \
+        random_reads sequential_reads random_writes sequential_writes \
+        user_requests home_requests buffer_requests dirty_write_requests \
+        fast_bytes_read fast_bytes_written fast_data_writes slow_bytes_read slow_bytes_written \
+        fills fills_dropped evicted bytes_cleaned clean_rounds waits_for_room bad_checksums \
+        commits ledger_bytes_written ledger_writes ledger_used_bytes ledger_size_bytes \
+        memory_bytes slow_asleep recovered_pages recovered_dropped recovery_ns";
+    let text = serde_json::to_string(&hybrid::Status::default()).unwrap();
+    let places: Vec<usize> = keys
+        .split_whitespace()
+        .map(|key| text.find(&format!("\"{key}\":")).expect(key))
+        .collect();
+    assert!(places.is_sorted(), "{text}");
+    let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(object.as_object().unwrap().len(), places.len(), "{text}");
 }

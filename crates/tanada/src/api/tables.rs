@@ -1,6 +1,6 @@
 //! Types of the API whose parts are needed one by one, each written down once.
 //!
-//! - `counters!` a line is a key of `/v1`, taken from the engine's field of the same name, and, where it says so, a
+//! - `counters!` a line is a key of `/v1`, taken from the engine's field of the same name or that in brackets, and, where it says so, a
 //!   metric with its help.
 //! - `keys!` a line is an optional key, and in the list of all keys.
 
@@ -61,7 +61,7 @@ macro_rules! taken {
         $of.$field.into()
     };
     ($of:ident $field:ident $($from:tt)+) => {
-        $of.$($from)+
+        $of.$($from)+.into()
     };
 }
 

@@ -171,73 +171,73 @@ counters! {
     /// What a hybrid's cache holds and did since it was opened.
     pub struct Cache from hybrid::Status {
         /// Room for data on the fast device, in bytes.
-        pub cache_bytes: u64 = Gauge "cache_bytes" "Room for data on the fast device",
+        pub cache_bytes: u64 [occupancy.cache_bytes] = Gauge "cache_bytes" "Room for data on the fast device",
         /// Data on the fast device, in bytes.
-        pub cached_bytes: u64 = Gauge "cached_bytes" "Data on the fast device",
+        pub cached_bytes: u64 [occupancy.cached_bytes] = Gauge "cached_bytes" "Data on the fast device",
         /// Data that only the fast device has, in bytes.
-        pub dirty_bytes: u64 = Gauge "dirty_bytes" "Data that only the fast device has",
+        pub dirty_bytes: u64 [occupancy.dirty_bytes] = Gauge "dirty_bytes" "Data that only the fast device has",
         /// Of those, what the last read of the fast device could not read, in bytes.
         #[serde(default)]
-        pub unreadable_dirty_bytes: u64 = Gauge "unreadable_dirty_bytes" "Dirty data that the fast device could not read",
+        pub unreadable_dirty_bytes: u64 [occupancy.unreadable_dirty_bytes] = Gauge "unreadable_dirty_bytes" "Dirty data that the fast device could not read",
         /// Rounds of the cleaner that failed since the last one that worked.
         #[serde(default)]
-        pub clean_failures: u64 = Gauge "clean_failures" "Rounds of the cleaner that failed since the last that worked",
+        pub clean_failures: u64 [occupancy.clean_failures] = Gauge "clean_failures" "Rounds of the cleaner that failed since the last that worked",
         /// How long the oldest of them wait, in nanoseconds.
-        pub dirty_age_ns: u64,
+        pub dirty_age_ns: u64 [occupancy.dirty_age_ns],
         /// Regions of 4 MiB marked as about to change on the slow device.
-        pub marked_regions: u64 = Gauge "marked_regions" "Regions marked as about to change",
+        pub marked_regions: u64 [occupancy.marked_regions] = Gauge "marked_regions" "Regions marked as about to change",
         /// Reads outside sequential streams.
-        pub random_reads: Share,
+        pub random_reads: Share [requests.random_reads],
         /// Reads in sequential streams.
-        pub sequential_reads: Share,
+        pub sequential_reads: Share [requests.sequential_reads],
         /// Writes outside sequential streams.
-        pub random_writes: Written,
+        pub random_writes: Written [requests.random_writes],
         /// Writes in sequential streams.
-        pub sequential_writes: Written,
+        pub sequential_writes: Written [requests.sequential_writes],
         /// Bytes read from the fast device's slots.
-        pub fast_bytes_read: u64 = Counter "fast_read_bytes" "Read from the fast device's slots",
+        pub fast_bytes_read: u64 [traffic.fast_bytes_read] = Counter "fast_read_bytes" "Read from the fast device's slots",
         /// Bytes written to the fast device's slots.
-        pub fast_bytes_written: u64 = Counter "fast_written_bytes" "Written to the fast device's slots",
+        pub fast_bytes_written: u64 [traffic.fast_bytes_written] = Counter "fast_written_bytes" "Written to the fast device's slots",
         /// Writes sent to the fast device's slots.
-        pub fast_data_writes: u64 = Counter "fast_data_writes" "Writes to the fast device's slots",
+        pub fast_data_writes: u64 [traffic.fast_data_writes] = Counter "fast_data_writes" "Writes to the fast device's slots",
         /// Bytes read from the slow device.
-        pub slow_bytes_read: u64 = Counter "slow_read_bytes" "Read from the slow device",
+        pub slow_bytes_read: u64 [traffic.slow_bytes_read] = Counter "slow_read_bytes" "Read from the slow device",
         /// Bytes written to the slow device.
-        pub slow_bytes_written: u64 = Counter "slow_written_bytes" "Written to the slow device",
+        pub slow_bytes_written: u64 [traffic.slow_bytes_written] = Counter "slow_written_bytes" "Written to the slow device",
         /// Pages copied to the fast device after a read miss or a write-through.
-        pub fills: u64 = Counter "fills" "Pages copied to the fast device",
+        pub fills: u64 [upkeep.fills] = Counter "fills" "Pages copied to the fast device",
         /// Copies given up for want of room or time.
-        pub fills_dropped: u64 = Counter "fills_dropped" "Copies given up",
+        pub fills_dropped: u64 [upkeep.fills_dropped] = Counter "fills_dropped" "Copies given up",
         /// Pages evicted.
-        pub evicted: u64 = Counter "evicted" "Pages evicted",
+        pub evicted: u64 [upkeep.evicted] = Counter "evicted" "Pages evicted",
         /// Bytes the cleaner destaged.
-        pub bytes_cleaned: u64 = Counter "cleaned_bytes" "Destaged by the cleaner",
+        pub bytes_cleaned: u64 [upkeep.bytes_cleaned] = Counter "cleaned_bytes" "Destaged by the cleaner",
         /// Rounds of the cleaner.
-        pub clean_rounds: u64 = Counter "clean_rounds" "Rounds of the cleaner",
+        pub clean_rounds: u64 [upkeep.clean_rounds] = Counter "clean_rounds" "Rounds of the cleaner",
         /// Times a request had to wait for room.
-        pub waits_for_room: u64 = Counter "waits_for_room" "Requests that waited for room",
+        pub waits_for_room: u64 [upkeep.waits_for_room] = Counter "waits_for_room" "Requests that waited for room",
         /// Pages whose checksum did not agree.
-        pub bad_checksums: u64 = Counter "bad_checksums" "Pages whose checksum did not agree",
+        pub bad_checksums: u64 [upkeep.bad_checksums] = Counter "bad_checksums" "Pages whose checksum did not agree",
         /// Commits of the map.
-        pub commits: u64 = Counter "commits" "Commits of the map",
+        pub commits: u64 [ledger.commits] = Counter "commits" "Commits of the map",
         /// Bytes written to the ledger.
-        pub ledger_bytes_written: u64 = Counter "ledger_written_bytes" "Written to the ledger",
+        pub ledger_bytes_written: u64 [ledger.bytes_written] = Counter "ledger_written_bytes" "Written to the ledger",
         /// Writes sent for the ledger.
-        pub ledger_writes: u64 = Counter "ledger_writes" "Writes for the ledger",
+        pub ledger_writes: u64 [ledger.writes] = Counter "ledger_writes" "Writes for the ledger",
         /// Bytes of the ledger's log in use.
-        pub ledger_used_bytes: u64 = Gauge "ledger_used_bytes" "Ledger in use",
+        pub ledger_used_bytes: u64 [ledger.used_bytes] = Gauge "ledger_used_bytes" "Ledger in use",
         /// Size of the ledger's log in bytes.
-        pub ledger_size_bytes: u64 = Gauge "ledger_size_bytes" "Size of the ledger",
+        pub ledger_size_bytes: u64 [ledger.size_bytes] = Gauge "ledger_size_bytes" "Size of the ledger",
         /// Memory held for the map and the policy, in bytes.
         pub memory_bytes: u64 = Gauge "memory_bytes" "Memory of map and policy",
         /// Is the slow device's spindle at rest?
         pub slow_asleep: bool = Gauge "slow_asleep" "1 while the slow device rests",
         /// Pages the last start recovered.
-        pub recovered_pages: u64,
+        pub recovered_pages: u64 [recovered.pages],
         /// Clean pages the last start dropped because their region was marked.
-        pub recovered_dropped: u64,
+        pub recovered_dropped: u64 [recovered.dropped],
         /// How long the last start took.
-        pub recovery_ns: u64 [recovery.0.0],
+        pub recovery_ns: u64 [recovered.took.0.0],
     }
 }
 

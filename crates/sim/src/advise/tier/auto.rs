@@ -242,7 +242,7 @@ mod tests {
                 let mut settings = hybrid.settings();
                 if auto.due() {
                     let terms = Terms {
-                        room: Bytes(hybrid.tier().expect("there is a tier").room_bytes),
+                        room: Bytes(hybrid.tier().expect("there is a tier").room.room_bytes),
                         ..terms()
                     };
                     let verdict = Auto::judge(auto.history(), &settings.tier.parameters, &terms);
@@ -253,7 +253,7 @@ mod tests {
                     }
                 }
                 let status = hybrid.status();
-                let now = (status.home_requests, status.user_requests);
+                let now = (status.requests.home_requests, status.requests.user_requests);
                 shares.push((now.0 - before.0) as f64 / (now.1 - before.1) as f64);
                 before = now;
             }

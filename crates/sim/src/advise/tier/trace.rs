@@ -391,7 +391,7 @@ fn row(
         .map_or((0.0, 0.0), |all| (all.p95_us, all.p99_us));
     let status = outcome.caches.first().map(|cache| &cache.status);
     let fast = status.map_or(0.0, |status| {
-        status.home_requests as f64 / (status.user_requests as f64).max(1.0)
+        status.requests.home_requests as f64 / (status.requests.user_requests as f64).max(1.0)
     });
     let per_day = flash_per_day(&outcome);
     let saved = slow_requests(&outcome) as f64 / (alone.slow_requests as f64).max(1.0);

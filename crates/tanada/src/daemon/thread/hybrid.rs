@@ -115,7 +115,7 @@ impl OpenVolume {
     /// cache that stays as it is.
     fn shadow_anew(&self) {
         let status = self.hybrid.status();
-        if !self.is_attached() || status.cache_bytes == 0 {
+        if !self.is_attached() || status.occupancy.cache_bytes == 0 {
             return;
         }
         self.stop_shadow();
@@ -137,7 +137,7 @@ impl OpenVolume {
     fn shadowed(&self) -> ShadowOptions {
         let settings = self.hybrid.settings();
         ShadowOptions {
-            cache: Bytes(self.hybrid.status().cache_bytes),
+            cache: Bytes(self.hybrid.status().occupancy.cache_bytes),
             policy: settings.policy,
             mode: Mode {
                 // What passes the cache by now could be cached again.
@@ -230,7 +230,7 @@ impl OpenVolume {
         for interval in heat.intervals {
             auto.take(interval.number, interval.length, interval.counts);
         }
-        let room = self.hybrid.tier().map_or(0, |status| status.room_bytes);
+        let room = self.hybrid.tier().map_or(0, |tier| tier.room.room_bytes);
         let due = choices.auto && !asked && auto.due();
         Ok(TierState {
             history: match asked || due {
