@@ -32,7 +32,7 @@ use crate::index::page_map::{Entry, PageMap, REGION_PAGES};
 use crate::index::slots::SlotRun;
 use crate::interpose::Interpose;
 #[cfg(test)]
-use crate::mutation::{Flushless, Mutation};
+use crate::mutation::Mutation;
 use crate::room::Room;
 use crate::stats::{Health, Upkeep, count_in};
 use crate::volume::Volume;
@@ -85,18 +85,14 @@ impl Cache {
         let slots = label.slots;
         let pages_per_block = volume.settings.borrow().block.0 / PAGE;
         let name = fast.info().name;
-        #[cfg(not(test))]
-        let flushed = Rc::clone(&fast);
-        #[cfg(test)]
-        let flushed = Flushless::over(&fast, &volume.planted);
         let slots_and_label = FastDevice::new(Rc::clone(&fast), &label);
-        let labels = Labels::new(fast, label);
+        let labels = Labels::new(Rc::clone(&fast), label);
         Rc::new(Cache {
             volume: Rc::clone(volume),
             fast: slots_and_label,
             health: Condition::new(&volume.name, &name, labels, made.ends),
             state: Source::new(Index::new(made.map, slots), made.extents),
-            commit: GroupCommit::new(made.ledger, flushed),
+            commit: GroupCommit::new(made.ledger, fast),
             room: Room::new(slots, pages_per_block),
             destaging: Destaging {
                 turn: Semaphore::new(1),

@@ -27,7 +27,7 @@ use policy::cache::Kind;
 use policy::tier::Parameters;
 
 use self::digests::noted::Requests;
-use crate::mutation::Mutation;
+use crate::mutation::{Flushless, Mutation};
 use crate::tier::Tier as TierState;
 use crate::tier::interval::{demote_region, promote_region};
 use crate::writeback::clear_intents;
@@ -693,6 +693,7 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                 let choices = choices.clone();
                 let slow = requests.of(Rc::clone(&slow) as Rc<dyn Device>);
                 let fast = requests.of(Rc::clone(&fast) as Rc<dyn Device>);
+                let fast = Flushless::over(fast, plan.mutation);
                 env::spawn(async move {
                     Hybrid::open_or_create(choices, slow, fast, Ties::default()).await
                 })

@@ -39,7 +39,7 @@ pub(crate) struct Volume {
     budget: RefCell<FlashBudget>,
     reads: RefCell<Reads>,
     #[cfg(test)]
-    pub planted: Rc<Cell<Option<Mutation>>>,
+    pub planted: Cell<Option<Mutation>>,
 }
 
 impl Volume {
@@ -55,7 +55,7 @@ impl Volume {
             recent: RefCell::default(),
             counters: Counters::default(),
             #[cfg(test)]
-            planted: Rc::default(),
+            planted: Cell::default(),
         })
     }
 

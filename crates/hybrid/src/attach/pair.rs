@@ -24,8 +24,6 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::attach::label::{Label, Unlabelled};
-#[cfg(test)]
-use crate::mutation::Mutation;
 use crate::settings::Mode;
 
 /// What is known of a volume's cache without looking at the cache.
@@ -101,9 +99,6 @@ pub(crate) struct Keeper {
     written: Cell<bool>,
     /// Was there a record at all?
     known: Cell<bool>,
-    /// A mistake to make, which the crash run must catch.
-    #[cfg(test)]
-    pub planted: Cell<Option<Mutation>>,
 }
 
 impl Keeper {
@@ -117,23 +112,12 @@ impl Keeper {
             // A write of the process before may have failed: what is seen need not be what a power cut leaves.
             written: Cell::new(false),
             known: Cell::new(found.is_some()),
-            #[cfg(test)]
-            planted: Cell::default(),
         }))
     }
 
     /// The record; `None` if there is none yet.
     pub fn record(&self) -> Option<Pair> {
-        let now = self.now.get();
-        #[cfg(test)]
-        let now = match self.planted.get() {
-            Some(Mutation::OlderAccepted) => Pair {
-                generation: 0,
-                ..now
-            },
-            _ => now,
-        };
-        self.known.get().then_some(now)
+        self.known.get().then(|| self.now.get())
     }
 
     /// The record, or an empty one.
@@ -151,11 +135,6 @@ impl Keeper {
     /// # Errors
     /// [`PairBook::write`]; the old record counts on then, if it is [settled](Keeper::is_settled).
     pub fn note(&self, pair: Pair) -> Result<(), String> {
-        #[cfg(test)]
-        let pair = Pair {
-            dirty: pair.dirty && self.planted.get() != Some(Mutation::UnrecordedDirty),
-            ..pair
-        };
         let pair = match pair.cache {
             Some(_) => pair,
             // What is changed in the record of a cache that was given up meanwhile says nothing of it.

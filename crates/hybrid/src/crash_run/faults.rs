@@ -174,7 +174,7 @@ impl Run {
             choices: settings(&mut rng, plan),
             rng,
             world: Rc::new(World::new(plan)),
-            notes: plan.pairs.then(Notes::new),
+            notes: plan.pairs.then(|| Notes::new(plan.mutation)),
             notes_rng: env::rng("copies"),
             copies: Vec::new(),
             supply,
@@ -211,7 +211,6 @@ impl Run {
         let (registry, supply) = (Rc::clone(&self.abandoned), Rc::clone(&self.supply));
         let notes = self.notes.as_ref();
         let pairs = notes.map(|notes| notes.of_life(&self.supply));
-        let planted = self.world.plan.mutation;
         Rc::new(move || {
             let (listed, supply) = (Rc::clone(&registry), Rc::clone(&supply));
             Ties {
@@ -225,7 +224,6 @@ impl Run {
                     Ok(())
                 })),
                 pairs: pairs.clone(),
-                planted,
                 ..Ties::default()
             }
         })

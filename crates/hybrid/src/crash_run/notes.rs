@@ -13,6 +13,7 @@ use std::rc::Rc;
 use device::crash::PowerSupply;
 use env::Rng;
 
+use crate::mutation::Mutation;
 use crate::{Pair, PairBook, Unwritten};
 
 /// How likely a write fails, before the record is replaced or after.
@@ -22,6 +23,8 @@ const CUT: f64 = 0.03;
 
 pub(super) struct Notes {
     rng: RefCell<Rng>,
+    /// A mistake in the record, which the crash run must catch.
+    mutation: Option<Mutation>,
     visible: Cell<Option<Pair>>,
     durable: Cell<Option<Pair>>,
     /// May writes fail?
@@ -35,8 +38,9 @@ pub(super) struct Notes {
 }
 
 impl Notes {
-    pub fn new() -> Rc<Notes> {
+    pub fn new(mutation: Option<Mutation>) -> Rc<Notes> {
         Rc::new(Notes {
+            mutation,
             rng: RefCell::new(env::rng("notes")),
             visible: Cell::default(),
             durable: Cell::default(),
@@ -77,11 +81,22 @@ struct Life {
 
 impl PairBook for Life {
     fn read(&self) -> Result<Option<Pair>, String> {
-        Ok(self.notes.visible.get())
+        let found = self.notes.visible.get();
+        Ok(found.map(|pair| match self.notes.mutation {
+            Some(Mutation::OlderAccepted) => Pair {
+                generation: 0,
+                ..pair
+            },
+            _ => pair,
+        }))
     }
 
     fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
         let notes = &self.notes;
+        let pair = &Pair {
+            dirty: pair.dirty && notes.mutation != Some(Mutation::UnrecordedDirty),
+            ..*pair
+        };
         // A dead process writes nothing.
         if !self.supply.is_on() {
             return Err(Unwritten {

@@ -17,8 +17,6 @@ use crate::destage::{clear_intents_loop, destage_loop};
 use crate::durable::samples::{sample_crc, sample_pages};
 use crate::fill;
 use crate::health::Abandon;
-#[cfg(test)]
-use crate::mutation::Mutation;
 use crate::room::spare_for;
 use crate::settings::Mode;
 use crate::tier::Tier;
@@ -48,9 +46,6 @@ pub struct Ties {
     pub verify: bool,
     /// The mode that label and record keep ([`crate::kept_mode`]); `None`: that of the settings.
     pub mode: Option<Mode>,
-    /// A mistake in the record of pairs, which the crash run must catch.
-    #[cfg(test)]
-    pub(crate) planted: Option<Mutation>,
 }
 
 /// The record of this volume's cache.
@@ -58,13 +53,10 @@ pub struct Ties {
 /// # Errors
 /// It cannot be understood.
 pub(super) fn keeper(name: &str, ties: &Ties) -> Result<Rc<Keeper>, OpenError> {
-    let keeper = Keeper::read(ties.pairs.as_ref()).map_err(|why| OpenError::Record {
+    Keeper::read(ties.pairs.as_ref()).map_err(|why| OpenError::Record {
         name: name.to_owned(),
         why,
-    })?;
-    #[cfg(test)]
-    keeper.planted.set(ties.planted);
-    Ok(keeper)
+    })
 }
 
 /// Replaces the record of the cache of the volume `name`.
