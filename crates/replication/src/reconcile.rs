@@ -103,8 +103,9 @@ impl Reconcile {
     }
 
     fn look<C: Clone>(&mut self, volume: &Replication<C>) -> Step {
-        let linked = |store: &StoreNumber| volume.connection(*store).is_some();
-        if self.linked.is_empty() || !self.linked.iter().all(linked) {
+        let counts =
+            |store: &StoreNumber| volume.is_needed(*store) && volume.connection(*store).is_some();
+        if self.linked.is_empty() || !self.linked.iter().all(counts) {
             // A store that could not be asked may have it: that none does is only known when all were.
             return self.renew();
         }
@@ -198,6 +199,17 @@ mod tests {
         assert_eq!(equal.found(true, &mut copies), Step::Equalize);
         assert!(!copies.unacknowledged);
         assert_eq!(equal.equalized(Some(vec![])), Step::Over(Ended::Equal));
+    }
+
+    #[test]
+    fn a_store_that_left_meanwhile_is_not_looked_at() {
+        let (mut volume, copies) = (volume(&[ONE]), Copies::new(vec![ONE, TWO], false));
+        let mut equal = Reconcile::new(3);
+        assert_eq!(equal.begin(&mut volume, &copies), Step::Shrink(vec![TWO]));
+        // It has a connection again, for its resync.
+        volume.leave(ONE);
+        volume.replicas.get_mut(&ONE).unwrap().connect(1);
+        assert_eq!(equal.shrunk(true, &volume), Step::Renew);
     }
 
     #[test]

@@ -377,6 +377,18 @@ mod tests {
     }
 
     #[test]
+    fn a_record_stands_in_the_meta_store_as_it_did_before_it_had_groups() {
+        let text = String::from_utf8(record().encode()).unwrap();
+        assert_eq!(
+            text,
+            "{\"version\":1,\"id\":3,\"name\":\"vm-1\",\"copies\":3,\"min_isr\":2,\"priority\":\"normal\",\"fairness\":4000,\
+             \"head\":9,\"generation\":12,\"epoch\":10,\
+             \"writer\":{\"node\":\"n1\",\"lease\":18446744073709551615,\"waits\":true},\
+             \"out\":{\"4\":11},\"stores\":[],\"weakest\":3,\"state\":\"live\"}"
+        );
+    }
+
+    #[test]
     fn a_record_of_a_later_version_is_refused_and_says_so() {
         let text = String::from_utf8(record().encode()).unwrap();
         let later = text.replace("\"version\":1", "\"version\":2,\"more\":true");
@@ -404,6 +416,9 @@ mod tests {
             ("\"generation\":12", "\"generation\":1099511627775"),
             ("vm-1", "vm 1"),
             ("\"epoch\"", "\"epoche\""),
+            ("\"epoch\"", "\"more\":1,\"epoch\""),
+            ("\"min_isr\":2", "\"min_isr\":2,\"min_isr\":2"),
+            ("\"epoch\":10", "\"epoch\":10,\"epoch\":10"),
             ("}", ""),
         ] {
             let changed = text.replace(from, to);

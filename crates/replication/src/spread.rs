@@ -133,13 +133,14 @@ impl Spread {
         Step::Send(sent)
     }
 
-    /// All stores answered, or are awaited no more: `answers` in the order in which [`Step::Send`] named them.
+    /// All stores answered, or are awaited no more: `answers` in the order in which [`Step::Send`] named them. Answers also the stores
+    /// that must have the change and do not.
     pub fn answered<C: Clone>(
         &mut self,
         answers: &[Answer],
         volume: &mut Replication<C>,
         copies: &mut Copies,
-    ) -> Step {
+    ) -> (Vec<StoreNumber>, Step) {
         let Stage::Sent { needed } = self.stage else {
             panic!("answers to nothing that was sent: {self:?}");
         };
@@ -161,7 +162,7 @@ impl Spread {
         let took = needed - of_needed.len();
         failed.extend(of_needed);
         if failed.is_empty() {
-            return self.done(took, volume, copies);
+            return (Vec::new(), self.done(took, volume, copies));
         }
         // From here on no client reads it before the copies are equal, however this ends.
         if !self.begun {
@@ -169,24 +170,28 @@ impl Spread {
             self.begun = true;
         }
         let all_full = failed.iter().all(|(_, answer)| *answer == Answer::Full);
+        let failed: Vec<StoreNumber> = failed.into_iter().map(|(store, _)| store).collect();
         if copies.unacknowledged && all_full {
             // No client had an answer, and none read it: it begins anew where there is room.
             self.stage = Stage::Forgetting(Tried::FullWhereNew);
-            return Step::Forget;
+            return (failed, Step::Forget);
         }
-        let failed = failed.into_iter().map(|(store, _)| store).collect();
         self.stage = Stage::Shrinking { took, all_full };
-        match took {
+        let step = match took {
             0 => self.shrunk(Some(false), volume, copies),
-            _ => Step::Shrink(failed),
-        }
+            _ => Step::Shrink(failed.clone()),
+        };
+        (failed, step)
     }
 
-    /// The extent is not in the map any more.
-    pub fn forgotten<C: Clone>(&mut self, volume: &mut Replication<C>) -> Step {
+    /// The extent is not in the map any more, or (`gone` false) may still be there.
+    pub fn forgotten<C: Clone>(&mut self, gone: bool, volume: &mut Replication<C>) -> Step {
         let Stage::Forgetting(tried) = self.stage else {
             panic!("nothing was to be forgotten: {self:?}");
         };
+        if !gone {
+            return self.over(Tried::Indeterminate);
+        }
         if tried == Tried::FullWhereNew {
             self.as_before(volume);
         }
@@ -289,7 +294,7 @@ mod tests {
         let (mut volume, mut copies) = (volume(2), Copies::new(vec![ONE, TWO], true));
         let mut change = sent(&volume, &copies);
         let answers = [Answer::Taken, Answer::Missed];
-        let step = change.answered(&answers, &mut volume, &mut copies);
+        let (_, step) = change.answered(&answers, &mut volume, &mut copies);
         assert_eq!(step, Step::Shrink(vec![TWO]));
         assert!(volume.unreconciled.contains(3) && copies.unacknowledged);
         let step = change.shrunk(Some(true), &mut volume, &mut copies);
@@ -302,13 +307,13 @@ mod tests {
         let (mut volume, mut copies) = (volume(1), Copies::new(vec![ONE, TWO], false));
         let mut change = sent(&volume, &copies);
         let missed = [Answer::Missed; 2];
-        let step = change.answered(&missed, &mut volume, &mut copies);
+        let (_, step) = change.answered(&missed, &mut volume, &mut copies);
         assert_eq!(step, Step::Renew);
         assert_eq!(change.renewed(), Step::Over(Tried::Indeterminate));
         assert!(change.is_begun() && volume.unreconciled.contains(3));
         assert_eq!(change.attempt(&volume, &copies), Step::Send(vec![ONE, TWO]));
         let taken = [Answer::Taken; 2];
-        let step = change.answered(&taken, &mut volume, &mut copies);
+        let (_, step) = change.answered(&taken, &mut volume, &mut copies);
         assert_eq!(step, Step::Over(Tried::Done));
         assert!(volume.unreconciled.is_empty());
     }
@@ -318,11 +323,28 @@ mod tests {
         let (mut volume, mut copies) = (volume(1), Copies::new(vec![ONE, TWO], true));
         let mut change = sent(&volume, &copies);
         let full = [Answer::Full; 2];
-        let step = change.answered(&full, &mut volume, &mut copies);
+        let (_, step) = change.answered(&full, &mut volume, &mut copies);
         assert_eq!(step, Step::Forget);
-        let step = change.forgotten(&mut volume);
+        let step = change.forgotten(true, &mut volume);
         assert_eq!(step, Step::Over(Tried::FullWhereNew));
         assert!(!change.is_begun() && volume.unreconciled.is_empty());
+    }
+
+    #[test]
+    fn an_extent_that_could_not_be_forgotten_is_tried_again() {
+        let (mut volume, mut copies) = (volume(1), Copies::new(vec![ONE, TWO], true));
+        let mut change = sent(&volume, &copies);
+        let one_missed = [Answer::Missed, Answer::Full];
+        let (failed, step) = change.answered(&one_missed, &mut volume, &mut copies);
+        assert_eq!((failed, step), (vec![ONE, TWO], Step::Renew));
+        assert_eq!(change.renewed(), Step::Over(Tried::Indeterminate));
+        change.attempt(&volume, &copies);
+        let (_, step) = change.answered(&[Answer::Full; 2], &mut volume, &mut copies);
+        assert_eq!(step, Step::Forget);
+        let step = change.forgotten(false, &mut volume);
+        assert_eq!(step, Step::Over(Tried::Indeterminate));
+        assert_eq!(change.attempt(&volume, &copies), Step::Send(vec![ONE, TWO]));
+        assert!(volume.unreconciled.contains(3));
     }
 
     #[test]
@@ -341,7 +363,7 @@ mod tests {
         let mut change = sent(&volume, &copies);
         assert_eq!(change.needed(), [ONE]);
         let answers = [Answer::Taken, Answer::Missed];
-        let step = change.answered(&answers, &mut volume, &mut copies);
+        let (_, step) = change.answered(&answers, &mut volume, &mut copies);
         assert_eq!(step, Step::Over(Tried::Done));
         assert!(volume.replicas[&TWO].synced.is_empty());
     }

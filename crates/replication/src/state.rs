@@ -8,7 +8,9 @@
 //! 1. Nothing here waits, and nothing here is shared: two values that are equal behave alike.
 //! 2. A store that is out by the record is out here too, unless it joins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{Instant, Nanos};
 
 use crate::bitmap::DirtyBitmap;
 use crate::commit::MapCommit;
@@ -155,11 +157,47 @@ impl<C: Clone> Replication<C> {
         replica.is_some_and(ReplicaState::leave)
     }
 
-    /// Stores that are in sync here and out by the record: a change whose answer was lost may have removed them. One that joins does
-    /// so in spite of the record.
-    pub fn out_by_record(&self) -> Vec<StoreNumber> {
+    /// The meta store has what was asked for. Answers the stores that leave with it.
+    pub fn swapped(&mut self, record: VolumeRecord, revision: Revision) -> Vec<StoreNumber> {
+        self.record.swapped(record, revision);
+        self.leave_by_record()
+    }
+
+    /// The meta store holds this record now. Answers the stores that leave with it; `None`: another writer has the volume, and nothing
+    /// was taken.
+    pub fn learn(&mut self, found: VolumeRecord, changed: Revision) -> Option<Vec<StoreNumber>> {
+        let ours = self.record.learn(found, changed);
+        ours.then(|| self.leave_by_record())
+    }
+
+    /// Stores that are in sync here and out by the record leave: a change whose answer was lost may have removed them. One that joins
+    /// does so in spite of the record.
+    fn leave_by_record(&mut self) -> Vec<StoreNumber> {
         let out = self.record.get().out.keys().copied();
-        out.filter(|store| self.is_in_sync(*store)).collect()
+        let left: Vec<StoreNumber> = out.filter(|store| self.is_in_sync(*store)).collect();
+        for store in &left {
+            self.leave(*store);
+        }
+        left
+    }
+
+    // --- dirty bits -------------------------------------------------------------------------------------------
+
+    /// Takes the bits away of extents that were not used for `clean_after`, or with `all` of all that no change uses now. Those that the
+    /// next opening must find stay: of extents whose copies may differ, that are gone and that the meta store may still have, and of which
+    /// no change was answered.
+    pub fn take_clean(
+        &mut self,
+        now: Instant,
+        clean_after: Nanos,
+        all: bool,
+        is_unacknowledged: impl Fn(u32) -> bool,
+    ) -> BTreeSet<u32> {
+        let (changes, unreconciled) = (&self.changes, &self.unreconciled);
+        let keeps = |index| {
+            is_unacknowledged(index) || changes.is_forgotten(index) || unreconciled.contains(index)
+        };
+        self.bitmap.take_clean(now, clean_after, all, keeps)
     }
 
     // --- tokens -----------------------------------------------------------------------------------------------
@@ -240,13 +278,25 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_the_record_removed_is_found_but_not_one_that_joins() {
+    fn a_store_that_the_record_removed_leaves_but_not_one_that_joins() {
         let mut writer = writer();
-        assert_eq!(writer.out_by_record(), []);
         let mut record = writer.record.get().clone();
+        assert_eq!(writer.learn(record.clone(), Revision(1)), Some(vec![]));
         record.out.insert(ONE, Generation(6));
-        writer.record.swapped(record, Revision(2));
         writer.replicas.get_mut(&TWO).unwrap().begin_join();
-        assert_eq!(writer.out_by_record(), [ONE]);
+        assert_eq!(writer.swapped(record.clone(), Revision(2)), [ONE]);
+        assert!(!writer.is_needed(ONE) && writer.is_needed(TWO));
+        record.epoch = Generation(9);
+        assert_eq!(writer.learn(record, Revision(3)), None);
+    }
+
+    #[test]
+    fn a_bit_stays_while_the_next_opening_must_find_it() {
+        let mut writer = writer();
+        writer.bitmap.preset(BTreeSet::from([1, 2, 3, 4]));
+        writer.unreconciled.add(1);
+        writer.changes.forget(2);
+        let clean = writer.take_clean(Instant::default(), Nanos(0), true, |index| index == 3);
+        assert_eq!(clean, BTreeSet::from([4]));
     }
 }

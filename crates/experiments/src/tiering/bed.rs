@@ -166,7 +166,7 @@ fn as_published() -> Vec<Setup> {
         },
         mover: Mover::Direct,
         buffer: Buffer::Fast,
-        copy_back: CopyBack::Changed,
+        demotion: writing_back(CopyBack::Changed),
         ..published()
     };
     vec![

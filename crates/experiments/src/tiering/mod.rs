@@ -457,10 +457,9 @@ fn disks(point: &sim::run::Point) -> f64 {
 /// Of the bytes read, those from the fast device, in percent.
 fn read_share(part: &watch::Account) -> Option<f64> {
     let (first, last) = part.looks.as_ref()?;
-    let reads = |look: &Look| [look.status.random_reads, look.status.sequential_reads];
-    let fast = |look| reads(look).map(|of| of.bytes_fast).iter().sum::<u64>();
-    let slow = |look| reads(look).map(|of| of.bytes_slow).iter().sum::<u64>();
-    let (fast, slow) = (fast(last) - fast(first), slow(last) - slow(first));
+    let (before, after) = (first.status.requests.reads(), last.status.requests.reads());
+    let fast = after.bytes_fast - before.bytes_fast;
+    let slow = after.bytes_slow - before.bytes_slow;
     (fast + slow > 0).then(|| 100.0 * fast as f64 / (fast + slow) as f64)
 }
 

@@ -15,7 +15,10 @@ impl Model for Volume {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(self.rules.bounds.faults)]
+        let Bounds {
+            min_isr, faults, ..
+        } = self.rules.bounds;
+        vec![World::new(min_isr, faults)]
     }
 
     fn actions(&self, _: &World, actions: &mut Vec<Action>) {
@@ -69,6 +72,7 @@ fn explored(bounds: Bounds, mutation: Option<Mutation>) -> (usize, Option<String
 
 const fn bounds(writes: u8, openings: u8, faults: u8, generations: u8) -> Bounds {
     Bounds {
+        min_isr: 1,
         writes,
         openings,
         faults,
@@ -76,29 +80,37 @@ const fn bounds(writes: u8, openings: u8, faults: u8, generations: u8) -> Bounds
     }
 }
 
-/// The states within `bounds`, in all of which every promise holds.
-fn holds(bounds: Bounds) -> usize {
+/// Every promise holds in every state within `bounds`, and there are so many of them: fewer would be a step that cannot be taken any
+/// more, and is not explored.
+fn holds(bounds: Bounds, expected: usize) {
     let (states, broken) = explored(bounds, None);
     if let Some(broken) = broken {
         panic!("{bounds:?}: {broken}");
     }
     println!("{bounds:?}: {states} states");
-    states
+    assert_eq!(states, expected, "{bounds:?}");
 }
 
 #[test]
 fn the_promises_hold_in_every_state_of_one_writer_one_fault_and_two_writes() {
-    holds(bounds(2, 1, 1, 6));
+    holds(bounds(2, 1, 1, 6), 842_539);
 }
 
 #[test]
 fn the_promises_hold_in_every_state_of_one_writer_and_two_faults() {
-    holds(bounds(1, 1, 2, 5));
+    holds(bounds(1, 1, 2, 5), 2_345_990);
 }
 
 #[test]
 fn the_promises_hold_in_every_state_of_two_writers_and_one_fault() {
-    holds(bounds(1, 2, 1, 4));
+    holds(bounds(1, 2, 1, 4), 344_364);
+}
+
+#[test]
+fn the_promises_hold_in_every_state_where_writes_must_reach_both_copies() {
+    let min_isr = 2;
+    let bounds = bounds(2, 1, 1, 5);
+    holds(Bounds { min_isr, ..bounds }, 441_817);
 }
 
 #[test]
@@ -113,7 +125,10 @@ fn the_promises_hold_within_the_bounds_of_the_environment() {
     let [writes, openings, faults, generations] = numbers[..] else {
         panic!("TANADA_BOUNDS has four numbers: writes, openings, faults, generations");
     };
-    holds(bounds(writes, openings, faults, generations));
+    let bounds = bounds(writes, openings, faults, generations);
+    let (states, broken) = explored(bounds, None);
+    println!("{bounds:?}: {states} states");
+    assert!(broken.is_none(), "{}", broken.unwrap_or_default());
 }
 
 /// A mutation must be found, or the exploration is blind.
@@ -166,4 +181,9 @@ fn a_connection_with_the_token_of_an_indeterminate_one_is_found() {
 #[test]
 fn a_change_of_the_record_that_comes_about_too_late_is_found() {
     found(Mutation::LetsItLand, bounds(2, 1, 3, 7));
+}
+
+#[test]
+fn copies_that_keep_an_old_stamp_are_found() {
+    found(Mutation::OldStamp, bounds(1, 1, 2, 6));
 }

@@ -22,6 +22,10 @@
 //! - *Several extents, new extents, spare copies*: there is one extent, written before, with two copies, or more after lost answers.
 //!   New and several ones are the whole cluster's business, in `simtest`.
 //!
+//! - *Room, and a lost answer of every kind*: stores are never full, and answers are lost of writes, of the swap that a write or a joining
+//!   store asks for, and of a copy that is filled. At most two messages are under way to a store.
+//! - *Damaged sources*: a copy that others are made from can be read.
+//!
 //! Bounds are on writes, openings, faults and generations; within them nothing is left out. `TANADA_BOUNDS="2 2 1 7"` explores
 //! others.
 

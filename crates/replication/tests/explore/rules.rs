@@ -43,6 +43,8 @@ pub enum Mutation {
     SameToken,
     /// A change of the record that may yet come about is not made void.
     LetsItLand,
+    /// Copies that were made equal keep the stamp of the one they were made from.
+    OldStamp,
 }
 
 /// Something that happens. `lost`: it does, and its answer does not arrive.
@@ -163,6 +165,8 @@ pub enum Action {
 /// How far the exploration goes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// Copies that a write must reach.
+    pub min_isr: u8,
     pub writes: u8,
     pub openings: u8,
     /// Crashes, broken connections, lost answers, stores given up.
@@ -285,7 +289,7 @@ fn may(world: &World, action: Action) -> bool {
             writer(one).is_some_and(|it| it.stage == Stage::Sealing)
         }
         Action::Start { writer: one } => writer(one).is_some_and(|it| it.stage == Stage::Waiting),
-        Action::Begin { writer: one } | Action::Clean { writer: one } => {
+        Action::Begin { writer: one } => {
             is_idle(one) && !writer(one).is_some_and(Writer::is_unreconciled)
         }
         Action::Read { writer: one, .. } | Action::Fill { writer: one, .. } => {
@@ -323,6 +327,7 @@ fn may(world: &World, action: Action) -> bool {
         }
         Action::Expel { writer: one, .. }
         | Action::Connect { writer: one, .. }
+        | Action::Clean { writer: one }
         | Action::RaiseFloor { writer: one } => is_open(one),
         Action::Discard { writer: one } => {
             matches!(writer(one).map(|it| &it.work), Some(Work::Discard(_)))

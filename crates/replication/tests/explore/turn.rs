@@ -271,8 +271,7 @@ impl Turn {
         // A writer that finds another epoch is fenced: `Learn`.
         only(it.epoch() == now.epoch)?;
         if it.volume.record.revision() != revision {
-            assert!(it.volume.record.learn(now, revision), "of the same epoch");
-            apply(it);
+            it.volume.learn(now, revision).expect("of the same epoch");
         }
         let mut next = it.volume.record.get().clone();
         let next = change(it, &mut next).then_some(next);
@@ -294,8 +293,7 @@ impl Turn {
         self.world.record = proposed.clone();
         let revision = self.world.revision();
         let it = self.writer(writer);
-        it.volume.record.swapped(proposed, revision);
-        apply(it);
+        it.volume.swapped(proposed, revision);
         Some(Asked::Answered)
     }
 
@@ -379,10 +377,10 @@ impl Turn {
     fn clean(&mut self, writer: usize) -> Option<()> {
         let it = self.writer(writer);
         only(it.volume.bitmap.is_set(EXTENT))?;
+        let unacknowledged = it.copies.unacknowledged;
         let clean = it
             .volume
-            .bitmap
-            .take_clean(Instant::default(), Nanos(0), true, |_| false);
+            .take_clean(Instant::default(), Nanos(0), true, |_| unacknowledged);
         only(!clean.is_empty())?;
         self.write_bits(writer, false)
     }
@@ -499,7 +497,9 @@ impl Turn {
         write.at = At::Pause;
         let value = write.value;
         match tried {
-            Tried::Done | Tried::TooFew(_) => {
+            // It waits for a store to come back, and others may write meanwhile: that it is never answered is one of the ways it can end.
+            Tried::TooFew(_) | Tried::NotSent(_) => self.end_write(writer),
+            Tried::Done => {
                 self.end_write(writer);
                 // It is answered if the lease is good, else it is an error.
                 if self.writer(writer).lease > 0 {
@@ -507,7 +507,6 @@ impl Turn {
                 }
             }
             Tried::Indeterminate => {}
-            Tried::NotSent(_) => self.end_write(writer),
             Tried::Full | Tried::FullWhereNew => unreachable!("stores have room"),
         }
         Some(())
@@ -586,7 +585,7 @@ impl Turn {
         let answers: Option<Vec<Answer>> = to.iter().map(|(_, answer)| *answer).collect();
         let answers = answers?;
         self.with_change(writer, |change, volume, copies| {
-            change.answered(&answers, volume, copies)
+            change.answered(&answers, volume, copies).1
         })
     }
 
@@ -618,23 +617,19 @@ impl Turn {
 
     // --- the in-sync set ----------------------------------------------------------------------------------
 
-    /// A bitmap replica that misses bits, or a store that may have a copy too many, leaves.
+    /// A bitmap replica that misses bits, of whichever extent, or a store that may have a copy too many, leaves.
     fn expel(&mut self, writer: usize, store: StoreNumber) -> Option<()> {
         let it = self.writer(writer);
         only(it.volume.is_needed(store))?;
-        let wanted = match it.work {
-            Work::Idle => it.volume.bitmap.is_replica(store),
-            Work::Discard(other) => other == store,
-            _ => false,
-        };
+        let discards = it.work == Work::Discard(store);
+        let wanted = discards || it.volume.bitmap.is_replica(store);
         only(wanted)?;
         if it.volume.connection(store).is_some() {
             self.fault()?;
         }
         only(self.shrink_set(writer, &[store], false)? == Some(true))?;
-        let it = self.writer(writer);
-        if it.work == Work::Discard(store) {
-            it.work = Work::Idle;
+        if discards {
+            self.writer(writer).work = Work::Idle;
         }
         Some(())
     }
@@ -834,6 +829,10 @@ impl Turn {
             let state = self.writer(writer).volume.replicas.get_mut(&fails)?;
             state.lose(true, true);
         }
+        let stamp = match self.mutated(Mutation::OldStamp) {
+            true => self.world.store(source).stamp,
+            false => stamp,
+        };
         let value = self.world.store(source).value;
         for store in stores.iter().filter(|store| Some(**store) != fails) {
             let far = self.world.store(*store);
@@ -890,12 +889,5 @@ impl Turn {
         };
         self.observed(writer, value);
         Some(())
-    }
-}
-
-/// `RecordIo::apply_record`.
-fn apply(writer: &mut Writer) {
-    for store in writer.volume.out_by_record() {
-        writer.volume.leave(store);
     }
 }

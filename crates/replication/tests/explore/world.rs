@@ -163,9 +163,9 @@ pub struct World {
 
 impl World {
     /// Two stores have the extent, no writer has the volume.
-    pub fn new(faults: u8) -> World {
+    pub fn new(min_isr: u8, faults: u8) -> World {
         let name = "v".parse().expect("a name");
-        let mut record = VolumeRecord::new(VolumeId(1), name, COPIES, 1, ImageId(1));
+        let mut record = VolumeRecord::new(VolumeId(1), name, COPIES, min_isr, ImageId(1));
         record.generation = Generation(1);
         record.stores = Some(BTreeSet::from(STORES));
         let copy = Store {

@@ -179,7 +179,7 @@ impl Account {
             depth_time: next.depth_time - last.depth_time,
             hit_bytes: after.0 - before.0,
             miss_bytes: after.1 - before.1,
-            dirty: Bytes(next.statuses.iter().map(|status| status.dirty_bytes).sum()),
+            dirty: next.dirty(),
             resident: self.resident(),
         };
         tally.close(env::now(), reading);

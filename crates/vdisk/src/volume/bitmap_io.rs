@@ -19,7 +19,6 @@ use std::rc::Rc;
 
 use base::{Buf, View};
 use env::sync::join_all;
-use replication::Replication;
 use replication::bitmap::{self, BITS, Keeper, PAGE};
 use store::Change;
 
@@ -284,20 +283,13 @@ impl<'a> BitmapIo<'a> {
         let _one = self.core.locks.bits.acquire(1).await;
         // A change that begins from here on finds no bit, and waits for this.
         let clean = {
-            let Replication {
-                bitmap,
-                changes,
-                unreconciled,
-                ..
-            } = &mut *self.core.replication.borrow_mut();
-            let keeps = |index| {
-                // An unacknowledged extent may be on no store: its bit says so to the next opening.
+            let is_unacknowledged = |index| {
                 let placed = self.core.extents.placed(index);
                 placed.is_some_and(|it| it.is_unacknowledged())
-                    || changes.is_forgotten(index)
-                    || unreconciled.contains(index)
             };
-            bitmap.take_clean(env::now(), self.core.settings.clean_after, all, keeps)
+            let after = self.core.settings.clean_after;
+            let replication = &mut self.core.replication.borrow_mut();
+            replication.take_clean(env::now(), after, all, is_unacknowledged)
         };
         if clean.is_empty() {
             return Ok(());

@@ -121,7 +121,7 @@ use read::Reads;
 use record_io::RecordIo;
 use recover::Recovery;
 use repair::Repair;
-use replica::Replica;
+
 use resize::Resize;
 use snapshot::Snapshots;
 use state::Core;
@@ -285,8 +285,7 @@ impl Volume {
             }
             // Its first connection seals the fence with what is newest now; the volume never wrote there before.
             let token = core.generation();
-            core.replication.borrow_mut().add_store(number, token);
-            if core.replicas.add(Replica::new(info, &core.replication)) {
+            if core.replicas.add(info, &core.replication, token) {
                 tracing::info!(volume = %core.id, store = %core.replicas.label(number), "a store more");
                 RecordIo::of(core).learn_ages(&core.volume_record());
                 background::start_with(core, number);

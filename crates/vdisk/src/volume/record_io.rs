@@ -53,34 +53,29 @@ impl<'a> RecordIo<'a> {
     pub(super) fn learn(self, entry: Option<&Entry>) -> Result<(), VolumeError> {
         let record = self.check_epoch(entry)?;
         let changed = entry.expect("checked").changed;
-        let known = &self.core.replication;
-        let taken = known.borrow_mut().record.learn(record, changed);
-        assert!(taken, "its epoch was checked");
-        self.apply_record();
+        let left = self.core.replication.borrow_mut().learn(record, changed);
+        self.have_left(left.expect("its epoch was checked"));
         Ok(())
-    }
-
-    /// A store that is out by the record is out here too: a change whose answer was lost may have removed it.
-    fn apply_record(self) {
-        let out = self.core.replication.borrow().out_by_record();
-        for replica in out.iter().filter_map(|one| self.core.replicas.get(*one)) {
-            self.leave_set(replica);
-        }
     }
 
     /// A store is out from here on.
     pub(super) fn leave_set(self, replica: &Replica) {
-        let left = self
-            .core
-            .replication
-            .borrow_mut()
-            .leave(replica.info.number);
-        if left {
-            tracing::warn!(volume = %self.core.id, store = %replica.info.name, "out of sync");
-            self.core.count(|counters| counters.isr_shrinks += 1);
+        let number = replica.info.number;
+        if self.core.replication.borrow_mut().leave(number) {
+            return self.have_left(vec![number]);
         }
         replica.drop_connection();
         self.core.life.changed.notify_all();
+    }
+
+    /// Stores are out that were not before.
+    fn have_left(self, stores: Vec<StoreNumber>) {
+        for replica in stores.iter().filter_map(|one| self.core.replicas.get(*one)) {
+            tracing::warn!(volume = %self.core.id, store = %replica.info.name, "out of sync");
+            self.core.count(|counters| counters.isr_shrinks += 1);
+            replica.drop_connection();
+            self.core.life.changed.notify_all();
+        }
     }
 
     /// Changes the record: `change` makes the new one of the old one and says whether there is anything to change. It may be
@@ -124,9 +119,8 @@ impl<'a> RecordIo<'a> {
             compares.extend(gone.iter().map(|one| Compare::Absent(gone_key(*one))));
             match core.meta.txn(compares, vec![put]).await {
                 Ok(Outcome::Done(revision)) => {
-                    let known = &core.replication;
-                    known.borrow_mut().record.swapped(next, revision);
-                    self.apply_record();
+                    let left = core.replication.borrow_mut().swapped(next, revision);
+                    self.have_left(left);
                     core.life.changed.notify_all();
                     return Ok(());
                 }

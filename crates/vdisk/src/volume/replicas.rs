@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use elsa::FrozenVec;
 use policy::place::{DiskId, Target};
 
-use super::replica::{Replica, SyncState};
-use crate::names::{StoreNumber, VolumeId};
+use super::replica::{Replica, Shared, SyncState};
+use super::settings::StoreInfo;
+use crate::names::{Generation, StoreNumber, VolumeId};
 
 /// See the module's head.
 pub(super) struct Replicas {
@@ -53,14 +54,14 @@ impl Replicas {
         }
     }
 
-    /// Adds a store; nothing if it is there.
-    pub fn add(&self, replica: Replica) -> bool {
-        let number = replica.info.number;
-        if self.contains_key(&number) {
+    /// Adds a store whose first connection has this token; nothing if it is there.
+    pub fn add(&self, info: StoreInfo, replication: &Shared, token: Generation) -> bool {
+        let number = info.number;
+        if !replication.borrow_mut().add_store(number, token) {
             return false;
         }
         self.at.borrow_mut().insert(number, self.all.len());
-        self.all.push(Box::new(replica));
+        self.all.push(Box::new(Replica::new(info, replication)));
         true
     }
 

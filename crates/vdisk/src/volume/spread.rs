@@ -10,6 +10,7 @@
 //! 1. A piece that was sent and not answered leaves its extent unreconciled before its range is given up.
 //! 2. What a user's connection surely did not do goes on the volume's.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, View};
@@ -142,8 +143,9 @@ impl<'a> Spread<'a> {
                 }
                 Step::Forget => {
                     self.note_full(&failed, None);
-                    MapIo::of(core).forget(piece.index, placed).await?;
-                    change.forgotten(&mut core.replication.borrow_mut())
+                    let gone = MapIo::of(core).forget(piece.index, placed).await;
+                    let next = change.forgotten(gone.is_ok(), &mut core.replication.borrow_mut());
+                    gone.map(|()| next)?
                 }
                 Step::Shrink(stores) => {
                     let shrunk = Membership::of(core).shrink_set(&stores).await;
@@ -187,16 +189,14 @@ impl<'a> Spread<'a> {
             Err(_) => Answer::Missed,
         });
         let stored: Vec<Answer> = stored.collect();
-        let needed = change.needed().len();
-        let replication = &mut *self.core.replication.borrow_mut();
-        let step = change.answered(&stored, replication, &mut placed.copies.borrow_mut());
-        // Of those that follow, the ones that the change was found to need.
-        let counts = |nth: usize, store| nth < needed || replication.is_needed(store);
-        let all = answers.into_iter().enumerate();
-        let missed = all.filter(|(nth, (store, _))| counts(*nth, *store));
-        let (own, follow): (Vec<_>, Vec<_>) = missed.partition(|(nth, _)| *nth < needed);
-        let missed = follow.into_iter().chain(own);
-        failed.extend(missed.filter_map(|(_, (store, answer))| Some((store, answer.err()?))));
+        let replication = &mut self.core.replication.borrow_mut();
+        let copies = &mut placed.copies.borrow_mut();
+        let (missed, step) = change.answered(&stored, replication, copies);
+        let mut errors: BTreeMap<StoreNumber, ConnectionError> = answers
+            .into_iter()
+            .filter_map(|(store, answer)| Some((store, answer.err()?)))
+            .collect();
+        failed.extend(missed.iter().filter_map(|store| errors.remove_entry(store)));
         if !failed.is_empty() {
             self.forget_blocks(placed.name.index);
         }
@@ -276,7 +276,7 @@ impl<'a> Spread<'a> {
         let unacknowledged = placed.is_unacknowledged();
         let replicas = stores.iter().map(|store| {
             let replica = self.core.replicas.get(*store);
-            replica.expect("a replica has a state")
+            replica.expect("each store is a replica")
         });
         let sent =
             replicas.map(|replica| self.send(replica, placed, piece, data, stamp, unacknowledged));

@@ -26,7 +26,7 @@ use super::node_table::NodeTable;
 use super::older_images::OlderImages;
 use super::ranges::{RangeLock, Ranges};
 use super::repairs::Repairing;
-use super::replica::{Replica, Shared};
+use super::replica::Shared;
 use super::replicas::Replicas;
 use super::settings::{Settings, StoreInfo};
 use super::status::Counters;
@@ -163,8 +163,7 @@ impl Core {
         let replication = Rc::new(RefCell::new(replication));
         let replicas = Replicas::new(id, settings.drained.clone());
         for info in store_infos {
-            replication.borrow_mut().add_store(info.number, token);
-            if !replicas.add(Replica::new(info, &replication)) {
+            if !replicas.add(info, &replication, token) {
                 return Err(refuse("a store is named twice"));
             }
         }
