@@ -7,7 +7,7 @@
 use base::{Buf, Bytes, Nanos, View};
 use env::net::{Address, Listener};
 use libfuzzer_sys::fuzz_target;
-use store::Change;
+use store::{Change, ObjectCalls};
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::net::wire::{Header, Kind, Opened, Response, ServerHello, Ways};
 

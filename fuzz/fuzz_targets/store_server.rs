@@ -16,7 +16,7 @@ use store::net::client::{Client, Credentials};
 use store::qos::manager::{Manager, ManagerOptions};
 use store::net::server::{Limits, Server};
 use store::net::wire::{ClientHello, Header, Kind, Proof, Request};
-use store::{Change, Settings, Store};
+use store::{Change, ObjectCalls, Settings, Store};
 
 /// Objects that are there before the bytes come.
 const NAMES: [&str; 4] = ["a", "b", "o", "songs/1"];

@@ -363,6 +363,15 @@ impl std::fmt::Debug for Buf {
     }
 }
 
+/// Equal bytes, wherever they lie.
+impl PartialEq for View {
+    fn eq(&self, other: &View) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl Eq for View {}
+
 impl std::fmt::Debug for View {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "View({} bytes)", self.len)

@@ -16,6 +16,7 @@
 //! - [`Store`]: `open` from a device to its `parts`; over them, one job each: `names` objects as wholes; `write`, `truncate` and
 //!   `read` their bytes; `commit` what makes it durable; `reserve` promised room; `scrub` and `check` whether all is well;
 //!   `reap` and `trim` what comes after a deletion.
+//! - [`ops`]: what can be asked of objects, here, through a session, under a fence or over a network.
 //! - [`queue`](qos::queue) in front of a device: which requests wait, and which is next.
 //! - [`fence`](qos::fence): a replaced writer changes and sees nothing any more; `load_report`: how long the queue is, for those who
 //!   choose between copies.
@@ -58,6 +59,7 @@
 
 pub mod net;
 mod object;
+pub mod ops;
 pub mod qos;
 #[cfg(test)]
 mod tests;
@@ -75,4 +77,5 @@ pub use crate::object::types::{
     ATTRIBUTES_MAX, AllocatedRange, Change, Condition, Counters, Listing, NAME_MAX, ReservationId,
     SpaceFigures, Stat, Version,
 };
+pub use crate::ops::{ObjectCalls, ObjectOps};
 pub use crate::qos::load_report::{ClientTag, place_of};

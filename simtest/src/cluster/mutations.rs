@@ -4,16 +4,17 @@
 
 use std::rc::Rc;
 
-use base::{Buf, Nanos, View};
+use base::Nanos;
 use policy::place::State;
-use store::{AllocatedRange, Change, ClientTag, Damage, Listing, SpaceFigures, Stat};
+use store::ops::{Limits, ObjectOps, Request, Response};
+use store::{ClientTag, Version};
 use vdisk::image::tree::{IMAGES, NUMBERS_KEY};
 use vdisk::meta::{
     Compare, Entry, LeaseId, MemoryMetaClient, MetaStore, Op, Outcome, Page, Pending as Asked,
     Revision, Watch,
 };
 use vdisk::record::{VolumeRecord, volume_key};
-use vdisk::replica::connect::{Connection, Connector, Pending};
+use vdisk::replica::connect::{Connection, ConnectionError, Connector, Pending};
 
 use super::VOLUME;
 
@@ -115,89 +116,38 @@ struct MutatedConnection {
     mutation: Mutation,
 }
 
-impl Connection for MutatedConnection {
-    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
-        self.connection.read(object, offset, len)
-    }
-    fn write<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        data: View,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        if self.mutation == Mutation::NoDirtyBit && object.starts_with("d/") {
-            return Box::pin(async { Ok(()) });
-        }
-        self.connection.write(object, offset, data, change)
-    }
-    fn punch<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        self.connection.punch(object, offset, len, change)
-    }
-    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        self.connection.stamp(object, change)
-    }
-    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        self.connection.create(object, change)
-    }
-    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        self.connection.delete(object, change)
-    }
-    fn rename<'a>(
-        &'a self,
-        object: &'a str,
-        to: &'a str,
-        replace: bool,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        self.connection.rename(object, to, replace, change)
-    }
-    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
-        Box::pin(async move {
-            let mut stat = self.connection.stat(object).await?;
-            if self.mutation == Mutation::ResyncMisses {
-                stat.stamp = stat.stamp.min(1);
+impl ObjectOps for MutatedConnection {
+    type Error = ConnectionError;
+
+    fn call(&self, request: Request) -> Pending<'_, Response> {
+        match (&request, self.mutation) {
+            (Request::Write { object, .. }, Mutation::NoDirtyBit) if object.starts_with("d/") => {
+                Box::pin(async { Ok(Response::Version(Version(0))) })
             }
-            Ok(stat)
-        })
+            (_, Mutation::ResyncMisses) => Box::pin(async move {
+                let mut answer = self.connection.call(request).await;
+                if let Ok(Response::Stat(stat)) = &mut answer {
+                    stat.stamp = stat.stamp.min(1);
+                }
+                answer
+            }),
+            _ => self.connection.call(request),
+        }
     }
-    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
-        self.connection.list(prefix, after)
+    fn limits(&self) -> Limits {
+        self.connection.limits()
     }
-    fn extents<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-    ) -> Pending<'a, Vec<AllocatedRange>> {
-        self.connection.extents(object, offset, len)
+    fn load(&self) -> Option<State> {
+        self.connection.load()
     }
-    fn space(&self) -> Pending<'_, SpaceFigures> {
-        self.connection.space()
-    }
-    fn flush(&self) -> Pending<'_, ()> {
-        self.connection.flush()
-    }
-    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
-        self.connection.damage(prefix)
-    }
-    fn write_max(&self) -> u64 {
-        self.connection.write_max()
-    }
+}
+
+impl Connection for MutatedConnection {
     fn set_client_tag(&self, caller: ClientTag) -> Pending<'_, ()> {
         self.connection.set_client_tag(caller)
     }
     fn attach_reservations<'a>(&'a self, holder: Option<&'a str>) -> Pending<'a, ()> {
         self.connection.attach_reservations(holder)
-    }
-    fn state(&self) -> Option<State> {
-        self.connection.state()
     }
 }
 

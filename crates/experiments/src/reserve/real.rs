@@ -28,7 +28,7 @@ use policy::share::{
 use store::qos::manager::{Manager, ManagerOptions, ReservationRequest};
 use store::qos::queue::{Queue, QueueOptions};
 use store::qos::session::{Access, Session};
-use store::{Change, Settings, Store};
+use store::{Change, ObjectCalls, Settings, Store};
 
 use super::bed::{self, Asked, Client, Failure, Ground, IO, Line, Method, Run, by_equation};
 use super::needed::SECOND;

@@ -20,7 +20,7 @@ use crate::object::parts::Parts;
 use crate::object::segment::Entry;
 
 /// The longest single read in bytes.
-const READ_MAX: u64 = 64 << 20;
+pub(crate) const READ_MAX: u64 = 64 << 20;
 
 /// Reads objects.
 pub(crate) struct Reader<'a>(pub &'a Parts);

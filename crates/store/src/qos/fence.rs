@@ -22,22 +22,16 @@
 //!    waits.
 //! 3. Permits are counted by fence and token; what is remembered is bounded by the operations under way.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::{Buf, View};
 use env::sync::Event;
-use policy::place::Op;
 use policy::share::Direction;
 
-use crate::object::damage::Damage;
 use crate::object::error::StoreError;
 use crate::object::names::check_name;
-use crate::object::types::{
-    AllocatedRange, Change, Condition, Listing, SpaceFigures, Stat, Version,
-};
-use crate::qos::load_report::{self, ClientTag, UnderWay, place_of};
+use crate::object::types::{Change, Condition};
 use crate::qos::manager::Manager;
 use crate::qos::session::{OperationError, Session};
 
@@ -149,13 +143,13 @@ impl Session {
     /// is under way, none will be begun, and that is durable.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if its token is greater already; [`StoreError::Request`] above [`SEAL_MAX`]; else as for [`Session::create`]. Then nothing is known:
+    /// [`StoreError::Fenced`] if its token is greater already; [`StoreError::Request`] above [`SEAL_MAX`]; else [`OperationError`]. Then nothing is known:
     /// some may be fenced.
     ///
     /// # Example
     /// ```
     /// # use base::{Bytes, View};
-    /// # use store::{Change, Settings, Store, qos::{manager::{Manager, ManagerOptions}, session::Access}};
+    /// # use store::{Change, ObjectCalls, Settings, Store, qos::{fenced::Fenced, manager::{Manager, ManagerOptions}, session::Access}};
     /// # use policy::share::{BytesPerSec, Costs};
     /// # env::Runtime::simulated(1).block_on(async {
     /// # let device = device::Memory::new("disk", Bytes::mib(16));
@@ -164,10 +158,10 @@ impl Session {
     /// # let manager = Manager::open(device, options).await.unwrap();
     /// let session = manager.open_session(Access::NodeKey).unwrap();
     /// session.seal("g/7", 1).await.unwrap();
-    /// let first = session.fenced("g/7", 1).unwrap();
+    /// let first = Fenced::new(&session, "g/7", 1).unwrap();
     /// first.create("a", &[], Change::FUA).await.unwrap();
     /// session.seal("g/7", 2).await.unwrap();
-    /// let refused = first.stat("a").unwrap_err().to_string();
+    /// let refused = first.stat("a").await.unwrap_err().to_string();
     /// assert!(refused.starts_with("fenced: what \"g/7\" in "), "{refused}");
     /// # });
     /// ```
@@ -216,245 +210,5 @@ impl Session {
         }
         // After the last of them, so that what the successor sees is durable with its seal.
         Ok(store.flush().await?)
-    }
-
-    /// This session under a fence; see the module's head.
-    ///
-    /// # Errors
-    /// As for [`Session::fence`].
-    pub fn fenced(self: &Rc<Self>, object: &str, token: u64) -> Result<Rc<Fenced>, OperationError> {
-        Ok(Rc::new(Fenced {
-            fence: self.fence(object, token)?,
-            session: Rc::clone(self),
-            tag: Cell::new(ClientTag::unknown(0)),
-        }))
-    }
-}
-
-/// A session every operation of which, reads included, is refused once its fence was sealed with a greater token.
-pub struct Fenced {
-    session: Rc<Session>,
-    fence: Fence,
-    /// Whose reads and writes they are.
-    tag: Cell<ClientTag>,
-}
-
-impl Fenced {
-    /// The session without its fence.
-    pub fn session(&self) -> &Rc<Session> {
-        &self.session
-    }
-
-    /// Says whose reads and writes these are from now on.
-    pub fn set_client_tag(&self, tag: ClientTag) {
-        self.session.prefer(tag.origin.class);
-        self.tag.set(tag);
-    }
-
-    /// Counts a read or write in the store's queue, until it is done.
-    fn counted(&self, op: Op, object: &str, offset: u64, len: u64) -> Option<UnderWay> {
-        let load = &self.session.manager().load;
-        let at = place_of(object, offset);
-        load.begin(&self.tag.get(), op, at, len, true)
-    }
-
-    /// One change, in a task of its own: it keeps its permit to its end, though the client that asked may be gone.
-    async fn change<T: 'static>(
-        &self,
-        work: impl AsyncFnOnce(Rc<Session>) -> Result<T, OperationError> + 'static,
-    ) -> Result<T, OperationError> {
-        let permit = self.fence.enter()?;
-        let session = Rc::clone(&self.session);
-        env::spawn(async move {
-            let answer = work(session).await;
-            drop(permit);
-            answer
-        })
-        .await
-    }
-
-    /// As [`Session::read`].
-    ///
-    /// # Errors
-    /// [`OperationError`]; [`StoreError::Fenced`], as all below.
-    pub async fn read(&self, object: &str, offset: u64, len: u64) -> Result<Buf, OperationError> {
-        let _permit = self.fence.enter()?;
-        let counted = self.counted(Op::Read, object, offset, len);
-        let answer = self.session.read(object, offset, len).await;
-        load_report::over(counted, answer)
-    }
-
-    /// As [`Session::allocated_ranges`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn allocated_ranges(
-        &self,
-        object: &str,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<AllocatedRange>, OperationError> {
-        let _permit = self.fence.enter()?;
-        self.session.allocated_ranges(object, offset, len)
-    }
-
-    /// As [`Session::write`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn write(
-        &self,
-        object: &str,
-        offset: u64,
-        data: View,
-        change: Change,
-    ) -> Result<Version, OperationError> {
-        let counted = self.counted(Op::Write, object, offset, data.len() as u64);
-        let object = object.to_owned();
-        self.change(async move |session| {
-            load_report::over(counted, session.write(&object, offset, data, change).await)
-        })
-        .await
-    }
-
-    /// As [`Session::truncate`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn truncate(
-        &self,
-        object: &str,
-        size: u64,
-        change: Change,
-    ) -> Result<Version, OperationError> {
-        let object = object.to_owned();
-        self.change(async move |session| session.truncate(&object, size, change).await)
-            .await
-    }
-
-    /// As [`Session::punch`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn punch(
-        &self,
-        object: &str,
-        offset: u64,
-        len: u64,
-        change: Change,
-    ) -> Result<Version, OperationError> {
-        let object = object.to_owned();
-        self.change(async move |session| session.punch(&object, offset, len, change).await)
-            .await
-    }
-
-    /// As [`Session::create`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn create(
-        &self,
-        object: &str,
-        attributes: &[(&str, &[u8])],
-        change: Change,
-    ) -> Result<Version, OperationError> {
-        let object = object.to_owned();
-        let pairs = attributes.iter();
-        let owned: Vec<(String, Vec<u8>)> = pairs
-            .map(|(name, value)| ((*name).to_owned(), value.to_vec()))
-            .collect();
-        self.change(async move |session| {
-            let pairs = owned.iter().map(|(name, value)| (&**name, &**value));
-            let pairs: Vec<(&str, &[u8])> = pairs.collect();
-            session.create(&object, &pairs, change).await
-        })
-        .await
-    }
-
-    /// Sets nothing but the stamp that `change` gives; as [`Session::set_attributes`] with none.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn stamp(&self, object: &str, change: Change) -> Result<Version, OperationError> {
-        let object = object.to_owned();
-        self.change(async move |session| session.set_attributes(&object, &[], change).await)
-            .await
-    }
-
-    /// As [`Session::delete`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn delete(&self, object: &str, change: Change) -> Result<(), OperationError> {
-        let object = object.to_owned();
-        self.change(async move |session| session.delete(&object, change).await)
-            .await
-    }
-
-    /// As [`Session::rename`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn rename(
-        &self,
-        object: &str,
-        to: &str,
-        replace: bool,
-        change: Change,
-    ) -> Result<Version, OperationError> {
-        let (object, to) = (object.to_owned(), to.to_owned());
-        self.change(async move |session| session.rename(&object, &to, replace, change).await)
-            .await
-    }
-
-    /// As [`Session::stat`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn stat(&self, object: &str) -> Result<Stat, OperationError> {
-        let _permit = self.fence.enter()?;
-        self.session.stat(object)
-    }
-
-    /// As [`Session::list`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn list(
-        &self,
-        prefix: &str,
-        after: Option<&str>,
-        most: usize,
-    ) -> Result<Listing, OperationError> {
-        let _permit = self.fence.enter()?;
-        self.session.list(prefix, after, most)
-    }
-
-    /// As [`Session::damage`], all of it.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn damage(&self, prefix: &str) -> Result<Vec<Damage>, OperationError> {
-        let _permit = self.fence.enter()?;
-        let (damage, _) = self.session.damage(prefix, "", 0, usize::MAX)?;
-        Ok(damage)
-    }
-
-    /// How the store's room is divided.
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub fn space(&self) -> Result<SpaceFigures, OperationError> {
-        let _permit = self.fence.enter()?;
-        Ok(self.session.manager().store().space())
-    }
-
-    /// As [`Session::flush`].
-    ///
-    /// # Errors
-    /// [`OperationError`].
-    pub async fn flush(&self) -> Result<(), OperationError> {
-        self.change(async move |session| session.flush().await)
-            .await
     }
 }

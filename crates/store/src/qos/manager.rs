@@ -184,7 +184,7 @@ pub(crate) struct Scrubbed {
 /// use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
 /// use store::qos::manager::{Manager, ManagerOptions, ReservationRequest};
 /// use store::qos::session::Access;
-/// use store::{Change, Settings, Store};
+/// use store::{Change, ObjectCalls, Settings, Store};
 /// env::Runtime::simulated(1).block_on(async {
 ///     let device = device::Memory::new("disk", Bytes::mib(16));
 ///     Store::format(device.clone(), Settings::default()).await.unwrap();

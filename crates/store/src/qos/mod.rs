@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod capability;
 pub mod costs;
 pub mod fence;
+pub mod fenced;
 pub(crate) mod load_report;
 pub mod manager;
 pub mod queue;

@@ -28,7 +28,7 @@
 //! 5. The parts of the buffer memory add up to no more than there is.
 
 mod promise;
-mod work;
+pub(crate) mod work;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -824,21 +824,6 @@ impl Session {
             class: self.class_of(Direction::Write),
             reservation: self.room.get(),
             ..change
-        }
-    }
-
-    /// Does `work` from the session's room; again without it if the slot ended meanwhile and took the room along.
-    pub(crate) async fn with_room<T>(
-        &self,
-        change: Change,
-        work: impl AsyncFn(Change) -> Result<T, StoreError>,
-    ) -> Result<T, OperationError> {
-        let begun = self.change(change);
-        match work(begun).await {
-            Err(StoreError::NoReservation { .. }) if begun.reservation != self.room.get() => {
-                Ok(work(self.change(change)).await?)
-            }
-            answer => Ok(answer?),
         }
     }
 }

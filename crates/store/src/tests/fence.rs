@@ -12,10 +12,10 @@ use super::{pattern, small, small_size};
 use crate::net::client::{Client, ClientError, ClientOptions, Credentials};
 use crate::net::server::{Limits, Server};
 use crate::object::parts::Mutation;
-use crate::qos::fence::Fenced;
+use crate::qos::fenced::Fenced;
 use crate::qos::manager::{Manager, ManagerOptions};
 use crate::qos::session::{Access, OperationError, Session};
-use crate::{Change, Store, StoreError};
+use crate::{Change, ObjectCalls, Store, StoreError};
 
 const FENCE: &str = "guards/7";
 const CREATE: Change = Change {
@@ -45,7 +45,7 @@ fn session(manager: &Rc<Manager>) -> Rc<Session> {
 async fn sealed(manager: &Rc<Manager>, token: u64) -> Rc<Fenced> {
     let session = session(manager);
     session.seal(FENCE, token).await.unwrap();
-    session.fenced(FENCE, token).unwrap()
+    Fenced::new(&session, FENCE, token).unwrap()
 }
 
 fn is_fenced<T>(answer: Result<T, OperationError>) -> bool {
@@ -75,22 +75,22 @@ fn the_fenced_change_nothing_and_see_nothing() {
         assert!(is_fenced(old.rename("a", "b", false, change).await));
         assert!(is_fenced(old.delete("a", change).await));
         assert!(is_fenced(old.stamp("a", change).await));
-        assert!(is_fenced(old.stat("a")));
-        assert!(is_fenced(old.allocated_ranges("a", 0, 9)));
-        assert!(is_fenced(old.list("", None, 9)));
-        assert!(is_fenced(old.space()));
+        assert!(is_fenced(old.stat("a").await));
+        assert!(is_fenced(old.allocated_ranges("a", 0, 9).await));
+        assert!(is_fenced(old.list("", None, 9).await));
+        assert!(is_fenced(old.space().await));
         assert!(is_fenced(old.flush().await));
         assert_eq!(
-            old.stat("a").unwrap_err().to_string(),
+            old.stat("a").await.unwrap_err().to_string(),
             "fenced: what \"guards/7\" in small guards has been taken over, mark 2; this was asked under mark 1 and nothing \
              more is done under it: open it anew"
         );
         let read = new.read("a", 0, 9999).await.unwrap();
         assert_eq!(read[..], pattern(1, 5000)[..]);
         // Another fence's requests are not touched, nor are those without a fence.
-        let other = session(&manager).fenced("guards/8", 0).unwrap();
-        other.stat("a").unwrap();
-        session(&manager).stat("a").unwrap();
+        let other = Fenced::new(&session(&manager), "guards/8", 0).unwrap();
+        other.stat("a").await.unwrap();
+        session(&manager).stat("a").await.unwrap();
     });
 }
 
@@ -209,9 +209,9 @@ async fn a_seal_and_a_crash(seed: u64, cut: u64) -> bool {
     let power = disk.supply().is_on();
     let disk = disk.restart(env::Rng::from_seed(seed ^ cut));
     let manager = opened(disk).await;
-    let old = session(&manager).fenced(FENCE, 1).unwrap();
+    let old = Fenced::new(&session(&manager), FENCE, 1).unwrap();
     if answer.is_ok() {
-        assert!(is_fenced(old.stat("a")), "seed {seed}, cut {cut}");
+        assert!(is_fenced(old.stat("a").await), "seed {seed}, cut {cut}");
     }
     let found = session(&manager).read("a", 0, 4096).await.unwrap();
     let fits = (acked.get()..=begun.get()).any(|number| found[..] == pattern(number, 4096)[..]);

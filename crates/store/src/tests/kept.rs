@@ -15,7 +15,7 @@ use super::{pattern, small};
 use crate::qos::calibrate::{CalibrateError, Plan};
 use crate::qos::manager::{Calibration, Manager, ManagerOptions, ReservationRequest, ScrubOptions};
 use crate::qos::session::{Access, Session};
-use crate::{Settings, Store};
+use crate::{ObjectCalls, Settings, Store};
 
 /// Each request, one after the other: a fixed time, then its bytes at this rate.
 struct Slow {

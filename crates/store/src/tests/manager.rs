@@ -12,7 +12,7 @@ use super::{pattern, small, small_size, sums_hold};
 use crate::qos::capability::CapabilityError;
 use crate::qos::manager::{Calibration, Manager, ManagerOptions, ReservationRequest, ReserveError};
 use crate::qos::session::{Access, OperationError, Phase, SessionError};
-use crate::{Change, OpenError, Store, StoreError};
+use crate::{Change, ObjectCalls, OpenError, Store, StoreError};
 
 pub(super) const CREATE: Change = Change {
     create: true,
@@ -62,7 +62,7 @@ fn a_capability_opens_what_it_is_for_and_nothing_else() {
         assert_eq!((session.phase(), session.promised()), (Phase::Promised, BytesPerSec::mb(20)));
         let data = pattern(1, 20_000);
         session.write("songs/1", 0, data.clone(), CREATE).await.unwrap();
-        assert_eq!(session.stat("songs/1").unwrap().size, 20_000);
+        assert_eq!(session.stat("songs/1").await.unwrap().size, 20_000);
         let refused = session.read("songs/1", 0, 10).await.unwrap_err();
         assert_eq!(
             refused.to_string(),
@@ -76,8 +76,8 @@ fn a_capability_opens_what_it_is_for_and_nothing_else() {
         );
         let refused = session.rename("songs/1", "books/1", false, CREATE).await;
         assert!(matches!(refused, Err(OperationError::Scope { .. })));
-        assert!(matches!(session.list("books/", None, 9), Err(OperationError::Scope { .. })));
-        assert_eq!(session.list("", None, 9).unwrap().objects.len(), 1);
+        assert!(matches!(session.list("books/", None, 9).await, Err(OperationError::Scope { .. })));
+        assert_eq!(session.list("", None, 9).await.unwrap().objects.len(), 1);
         let refused = manager.open_session(Access::Open).map(|_| ()).unwrap_err();
         assert!(matches!(refused, SessionError::NotOpen { .. }));
         let reading = request(&manager, Direction::Read, 20);
@@ -118,7 +118,7 @@ fn what_the_node_keeps_for_itself_is_nobodys() {
                 let mut names = Vec::new();
                 let mut after = None;
                 loop {
-                    let part = session.list("", after.as_deref(), most).unwrap();
+                    let part = session.list("", after.as_deref(), most).await.unwrap();
                     names.extend(part.objects.into_iter().map(|it| it.name));
                     match part.next {
                         Some(next) => after = Some(next),
@@ -129,7 +129,7 @@ fn what_the_node_keeps_for_itself_is_nobodys() {
             }
             let keys = ".tanada/keys";
             assert!(matches!(
-                session.stat(keys),
+                session.stat(keys).await,
                 Err(OperationError::System { .. })
             ));
             assert!(matches!(
@@ -137,7 +137,7 @@ fn what_the_node_keeps_for_itself_is_nobodys() {
                 Err(OperationError::System { .. })
             ));
             assert!(matches!(
-                session.list(".tanada/", None, 9),
+                session.list(".tanada/", None, 9).await,
                 Err(OperationError::System { .. })
             ));
             let rename = session.rename("z", ".tanada/z", false, CREATE).await;
@@ -296,7 +296,7 @@ fn when_its_slot_ends_a_session_does_nothing_more() {
             refused.contains("is over, and its capability with it"),
             "{refused}"
         );
-        assert!(session.stat("a").is_err() && session.flush().await.is_err());
+        assert!(session.stat("a").await.is_err() && session.flush().await.is_err());
         assert_eq!(session.report().delivered_bytes, delivered);
         assert!(manager.reservations().is_empty() && manager.store().reservations().is_empty());
         sums_hold(manager.store());

@@ -26,7 +26,7 @@ use crate::qos::manager::{
     Decision, Group, Manager, ManagerOptions, ReservationRequest, ReserveError, reconcile,
 };
 use crate::qos::session::Access;
-use crate::{Store, check};
+use crate::{ObjectCalls, Store, check};
 
 async fn open(disk: Rc<dyn Device>) -> Result<Rc<Manager>, String> {
     let manager = Manager::open(disk, options()).await;

@@ -26,7 +26,7 @@ use report::terminal::Usage;
 use report::terminal::table::{megabytes_per_second, size};
 use serde::Serialize;
 use store::net::client::{Client, ClientOptions, Credentials};
-use store::{Change, Stat};
+use store::{Change, ObjectCalls, Stat};
 
 use super::client::{Client as Admin, Target};
 use super::object_files::{Destination, Reader, Writer, bar};

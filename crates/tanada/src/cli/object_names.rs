@@ -8,7 +8,7 @@ use report::terminal::printable::printable;
 use report::terminal::table::{size, table};
 use serde::Serialize;
 use store::net::client::Client;
-use store::{Change, Stat};
+use store::{Change, ObjectCalls, Stat};
 
 /// An object, for programs.
 #[derive(Serialize)]

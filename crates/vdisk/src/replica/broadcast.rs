@@ -174,9 +174,10 @@ mod tests {
     use device::Memory;
     use env::net::sim::{self, Link};
     use policy::share::{BytesPerSec, Costs};
+    use store::qos::fenced::Fenced;
     use store::qos::manager::ManagerOptions;
     use store::qos::session::Access;
-    use store::{Change, Settings, Store};
+    use store::{Change, ObjectCalls, Settings, Store};
 
     use super::*;
 
@@ -230,7 +231,7 @@ mod tests {
             sent.await.map(|_| ()).unwrap();
         }));
         let session = busy.open_session(Access::NodeKey).unwrap();
-        let guarded = session.fenced("g", 1).unwrap();
+        let guarded = Fenced::new(&session, "g", 1).unwrap();
         for _ in 0..8 {
             let guarded = Rc::clone(&guarded);
             env::spawn(async move {

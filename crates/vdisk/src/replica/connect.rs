@@ -12,115 +12,19 @@
 //! 1. [`ConnectionError::Indeterminate`] is the only answer to a change that may have happened or may yet happen.
 //! 2. When [`Connector::open`] answers, nothing under a lesser token is under way at the store, and nothing will be.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
 use env::net::Address;
 use policy::place::State;
-use store::net::client::{Client, ClientError, ClientOptions, Credentials};
-use store::qos::fence::Fenced;
+use store::net::client::{Client, ClientOptions, Credentials};
+use store::ops::{Call, Limits, ObjectCalls, ObjectOps, Request, Response};
+use store::qos::fenced::Fenced;
 use store::qos::manager::Manager;
-use store::qos::session::{Access, OperationError};
-use store::{AllocatedRange, Change, ClientTag, Damage, Listing, SpaceFigures, Stat, StoreError};
+use store::qos::session::Access;
+use store::{AllocatedRange, Change, ClientTag, Damage, Listing, SpaceFigures, Stat};
 
-/// A store's answer, some time.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, ConnectionError>> + 'a>>;
-
-/// Why a store did not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConnectionError {
-    /// The fence was sealed with a greater token. Nothing was done.
-    #[error("{why}")]
-    Fenced {
-        /// The greater one.
-        found: u64,
-        /// The store's words.
-        why: String,
-    },
-    /// The object is not there. Nothing was done.
-    #[error("{0}")]
-    Absent(String),
-    /// What was read, or what a change would keep a part of, is not what was written. Nothing was done.
-    #[error("{0}")]
-    Damaged(String),
-    /// No room. Nothing was done.
-    #[error("{0}")]
-    Full(String),
-    /// Refused for another reason. Nothing was done.
-    #[error("{0}")]
-    Refused(String),
-    /// The store's disk was put back to an earlier state. Nothing was done.
-    #[error("{0}")]
-    PutBack(String),
-    /// There is no way to the store. Nothing was done.
-    #[error("{0}")]
-    Gone(String),
-    /// Indeterminate: it may have been done, and may yet be.
-    #[error("{0}")]
-    Indeterminate(String),
-}
-
-impl ConnectionError {
-    /// Is the connection of no more use?
-    pub fn ends_connection(&self) -> bool {
-        matches!(
-            self,
-            ConnectionError::Gone(_) | ConnectionError::Indeterminate(_)
-        )
-    }
-
-    /// Is it not known whether the change was made?
-    pub fn is_indeterminate(&self) -> bool {
-        matches!(self, ConnectionError::Indeterminate(_))
-    }
-
-    fn store(error: &StoreError) -> ConnectionError {
-        let text = error.to_string();
-        match error {
-            StoreError::Fenced { found, .. } => ConnectionError::Fenced {
-                found: *found,
-                why: text,
-            },
-            StoreError::NotFound { .. } => ConnectionError::Absent(text),
-            StoreError::Damaged { .. } => ConnectionError::Damaged(text),
-            StoreError::NoSpace { .. } | StoreError::TableFull { .. } => {
-                ConnectionError::Full(text)
-            }
-            // What failed at its end may have happened.
-            StoreError::Device { .. } | StoreError::Failed { .. } | StoreError::Closed { .. } => {
-                ConnectionError::Indeterminate(text)
-            }
-            _ => ConnectionError::Refused(text),
-        }
-    }
-}
-
-impl From<OperationError> for ConnectionError {
-    fn from(error: OperationError) -> ConnectionError {
-        match &error {
-            OperationError::Store(error) => ConnectionError::store(error),
-            other => ConnectionError::Refused(other.to_string()),
-        }
-    }
-}
-
-impl From<ClientError> for ConnectionError {
-    fn from(error: ClientError) -> ConnectionError {
-        let text = error.to_string();
-        match &error {
-            ClientError::Store(error) => ConnectionError::store(error),
-            ClientError::Lost { .. } | ClientError::Late { .. } => match error.changed_nothing() {
-                true => ConnectionError::Gone(text),
-                false => ConnectionError::Indeterminate(text),
-            },
-            ClientError::Refused { .. } => ConnectionError::Refused(text),
-            _ => ConnectionError::Gone(text),
-        }
-    }
-}
+pub use store::ops::{ObjectError as ConnectionError, Pending};
 
 /// A way to a store. Held as `Rc<dyn Connector>`.
 pub trait Connector {
@@ -169,51 +73,12 @@ fn check_age(
     )))
 }
 
-/// A store under a token. Held as `Rc<dyn Connection>`; its operations are those of [`store::Store`].
+/// A call of a connection.
+pub type Asked<'a, T> = Call<'a, T, ConnectionError>;
+
+/// A store under a token. Held as `Rc<dyn Connection>`; its operations are those of [`store::ObjectCalls`].
 #[allow(missing_docs)] // They are.
-pub trait Connection {
-    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf>;
-    fn write<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        data: View,
-        change: Change,
-    ) -> Pending<'a, ()>;
-    fn punch<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-        change: Change,
-    ) -> Pending<'a, ()>;
-    /// Changes nothing but the stamp.
-    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
-    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
-    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()>;
-    /// With `replace`, what has the name `to` is deleted in the same step.
-    fn rename<'a>(
-        &'a self,
-        object: &'a str,
-        to: &'a str,
-        replace: bool,
-        change: Change,
-    ) -> Pending<'a, ()>;
-    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat>;
-    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing>;
-    fn extents<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-    ) -> Pending<'a, Vec<AllocatedRange>>;
-    fn space(&self) -> Pending<'_, SpaceFigures>;
-    fn flush(&self) -> Pending<'_, ()>;
-    /// What scrubs and reads found damaged of objects whose names begin so, and nothing has written since. A store that cannot
-    /// say refuses.
-    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>>;
-    /// The longest write in bytes.
-    fn write_max(&self) -> u64;
+pub trait Connection: ObjectOps<Error = ConnectionError> {
     /// Says whose reads and writes these are, and asks to hear how long the store's queue is. Nothing depends on it.
     fn set_client_tag(&self, _caller: ClientTag) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
@@ -222,9 +87,76 @@ pub trait Connection {
     fn attach_reservations<'a>(&'a self, _holder: Option<&'a str>) -> Pending<'a, ()> {
         Box::pin(async { Ok(()) })
     }
+    fn read(&self, object: &str, offset: u64, len: u64) -> Asked<'_, Buf> {
+        ObjectCalls::read(self, object, offset, len)
+    }
+    fn write(&self, object: &str, offset: u64, data: View, change: Change) -> Asked<'_, ()> {
+        ObjectCalls::write(self, object, offset, data, change).done()
+    }
+    fn punch(&self, object: &str, offset: u64, len: u64, change: Change) -> Asked<'_, ()> {
+        ObjectCalls::punch(self, object, offset, len, change).done()
+    }
+    /// Changes nothing but the stamp.
+    fn stamp(&self, object: &str, change: Change) -> Asked<'_, ()> {
+        ObjectCalls::stamp(self, object, change).done()
+    }
+    fn create(&self, object: &str, change: Change) -> Asked<'_, ()> {
+        ObjectCalls::create(self, object, &[], change).done()
+    }
+    fn delete(&self, object: &str, change: Change) -> Asked<'_, ()> {
+        ObjectCalls::delete(self, object, change)
+    }
+    /// With `replace`, what has the name `to` is deleted in the same step.
+    fn rename(&self, object: &str, to: &str, replace: bool, change: Change) -> Asked<'_, ()> {
+        ObjectCalls::rename(self, object, to, replace, change).done()
+    }
+    fn stat(&self, object: &str) -> Asked<'_, Stat> {
+        ObjectCalls::stat(self, object)
+    }
+    fn list(&self, prefix: &str, after: Option<&str>) -> Asked<'_, Listing> {
+        ObjectCalls::list(self, prefix, after, LISTED)
+    }
+    fn extents(&self, object: &str, offset: u64, len: u64) -> Asked<'_, Vec<AllocatedRange>> {
+        ObjectCalls::allocated_ranges(self, object, offset, len)
+    }
+    fn space(&self) -> Asked<'_, SpaceFigures> {
+        ObjectCalls::space(self)
+    }
+    fn flush(&self) -> Asked<'_, ()> {
+        ObjectCalls::flush(self)
+    }
+    /// What scrubs and reads found damaged of objects whose names begin so, and nothing has written since. A store that cannot
+    /// say refuses.
+    fn damage(&self, prefix: &str) -> Asked<'_, Vec<Damage>> {
+        ObjectCalls::damage(self, prefix)
+    }
+    /// The longest write in bytes.
+    fn write_max(&self) -> u64 {
+        let limits = self.limits();
+        limits.write_max.min(limits.read_max)
+    }
     /// How long the store's queue is, as it was last heard.
     fn state(&self) -> Option<State> {
-        None
+        self.load()
+    }
+}
+
+/// A way to a store under a sealed fence, with errors as a volume knows them.
+struct Sealed<O>(O);
+
+impl<O: ObjectOps<Error: Into<ConnectionError>>> ObjectOps for Sealed<O> {
+    type Error = ConnectionError;
+
+    fn call(&self, request: Request) -> Pending<'_, Response> {
+        Box::pin(async move { self.0.call(request).await.map_err(Into::into) })
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    fn load(&self) -> Option<State> {
+        self.0.load()
     }
 }
 
@@ -238,8 +170,6 @@ const LISTED: usize = 1000;
 /// A store of this very process.
 pub struct LocalConnector(pub Rc<Manager>);
 
-struct Local(Rc<Fenced>);
-
 impl Connector for LocalConnector {
     fn open_since<'a>(
         &'a self,
@@ -251,11 +181,14 @@ impl Connector for LocalConnector {
             let session = self.0.open_session(Access::NodeKey);
             let session = session.map_err(|why| ConnectionError::Refused(why.to_string()))?;
             if least > 0 {
-                let found = session.stat(fence_name).map_err(ConnectionError::from);
+                let found = session
+                    .stat(fence_name)
+                    .await
+                    .map_err(ConnectionError::from);
                 check_age(self.0.store().name(), fence_name, found, least)?;
             }
             session.seal(fence_name, token).await?;
-            Ok(Rc::new(Local(session.fenced(fence_name, token)?)) as Rc<dyn Connection>)
+            Ok(Rc::new(Sealed(Fenced::new(&session, fence_name, token)?)) as Rc<dyn Connection>)
         })
     }
 }
@@ -269,81 +202,10 @@ pub(crate) fn unsealed(
 ) -> Result<Rc<dyn Connection>, ConnectionError> {
     let session = node.open_session(Access::NodeKey);
     let session = session.map_err(|why| ConnectionError::Refused(why.to_string()))?;
-    Ok(Rc::new(Local(session.fenced(fence_name, token)?)))
+    Ok(Rc::new(Sealed(Fenced::new(&session, fence_name, token)?)))
 }
 
-macro_rules! here {
-    ($answer:expr) => {
-        Box::pin(async move { Ok($answer.await.map(drop)?) })
-    };
-}
-
-impl Connection for Local {
-    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
-        Box::pin(async move { Ok(self.0.read(object, offset, len).await?) })
-    }
-    fn write<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        data: View,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        here!(self.0.write(object, offset, data, change))
-    }
-    fn punch<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        here!(self.0.punch(object, offset, len, change))
-    }
-    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        here!(self.0.stamp(object, change))
-    }
-    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        here!(self.0.create(object, &[], change))
-    }
-    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        here!(self.0.delete(object, change))
-    }
-    fn rename<'a>(
-        &'a self,
-        object: &'a str,
-        to: &'a str,
-        replace: bool,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        here!(self.0.rename(object, to, replace, change))
-    }
-    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
-        Box::pin(async move { Ok(self.0.stat(object)?) })
-    }
-    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
-        Box::pin(async move { Ok(self.0.list(prefix, after, LISTED)?) })
-    }
-    fn extents<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-    ) -> Pending<'a, Vec<AllocatedRange>> {
-        Box::pin(async move { Ok(self.0.allocated_ranges(object, offset, len)?) })
-    }
-    fn space(&self) -> Pending<'_, SpaceFigures> {
-        Box::pin(async move { Ok(self.0.space()?) })
-    }
-    fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async move { Ok(self.0.flush().await?) })
-    }
-    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
-        Box::pin(async move { Ok(self.0.damage(prefix)?) })
-    }
-    fn write_max(&self) -> u64 {
-        self.0.session().manager().store().write_max()
-    }
+impl Connection for Sealed<Rc<Fenced>> {
     fn set_client_tag(&self, caller: ClientTag) -> Pending<'_, ()> {
         self.0.set_client_tag(caller);
         Box::pin(async { Ok(()) })
@@ -351,9 +213,6 @@ impl Connection for Local {
     fn attach_reservations<'a>(&'a self, holder: Option<&'a str>) -> Pending<'a, ()> {
         let under = self.0.session().attach_reservations(holder);
         Box::pin(async move { under.map_err(ConnectionError::Refused) })
-    }
-    fn state(&self) -> Option<State> {
-        Some(self.0.session().manager().state())
     }
 }
 
@@ -370,8 +229,6 @@ pub struct RemoteConnector {
     /// How long is waited for it.
     pub options: ClientOptions,
 }
-
-struct Remote(Client);
 
 impl Connector for RemoteConnector {
     fn open_since<'a>(
@@ -396,91 +253,20 @@ impl Connector for RemoteConnector {
             }
             client.seal(fence_name, token).await?;
             client.fence(fence_name, token).await?;
-            Ok(Rc::new(Remote(client)) as Rc<dyn Connection>)
+            Ok(Rc::new(Sealed(client)) as Rc<dyn Connection>)
         })
     }
 }
 
-impl Connection for Remote {
-    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
-        Box::pin(async move { Ok(self.0.read(object, offset, len).await?) })
-    }
-    fn write<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        data: View,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        here!(self.0.write(object, offset, data, change))
-    }
-    fn punch<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        here!(self.0.punch(object, offset, len, change))
-    }
-    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        here!(self.0.set_attributes(object, &[], change))
-    }
-    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        here!(self.0.create(object, &[], change))
-    }
-    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        here!(self.0.delete(object, change))
-    }
-    fn rename<'a>(
-        &'a self,
-        object: &'a str,
-        to: &'a str,
-        replace: bool,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        here!(self.0.rename(object, to, replace, change))
-    }
-    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
-        Box::pin(async move { Ok(self.0.stat(object).await?) })
-    }
-    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
-        Box::pin(async move { Ok(self.0.list(prefix, after, LISTED).await?) })
-    }
-    fn extents<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-    ) -> Pending<'a, Vec<AllocatedRange>> {
-        Box::pin(async move { Ok(self.0.allocated_ranges(object, offset, len).await?) })
-    }
-    fn space(&self) -> Pending<'_, SpaceFigures> {
-        Box::pin(async move { Ok(self.0.space().await?) })
-    }
-    fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async move { Ok(self.0.flush().await?) })
-    }
-    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
-        Box::pin(async move { Ok(self.0.damage(prefix).await?) })
-    }
-    fn write_max(&self) -> u64 {
-        self.0.write_max().min(self.0.read_max())
-    }
+impl Connection for Sealed<Client> {
     fn set_client_tag(&self, caller: ClientTag) -> Pending<'_, ()> {
         Box::pin(async move {
-            Ok(self
-                .0
-                .set_client_tag(caller, LOAD_REPORT_EVERY)
-                .await
-                .map(drop)?)
+            let will_come = self.0.set_client_tag(caller, LOAD_REPORT_EVERY).await;
+            Ok(will_come.map(drop)?)
         })
     }
     fn attach_reservations<'a>(&'a self, holder: Option<&'a str>) -> Pending<'a, ()> {
         Box::pin(async move { Ok(self.0.attach_reservations(holder).await?) })
-    }
-    fn state(&self) -> Option<State> {
-        self.0.state()
     }
 }
 

@@ -7,6 +7,7 @@ use policy::share::calendar::Offer;
 
 use crate::net::wire::{Failure, RefusedKind};
 use crate::object::error::StoreError;
+use crate::ops::ObjectError;
 
 /// Why a call failed. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -134,6 +135,21 @@ impl From<Failure> for ClientError {
         match failure {
             Failure::Store(error) => ClientError::Store(error),
             Failure::Refused { kind, text, offer } => ClientError::Refused { kind, text, offer },
+        }
+    }
+}
+
+impl From<ClientError> for ObjectError {
+    fn from(error: ClientError) -> ObjectError {
+        let text = error.to_string();
+        match &error {
+            ClientError::Store(error) => ObjectError::from(error),
+            ClientError::Lost { .. } | ClientError::Late { .. } => match error.changed_nothing() {
+                true => ObjectError::Gone(text),
+                false => ObjectError::Indeterminate(text),
+            },
+            ClientError::Refused { .. } => ObjectError::Refused(text),
+            _ => ObjectError::Gone(text),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::net::server::{Limits, Server};
 use crate::net::wire::{HEADER_LEN, SERVER_HELLO_LEN};
 use crate::object::store::Store;
 use crate::object::types::Change;
+use crate::ops::ObjectCalls;
 use crate::qos::manager::{Manager, ManagerOptions};
 
 /// What an honest server sends to the calls of `calls`.

@@ -36,6 +36,7 @@ use crate::net::wire::{
     Malformed, NodeKey, Op, Opened, Proof, REQUEST_META_MAX, RESPONSE_META_MAX, RefusedKind,
     Request, Response, ServerHello, VERSION, Ways,
 };
+use crate::ops;
 use crate::qos::load_report::{ClientTag, EVERY_LEAST};
 use crate::qos::manager::Manager;
 use crate::qos::session::{Access as NodeAccess, Buffered, Peer, Phase, Session};
@@ -686,21 +687,21 @@ impl Connection {
             self.reading.end();
             let id = header.id;
             match judged {
-                Ok(request) => {
+                Ok(mut request) => {
                     let bytes = charge(&request, header.data_len);
                     let held = self.admit(server, &terms.behalf.session, bytes).await;
-                    let mut data = View::empty();
                     if header.data_len > 0 {
                         let buf = Buf::for_read(header.data_len as usize);
                         let len = u64::from(header.data_len);
                         self.receiving.set(Some((env::now(), len)));
-                        data = inbox.fill(buf).await?.freeze();
+                        let data = inbox.fill(buf).await?.freeze();
                         self.receiving.set(None);
                         self.reading.end();
                         header.check_data(&data).map_err(|why| violation(id, why))?;
+                        request.carry(data);
                     }
                     self.heard.set(env::now());
-                    self.start(server, terms, request, id, data, held);
+                    self.start(server, terms, request, id, held);
                 }
                 Err(failure) => {
                     let held = self.admit(server, &terms.behalf.session, SMALL).await;
@@ -762,11 +763,11 @@ impl Connection {
             return Err(End::Violation(id, why));
         }
         let len = match request {
-            Request::Read { len, .. } => data_len.max(len),
-            _ => data_len,
+            Request::Object(ops::Request::Read { len, .. }) => len.max(data_len.into()),
+            _ => data_len.into(),
         };
-        if len > data_max {
-            let (len, most) = (Bytes(u64::from(len)), Bytes(u64::from(data_max)));
+        if len > u64::from(data_max) {
+            let (len, most) = (Bytes(len), Bytes(u64::from(data_max)));
             let text = format!(
                 "cannot {name} {len} at once: at most {most} travel in one frame; ask in parts"
             );
@@ -827,17 +828,17 @@ impl Connection {
         terms: &Terms,
         request: Request,
         id: u64,
-        data: View,
         held: Charge,
     ) {
         self.in_flight.set(self.in_flight.get() + 1);
-        self.count(|counts| counts.bytes_in += data.len() as u64);
+        let arrived = request.data().map_or(0, |data| data.len());
+        self.count(|counts| counts.bytes_in += arrived as u64);
         let (connection, server) = (Rc::clone(self), Rc::clone(server));
         let behalf = terms.behalf.clone();
         env::spawn(async move {
             let op = request.op();
             let looks = only_looks(&request);
-            let work = carry_out(&server, &behalf, request, data);
+            let work = carry_out(&server, &behalf, request);
             let answer = match looks {
                 true => env::caught(work).await,
                 // Its panic may leave the store's memory half changed: that is the whole thread's end.
@@ -853,11 +854,7 @@ impl Connection {
                     return;
                 }
             };
-            let len = if let Response::Data(data) = &answer {
-                data.len()
-            } else {
-                0
-            };
+            let len = answer.data().len();
             connection.in_flight.set(connection.in_flight.get() - 1);
             connection.answered(&answer, len as u64);
             connection.reply(Reply {

@@ -155,7 +155,7 @@ struct Totals {
 /// use policy::share::{BytesPerSec, Costs};
 /// use store::qos::manager::{Manager, ManagerOptions};
 /// use store::net::server::{Limits, Server};
-/// use store::{Change, Settings, Store};
+/// use store::{Change, ObjectCalls, Settings, Store};
 ///
 /// env::Runtime::simulated(1).block_on(async {
 ///     let device = device::Memory::new("disk", Bytes::mib(64));

@@ -3,23 +3,24 @@
 use std::rc::Rc;
 
 use base::View;
-use policy::place::Op;
 use policy::share::calendar::Refusal;
 
 use super::Server;
 use super::connection::Access;
-use crate::net::wire::{DAMAGE_MAX, Failure, RANGES_MAX, RefusedKind, Request, Response, fitting};
+use crate::net::wire::{Failure, RANGES_MAX, RefusedKind, Request, Response, fitting};
+use crate::ops::{self, ObjectCalls};
 use crate::qos::fence::Fence;
-use crate::qos::load_report::{ClientTag, UnderWay, over, place_of};
-use crate::qos::manager::ReserveError;
-use crate::qos::session::{OperationError, Session};
+use crate::qos::fenced::counted;
+use crate::qos::load_report::{ClientTag, over};
+use crate::qos::manager::{Manager, ReserveError};
+use crate::qos::session::{OperationError, Session, work};
 
 /// What a request holds besides its data, at most.
 pub(super) const SMALL: u64 = 4096;
 /// What a request with a long answer holds.
 pub(super) const LARGE: u64 = 1 << 20;
 /// Objects listed at once.
-const LISTED_MAX: u32 = 4096;
+const LISTED_MAX: usize = 4096;
 /// Reservations in one answer.
 const RESERVED_MAX: usize = 256;
 /// How far the ranges of one answer reach, in bytes of the object: 65,536 pages at most.
@@ -27,15 +28,14 @@ const RANGES_REACH: u64 = 256 << 20;
 
 /// The most memory a request holds at once, its data among it.
 pub(super) fn charge(request: &Request, data_len: u32) -> u64 {
+    use crate::ops::Request as On;
     match request {
-        Request::Read { len, .. } => SMALL + u64::from(*len),
-        Request::List { .. }
-        | Request::AllocatedRanges { .. }
-        | Request::Damage { .. }
+        Request::Object(On::Read { len, .. }) => SMALL + len,
+        Request::Object(On::List { .. } | On::AllocatedRanges { .. } | On::Damage { .. })
         | Request::Reservations { .. }
         | Request::Undecided
         | Request::Report => LARGE,
-        Request::Create { .. } | Request::SetAttributes { .. } => 4 * SMALL,
+        Request::Object(On::Create { .. } | On::SetAttributes { .. }) => 4 * SMALL,
         _ => SMALL + u64::from(data_len),
     }
 }
@@ -43,21 +43,19 @@ pub(super) fn charge(request: &Request, data_len: u32) -> u64 {
 /// Does a request leave all as it is? Then a panic in it harms nothing but its own connection, unless it leaves the queue half
 /// changed, which ends the thread.
 pub(super) fn only_looks(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Ping
-            | Request::Read { .. }
-            | Request::List { .. }
-            | Request::Attributes { .. }
-            | Request::Stat { .. }
-            | Request::AllocatedRanges { .. }
-            | Request::Space
-            | Request::Offer(_)
-            | Request::Reservations { .. }
-            | Request::Capability(_)
-            | Request::Undecided
-            | Request::Report
-    )
+    match request {
+        Request::Object(ops::Request::Damage { .. }) => false,
+        Request::Object(request) => !request.changes(),
+        _ => matches!(
+            request,
+            Request::Ping
+                | Request::Offer(_)
+                | Request::Reservations { .. }
+                | Request::Capability(_)
+                | Request::Undecided
+                | Request::Report
+        ),
+    }
 }
 
 /// On whose behalf a request is carried out.
@@ -73,35 +71,8 @@ pub(super) struct Behalf {
     pub data_max: u32,
 }
 
-impl Behalf {
-    /// Counts a read or write in the store's queue, until it is done.
-    fn counted(&self, request: &Request, data: &View) -> Option<UnderWay> {
-        let (op, object, offset, len) = match request {
-            Request::Read {
-                object,
-                offset,
-                len,
-            } => (Op::Read, object, *offset, u64::from(*len)),
-            Request::Write { object, offset, .. } => {
-                (Op::Write, object, *offset, data.len() as u64)
-            }
-            _ => return None,
-        };
-        let load = &self.session.manager().load;
-        load.begin(&self.tag, op, place_of(object, offset), len, false)
-    }
-}
-
-/// Carries one request out; `data` are a write's.
-pub(super) async fn carry_out(
-    server: &Server,
-    behalf: &Behalf,
-    request: Request,
-    data: View,
-) -> Response {
-    let Behalf {
-        session, access, ..
-    } = behalf;
+/// Carries one request out.
+pub(super) async fn carry_out(server: &Server, behalf: &Behalf, request: Request) -> Response {
     let fence = behalf.fence.as_ref();
     // A seal waits for permits: it must not have one. A ping does nothing.
     let fence = fence.filter(|_| !matches!(request, Request::Seal { .. } | Request::Ping));
@@ -109,113 +80,29 @@ pub(super) async fn carry_out(
         Ok(pass) => pass,
         Err(fenced) => return Response::Failed(fenced.into()),
     };
-    let reserves = matches!(
-        request,
-        Request::Offer(_)
-            | Request::Hold { .. }
-            | Request::Commit(_)
-            | Request::Release(_)
-            | Request::Reservations { .. }
-            | Request::Capability(_)
-            | Request::Undecided
-            | Request::Decision { .. }
-            | Request::Decide { .. }
-            | Request::Report
-    );
-    if reserves && *access != Access::NodeKey {
-        let what = request.op().name();
-        let text = format!("cannot {what}: this is for nodes alone; connect with the node key");
-        return Response::Failed(Failure::refused(RefusedKind::NodeKeyOnly, text));
-    }
-    let answer = if reserves {
-        reserve(server, request, behalf.data_max).await
-    } else {
-        let counted = behalf.counted(&request, &data);
-        over(counted, on_objects(session, request, data).await)
+    let answer = match request {
+        Request::Object(request) => on_objects(behalf, request).await,
+        request @ (Request::Ping
+        | Request::Fence { .. }
+        | Request::Seal { .. }
+        | Request::ClientTag { .. }
+        | Request::AttachReservation { .. }) => of_connection(&behalf.session, request).await,
+        request if behalf.access == Access::NodeKey => {
+            reserve(&server.manager, request, behalf.data_max).await
+        }
+        request => {
+            let what = request.op().name();
+            let text = format!("cannot {what}: this is for nodes alone; connect with the node key");
+            Err(Failure::refused(RefusedKind::NodeKeyOnly, text))
+        }
     };
     answer.unwrap_or_else(Response::Failed)
 }
 
-async fn on_objects(session: &Session, request: Request, data: View) -> Result<Response, Failure> {
+async fn of_connection(session: &Session, request: Request) -> Result<Response, Failure> {
     Ok(match request {
-        Request::Ping => Response::Done,
-        Request::Create {
-            object,
-            attributes,
-            change,
-        } => {
-            let pairs = attributes.iter().map(|(name, value)| (&**name, &**value));
-            let pairs: Vec<(&str, &[u8])> = pairs.collect();
-            Response::Version(session.create(&object, &pairs, change).await?)
-        }
-        Request::Write {
-            object,
-            offset,
-            change,
-        } => Response::Version(session.write(&object, offset, data, change).await?),
-        Request::Read {
-            object,
-            offset,
-            len,
-        } => Response::Data(
-            session
-                .read(&object, offset, u64::from(len))
-                .await?
-                .freeze(),
-        ),
-        Request::Truncate {
-            object,
-            size,
-            change,
-        } => Response::Version(session.truncate(&object, size, change).await?),
-        Request::Punch {
-            object,
-            offset,
-            len,
-            change,
-        } => Response::Version(session.punch(&object, offset, len, change).await?),
-        Request::Delete { object, change } => {
-            session.delete(&object, change).await?;
-            Response::Done
-        }
-        Request::Rename {
-            object,
-            to,
-            replace,
-            change,
-        } => Response::Version(session.rename(&object, &to, replace, change).await?),
-        Request::List {
-            prefix,
-            after,
-            most,
-        } => {
-            let most = most.min(LISTED_MAX) as usize;
-            Response::Listing(fitting(session.list(&prefix, after.as_deref(), most)?))
-        }
-        Request::Attributes { object } => Response::Attributes(session.attributes(&object)?),
-        Request::SetAttributes {
-            object,
-            changes,
-            change,
-        } => {
-            let pairs = changes
-                .iter()
-                .map(|(name, value)| (&**name, value.as_deref()));
-            let pairs: Vec<(&str, Option<&[u8]>)> = pairs.collect();
-            Response::Version(session.set_attributes(&object, &pairs, change).await?)
-        }
-        Request::Stat { object } => Response::Stat(session.stat(&object)?),
-        Request::AllocatedRanges {
-            object,
-            offset,
-            len,
-        } => allocated_ranges(session, &object, offset, len)?,
-        Request::Flush => {
-            session.flush().await?;
-            Response::Done
-        }
-        // The connection has it already.
-        Request::Fence { .. } => Response::Done,
+        // The connection has a fence already when its request is carried out.
+        Request::Ping | Request::Fence { .. } => Response::Done,
         Request::AttachReservation { holder } => {
             let under = session.attach_reservations(holder.as_deref());
             under.map_err(|why| Failure::refused(RefusedKind::NodeKeyOnly, why))?;
@@ -226,41 +113,65 @@ async fn on_objects(session: &Session, request: Request, data: View) -> Result<R
             session.seal(&object, token).await?;
             Response::Done
         }
-        Request::Space => Response::Space(session.manager().store().space()),
-        Request::Damage {
-            prefix,
-            object,
-            offset,
-        } => {
-            let (damage, more) = session.damage(&prefix, &object, offset, DAMAGE_MAX)?;
-            Response::Damage { damage, more }
-        }
         other => unreachable!("{} is judged before", other.op().name()),
     })
 }
 
+/// A request on objects, as far as one answer holds what comes of it.
+async fn on_objects(behalf: &Behalf, request: ops::Request) -> Result<Response, Failure> {
+    let session = &*behalf.session;
+    let request = match request {
+        ops::Request::AllocatedRanges {
+            object,
+            offset,
+            len,
+        } => return allocated_ranges(session, object, offset, len).await,
+        ops::Request::List {
+            prefix,
+            after,
+            most,
+        } => ops::Request::List {
+            prefix,
+            after,
+            most: most.min(LISTED_MAX),
+        },
+        request => request,
+    };
+    let counted = counted(session, &behalf.tag, &request, false);
+    Ok(Response::Object(
+        match over(counted, work::carry_out(session, request).await)? {
+            ops::Response::Listing(listing) => ops::Response::Listing(fitting(listing)),
+            response => response,
+        },
+    ))
+}
+
 /// As many ranges as one answer holds.
-fn allocated_ranges(
+async fn allocated_ranges(
     session: &Session,
-    object: &str,
+    object: String,
     offset: u64,
     len: u64,
 ) -> Result<Response, Failure> {
-    let mut allocated_ranges = session.allocated_ranges(object, offset, len.min(RANGES_REACH))?;
+    let within = len.min(RANGES_REACH);
+    let mut allocated_ranges = session.allocated_ranges(&object, offset, within).await?;
     allocated_ranges.truncate(RANGES_MAX);
     let covered = allocated_ranges
         .last()
         .map_or(offset, |last| last.offset + last.len);
-    let end = session.stat(object)?.size.min(offset.saturating_add(len));
-    let more = covered < end;
-    Ok(Response::AllocatedRanges {
+    let end = session.stat(&object).await?.size;
+    let more = covered < end.min(offset.saturating_add(len));
+    Ok(Response::Object(ops::Response::AllocatedRanges {
         allocated_ranges,
         more,
-    })
+    }))
 }
 
-async fn reserve(server: &Server, request: Request, data_max: u32) -> Result<Response, Failure> {
-    let manager = &server.manager;
+async fn reserve(
+    manager: &Rc<Manager>,
+    request: Request,
+    data_max: u32,
+) -> Result<Response, Failure> {
     Ok(match request {
         Request::Offer(wanted) => {
             manager.offer(&wanted)?;
@@ -298,26 +209,29 @@ async fn reserve(server: &Server, request: Request, data_max: u32) -> Result<Res
             manager.decide(id, decision).await?;
             Response::Done
         }
-        Request::Report => {
-            let json = serde_json::to_vec(&manager.report()).map_err(|error| {
-                Failure::refused(
-                    RefusedKind::TooLong,
-                    format!("cannot report: the report cannot be written down ({error})"),
-                )
-            })?;
-            if json.len() > data_max as usize {
-                return Err(Failure::refused(
-                    RefusedKind::TooLong,
-                    format!(
-                        "cannot report: the report has {} bytes, at most {data_max} travel in one frame",
-                        json.len()
-                    ),
-                ));
-            }
-            Response::Data(View::copy_of(&json))
-        }
+        Request::Report => report(manager, data_max)?,
         other => unreachable!("{} is not about reservations", other.op().name()),
     })
+}
+
+/// How the manager is, as JSON.
+fn report(manager: &Manager, data_max: u32) -> Result<Response, Failure> {
+    let json = serde_json::to_vec(&manager.report()).map_err(|error| {
+        Failure::refused(
+            RefusedKind::TooLong,
+            format!("cannot report: the report cannot be written down ({error})"),
+        )
+    })?;
+    if json.len() > data_max as usize {
+        return Err(Failure::refused(
+            RefusedKind::TooLong,
+            format!(
+                "cannot report: the report has {} bytes, at most {data_max} travel in one frame",
+                json.len()
+            ),
+        ));
+    }
+    Ok(Response::Report(View::copy_of(&json)))
 }
 
 impl From<OperationError> for Failure {

@@ -27,6 +27,7 @@ use crate::object::error::StoreError;
 use crate::object::store::Store;
 use crate::object::types::Stat;
 use crate::object::types::{Change, Condition, Version};
+use crate::ops::{self, ObjectCalls};
 use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest};
 
 const KEY: [u8; 32] = [7; 32];
@@ -535,43 +536,46 @@ fn conversation() -> Vec<Vec<u8>> {
     let requests: Vec<(Request, &[u8])> = vec![
         (Request::Open(Proof::Open), b""),
         (
-            Request::Write {
+            Request::Object(ops::Request::Write {
+                data: View::empty(),
                 object: "a".into(),
                 offset: 0,
                 change,
-            },
+            }),
             b"hello, sea",
         ),
         (
-            Request::Create {
+            Request::Object(ops::Request::Create {
                 object: "b".into(),
                 attributes: vec![("k".into(), vec![1])],
                 change,
-            },
+            }),
             b"",
         ),
         (
-            Request::Read {
+            Request::Object(ops::Request::Read {
+                class: Class::Foreground,
                 object: "a".into(),
                 offset: 0,
                 len: 10,
-            },
+            }),
             b"",
         ),
         (
-            Request::Write {
+            Request::Object(ops::Request::Write {
+                data: View::empty(),
                 object: "c".into(),
                 offset: 3,
                 change,
-            },
+            }),
             b"more",
         ),
         (
-            Request::List {
+            Request::Object(ops::Request::List {
                 prefix: String::new(),
                 after: None,
                 most: 10,
-            },
+            }),
             b"",
         ),
     ];
@@ -885,11 +889,12 @@ fn a_peer_that_reads_nothing_holds_no_more_than_its_session_may_and_is_cut() {
             Proof::NodeKey(NodeKey(KEY).client_proof(challenge))
         })
         .await;
-        let request = Request::Read {
+        let request = Request::Object(ops::Request::Read {
+            class: Class::Foreground,
             object: "big".into(),
             offset: 0,
             len: 1 << 20,
-        };
+        });
         let meta = request.encode();
         let reads = (0..200u64).flat_map(|id| {
             let head =
@@ -1037,22 +1042,24 @@ fn a_request_for_more_than_travels_at_once_is_refused_and_the_next_served() {
     in_virtual_time(14, async {
         let (_server, address) = open_site().await;
         let frames = conversation();
-        let read = Request::Read {
+        let read = Request::Object(ops::Request::Read {
+            class: Class::Foreground,
             object: "a".into(),
             offset: 0,
             len: 2 << 20,
-        };
+        });
         let meta = read.encode();
         let long = [
             &Header::of(Op::Read as u16, 0, 90, &meta, b"").encode(Kind::Request)[..],
             &meta,
         ]
         .concat();
-        let write = Request::Write {
+        let write = Request::Object(ops::Request::Write {
+            data: View::empty(),
             object: "a".into(),
             offset: 0,
             change: Change::default().creating(),
-        };
+        });
         let (meta, data) = (write.encode(), vec![1; (1 << 20) + 1]);
         let wide = [
             &Header::of(Op::Write as u16, 0, 91, &meta, &data).encode(Kind::Request)[..],
@@ -1477,11 +1484,12 @@ fn two_peers_of_one_session_that_read_nothing_hold_its_memory_once() {
         let slot = Slot::new(site.server.manager.now(), 600);
         let wanted = ReservationRequest::new(Direction::Read, BytesPerSec::mb(100), slot);
         let (id, token) = reserved(&nodes, &wanted).await;
-        let meta = Request::Read {
+        let meta = Request::Object(ops::Request::Read {
+            class: Class::Foreground,
             object: "big".into(),
             offset: 0,
             len: 1 << 20,
-        }
+        })
         .encode();
         let mut streams = Vec::new();
         for _ in 0..2 {
@@ -1540,8 +1548,8 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
         seed("store_server", "session", 1 | PIECES, frames[2..].concat()),
         seed("store_server", "framed", 3 | PIECES, framed),
     ];
-    let read = Response::Data(View::copy_of(b"hello, sea")).parts();
-    let written = Response::Version(Version(7)).parts();
+    let read = Response::Object(ops::Response::Data(View::copy_of(b"hello, sea"))).parts();
+    let written = Response::Object(ops::Response::Version(Version(7))).parts();
     let mut session = Vec::new();
     for (op, id, (status, meta, data)) in [(Op::Read, 2, read), (Op::Write, 3, written)] {
         session.extend([

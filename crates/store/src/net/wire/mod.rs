@@ -10,8 +10,8 @@
 //! little-endian. Pure but for `stream`, which moves bytes: no clock, no store.
 //!
 //! - `hello` the first bytes each way, `auth` who knows the node key;
-//! - `header` frames; `request` and `response` what is in them; `failure` every error, word for word; `fields` numbers and texts;
-//!   `state` how long a queue is;
+//! - `header` frames; `request` and `response` what is in them, `objects` what of it is on objects;
+//! - `failure` every error, word for word; `fields` numbers and texts; `state` how long a queue is;
 //! - `stream` received bytes waiting, bytes gathered to be sent, and timeouts.
 //!
 //! Always true:
@@ -24,6 +24,7 @@ mod failure;
 mod fields;
 mod header;
 mod hello;
+mod objects;
 mod request;
 mod response;
 pub(crate) mod state;
@@ -40,8 +41,8 @@ pub use failure::{Failure, RefusedKind};
 pub use fields::Malformed;
 pub use header::{HEADER_LEN, Header, Kind};
 pub use hello::{CLIENT_HELLO_LEN, ClientHello, SERVER_HELLO_LEN, ServerHello, Ways};
+pub(crate) use objects::{RANGES_MAX, fitting};
 pub use request::{Op, Proof, Request};
-pub(crate) use response::{DAMAGE_MAX, RANGES_MAX, fitting};
 pub use response::{Opened, Response};
 pub use state::{Announced, DATAGRAM_MAX};
 

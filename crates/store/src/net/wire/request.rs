@@ -1,14 +1,14 @@
 //! Requests: what is asked, as fields and back.
 
-use base::{Bytes, Nanos};
-use device::Class;
+use base::{Bytes, Nanos, View};
 use policy::place::{Penalties, Permille};
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
 use super::fields::{Fields, Malformed, Put};
+use super::objects;
 use super::state::{origin, put_origin};
-use crate::object::types::{Change, Condition, Version};
+use crate::ops;
 use crate::qos::load_report::ClientTag;
 use crate::qos::manager::{Decision, Group, ReservationRequest};
 
@@ -112,77 +112,14 @@ pub enum Proof {
     Capability(String),
 }
 
-/// A request. The data of a write travel beside it.
+/// A request. The data of a write travel beside its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // The fields are those of the operations of `Store` and `manager::Manager`.
+#[allow(missing_docs)] // The fields are those of the operations of `Session` and `manager::Manager`.
 pub enum Request {
     Open(Proof),
     Ping,
-    Create {
-        object: String,
-        attributes: Vec<(String, Vec<u8>)>,
-        change: Change,
-    },
-    Write {
-        object: String,
-        offset: u64,
-        change: Change,
-    },
-    Read {
-        object: String,
-        offset: u64,
-        len: u32,
-    },
-    Truncate {
-        object: String,
-        size: u64,
-        change: Change,
-    },
-    Punch {
-        object: String,
-        offset: u64,
-        len: u64,
-        change: Change,
-    },
-    Delete {
-        object: String,
-        change: Change,
-    },
-    Rename {
-        object: String,
-        to: String,
-        replace: bool,
-        change: Change,
-    },
-    List {
-        prefix: String,
-        after: Option<String>,
-        most: u32,
-    },
-    Attributes {
-        object: String,
-    },
-    SetAttributes {
-        object: String,
-        changes: Vec<(String, Option<Vec<u8>>)>,
-        change: Change,
-    },
-    Stat {
-        object: String,
-    },
-    AllocatedRanges {
-        object: String,
-        offset: u64,
-        len: u64,
-    },
-    Flush,
-    Space,
-    /// Of objects with this prefix, from that byte of that object on.
-    Damage {
-        prefix: String,
-        object: String,
-        offset: u64,
-    },
+    /// On objects.
+    Object(ops::Request),
     Fence {
         object: String,
         token: u64,
@@ -221,66 +158,6 @@ pub enum Request {
         decision: Decision,
     },
     Report,
-}
-
-// --- changes ----------------------------------------------------------------------------------------
-
-const FUA: u8 = 1;
-const CREATE: u8 = 2;
-const STAMP: u8 = 4;
-const AT_GENERATION: u8 = 8;
-const STAMP_AT_MOST: u8 = 16;
-
-pub(super) fn put_attributes(out: &mut Vec<u8>, attributes: &[(String, Vec<u8>)]) {
-    out.u32(attributes.len() as u32);
-    for (name, value) in attributes {
-        out.text(name);
-        out.bytes(value);
-    }
-}
-
-fn put_object_change(out: &mut Vec<u8>, object: &str, change: &Change) {
-    out.text(object);
-    put_change(out, change);
-}
-
-fn put_change(out: &mut Vec<u8>, change: &Change) {
-    let (kind, number) = match change.condition {
-        Condition::Any => (0, 0),
-        Condition::Version(version) => (AT_GENERATION, version.0),
-        Condition::StampAtMost(most) => (STAMP_AT_MOST, most),
-    };
-    let bit = |set: bool, bit: u8| if set { bit } else { 0 };
-    out.u8(kind
-        | bit(change.fua, FUA)
-        | bit(change.create, CREATE)
-        | bit(change.stamp.is_some(), STAMP));
-    out.u64(number);
-    out.u64(change.stamp.unwrap_or(0));
-}
-
-fn change(fields: &mut Fields<'_>) -> Result<Change, Malformed> {
-    let bits = fields.u8()?;
-    let (number, stamp) = (fields.u64()?, fields.u64()?);
-    let condition = match bits & !(FUA | CREATE | STAMP) {
-        0 if number == 0 => Condition::Any,
-        AT_GENERATION => Condition::Version(Version(number)),
-        STAMP_AT_MOST => Condition::StampAtMost(number),
-        _ => return fields.refuse(format_args!("no change is asked for as {bits:#x}")),
-    };
-    let stamp = match bits & STAMP {
-        0 if stamp != 0 => return fields.refuse("a mark is given and not announced"),
-        0 => None,
-        _ => Some(stamp),
-    };
-    Ok(Change {
-        class: Class::Foreground,
-        fua: bits & FUA != 0,
-        condition,
-        stamp,
-        reservation: None,
-        create: bits & CREATE != 0,
-    })
 }
 
 // --- reservations -----------------------------------------------------------------------------------
@@ -354,6 +231,26 @@ pub(super) fn decision(fields: &mut Fields<'_>) -> Result<Decision, Malformed> {
     })
 }
 
+fn proof(fields: &mut Fields<'_>) -> Result<Proof, Malformed> {
+    Ok(match fields.u8()? {
+        0 => Proof::Open,
+        1 => Proof::NodeKey(fields.array()?),
+        2 => Proof::Capability(fields.text()?),
+        other => return fields.refuse(format_args!("{other} is no way in")),
+    })
+}
+
+fn client_tag(fields: &mut Fields<'_>) -> Result<ClientTag, Malformed> {
+    Ok(ClientTag {
+        origin: origin(fields)?,
+        penalties: Penalties {
+            other: weight(fields)?,
+            from_higher: weight(fields)?,
+            from_lower: weight(fields)?,
+        },
+    })
+}
+
 /// How much a seek counts: at most a million times.
 fn weight(fields: &mut Fields<'_>) -> Result<Permille, Malformed> {
     match fields.u32()? {
@@ -370,23 +267,9 @@ impl Request {
         match self {
             Request::Open(_) => Op::Open,
             Request::Ping => Op::Ping,
-            Request::Create { .. } => Op::Create,
-            Request::Write { .. } => Op::Write,
-            Request::Read { .. } => Op::Read,
-            Request::Truncate { .. } => Op::Truncate,
-            Request::Punch { .. } => Op::Punch,
-            Request::Delete { .. } => Op::Delete,
-            Request::Rename { .. } => Op::Rename,
-            Request::List { .. } => Op::List,
-            Request::Attributes { .. } => Op::Attributes,
-            Request::SetAttributes { .. } => Op::SetAttributes,
-            Request::Stat { .. } => Op::Stat,
-            Request::AllocatedRanges { .. } => Op::AllocatedRanges,
-            Request::Flush => Op::Flush,
-            Request::Space => Op::Space,
+            Request::Object(request) => objects::op(request),
             Request::Fence { .. } => Op::Fence,
             Request::Seal { .. } => Op::Seal,
-            Request::Damage { .. } => Op::Damage,
             Request::ClientTag { .. } => Op::ClientTag,
             Request::AttachReservation { .. } => Op::AttachReservation,
             Request::Offer(_) => Op::Offer,
@@ -415,106 +298,8 @@ impl Request {
                 out.u8(2);
                 out.text(token);
             }
-            Request::Ping
-            | Request::Flush
-            | Request::Space
-            | Request::Undecided
-            | Request::Report => {}
-            Request::Create {
-                object,
-                attributes,
-                change,
-            } => {
-                put_object_change(&mut out, object, change);
-                put_attributes(&mut out, attributes);
-            }
-            Request::Write {
-                object,
-                offset,
-                change,
-            } => {
-                put_object_change(&mut out, object, change);
-                out.u64(*offset);
-            }
-            Request::Read {
-                object,
-                offset,
-                len,
-            } => {
-                out.text(object);
-                out.u64(*offset);
-                out.u32(*len);
-            }
-            Request::Truncate {
-                object,
-                size,
-                change,
-            } => {
-                put_object_change(&mut out, object, change);
-                out.u64(*size);
-            }
-            Request::Punch {
-                object,
-                offset,
-                len,
-                change,
-            } => {
-                put_object_change(&mut out, object, change);
-                out.u64(*offset);
-                out.u64(*len);
-            }
-            Request::Delete { object, change } => put_object_change(&mut out, object, change),
-            Request::Rename {
-                object,
-                to,
-                replace,
-                change,
-            } => {
-                put_object_change(&mut out, object, change);
-                out.text(to);
-                out.flag(*replace);
-            }
-            Request::List {
-                prefix,
-                after,
-                most,
-            } => {
-                out.text(prefix);
-                out.optional_text(after.as_deref());
-                out.u32(*most);
-            }
-            Request::Attributes { object } | Request::Stat { object } => out.text(object),
-            Request::SetAttributes {
-                object,
-                changes,
-                change,
-            } => {
-                put_object_change(&mut out, object, change);
-                out.u32(changes.len() as u32);
-                for (name, value) in changes {
-                    out.text(name);
-                    out.flag(value.is_some());
-                    out.bytes(value.as_deref().unwrap_or(&[]));
-                }
-            }
-            Request::AllocatedRanges {
-                object,
-                offset,
-                len,
-            } => {
-                out.text(object);
-                out.u64(*offset);
-                out.u64(*len);
-            }
-            Request::Damage {
-                prefix,
-                object,
-                offset,
-            } => {
-                out.text(prefix);
-                out.text(object);
-                out.u64(*offset);
-            }
+            Request::Ping | Request::Undecided | Request::Report => {}
+            Request::Object(request) => objects::encode(&mut out, request),
             Request::Fence { object, token } | Request::Seal { object, token } => {
                 out.text(object);
                 out.u64(*token);
@@ -552,6 +337,21 @@ impl Request {
         out
     }
 
+    /// Gives a write the data that came behind its fields.
+    pub fn carry(&mut self, arrived: View) {
+        if let Request::Object(ops::Request::Write { data, .. }) = self {
+            *data = arrived;
+        }
+    }
+
+    /// The data that go behind its fields.
+    pub fn data(&self) -> Option<&View> {
+        match self {
+            Request::Object(ops::Request::Write { data, .. }) => Some(data),
+            _ => None,
+        }
+    }
+
     /// What the fields of `op` ask for.
     pub fn decode(op: Op, meta: &[u8]) -> Result<Request, Malformed> {
         let mut fields = Fields::new(op.name(), meta);
@@ -562,97 +362,8 @@ impl Request {
 
     fn fields(op: Op, fields: &mut Fields<'_>) -> Result<Request, Malformed> {
         Ok(match op {
-            Op::Open => Request::Open(match fields.u8()? {
-                0 => Proof::Open,
-                1 => Proof::NodeKey(fields.array()?),
-                2 => Proof::Capability(fields.text()?),
-                other => return fields.refuse(format_args!("{other} is no way in")),
-            }),
+            Op::Open => Request::Open(proof(fields)?),
             Op::Ping => Request::Ping,
-            Op::Create => {
-                let (object, change) = (fields.text()?, change(fields)?);
-                let count = fields.count(4)?;
-                let pairs = (0..count).map(|_| Ok((fields.text()?, fields.bytes()?.to_vec())));
-                Request::Create {
-                    object,
-                    attributes: pairs.collect::<Result<_, _>>()?,
-                    change,
-                }
-            }
-            Op::Write => Request::Write {
-                object: fields.text()?,
-                change: change(fields)?,
-                offset: fields.u64()?,
-            },
-            Op::Read => Request::Read {
-                object: fields.text()?,
-                offset: fields.u64()?,
-                len: fields.u32()?,
-            },
-            Op::Truncate => Request::Truncate {
-                object: fields.text()?,
-                change: change(fields)?,
-                size: fields.u64()?,
-            },
-            Op::Punch => Request::Punch {
-                object: fields.text()?,
-                change: change(fields)?,
-                offset: fields.u64()?,
-                len: fields.u64()?,
-            },
-            Op::Delete => Request::Delete {
-                object: fields.text()?,
-                change: change(fields)?,
-            },
-            Op::Rename => Request::Rename {
-                object: fields.text()?,
-                change: change(fields)?,
-                to: fields.text()?,
-                replace: fields.flag()?,
-            },
-            Op::List => {
-                let prefix = fields.text()?;
-                let (is_some, after) = (fields.flag()?, fields.text()?);
-                if !is_some && !after.is_empty() {
-                    return fields.refuse("a name to begin after is given and not announced");
-                }
-                Request::List {
-                    prefix,
-                    after: is_some.then_some(after),
-                    most: fields.u32()?,
-                }
-            }
-            Op::Attributes => Request::Attributes {
-                object: fields.text()?,
-            },
-            Op::SetAttributes => {
-                let (object, change) = (fields.text()?, change(fields)?);
-                let count = fields.count(5)?;
-                let mut changes = Vec::with_capacity(count);
-                for _ in 0..count {
-                    let (name, is_some) = (fields.text()?, fields.flag()?);
-                    let value = fields.bytes()?;
-                    if !is_some && !value.is_empty() {
-                        return fields.refuse("a value is given to an attribute to be removed");
-                    }
-                    changes.push((name, is_some.then(|| value.to_vec())));
-                }
-                Request::SetAttributes {
-                    object,
-                    changes,
-                    change,
-                }
-            }
-            Op::Stat => Request::Stat {
-                object: fields.text()?,
-            },
-            Op::AllocatedRanges => Request::AllocatedRanges {
-                object: fields.text()?,
-                offset: fields.u64()?,
-                len: fields.u64()?,
-            },
-            Op::Flush => Request::Flush,
-            Op::Space => Request::Space,
             Op::Fence => Request::Fence {
                 object: fields.text()?,
                 token: fields.u64()?,
@@ -661,20 +372,8 @@ impl Request {
                 object: fields.text()?,
                 token: fields.u64()?,
             },
-            Op::Damage => Request::Damage {
-                prefix: fields.text()?,
-                object: fields.text()?,
-                offset: fields.u64()?,
-            },
             Op::ClientTag => Request::ClientTag {
-                tag: ClientTag {
-                    origin: origin(fields)?,
-                    penalties: Penalties {
-                        other: weight(fields)?,
-                        from_higher: weight(fields)?,
-                        from_lower: weight(fields)?,
-                    },
-                },
+                tag: client_tag(fields)?,
                 every: Nanos(fields.u64()?),
             },
             Op::AttachReservation => {
@@ -713,6 +412,7 @@ impl Request {
             },
             Op::Capability => Request::Capability(BookingId(fields.u64()?)),
             Op::Report => Request::Report,
+            _ => Request::Object(objects::decode(op, fields)?),
         })
     }
 }

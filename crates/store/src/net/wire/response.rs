@@ -7,11 +7,9 @@ use policy::share::calendar::{BookingId, State};
 
 use super::failure::Failure;
 use super::fields::{Fields, Malformed, Put};
-use super::request::{
-    Op, decision, group, put_attributes, put_decision, put_group, put_wanted, wanted,
-};
-use crate::object::damage::Damage;
-use crate::object::types::{AllocatedRange, Listing, SpaceFigures, Stat, Version};
+use super::objects;
+use super::request::{Op, decision, group, put_decision, put_group, put_wanted, wanted};
+use crate::ops;
 use crate::qos::manager::{Decision, Group, Reserved};
 
 /// As which client the connection counts from now on.
@@ -29,28 +27,15 @@ pub struct Opened {
 
 /// What came of a request.
 #[derive(Debug, Clone)]
-#[allow(missing_docs)] // They are what the operations of `Store` and `manager::Manager` give.
+#[allow(missing_docs)] // They are what the operations of `manager::Manager` give.
 pub enum Response {
     Opened(Opened),
     /// It is done, and there is nothing to say.
     Done,
-    Version(Version),
-    /// The bytes of a read, or a report's JSON.
-    Data(View),
-    Stat(Stat),
-    Listing(Listing),
-    Attributes(Vec<(String, Vec<u8>)>),
-    AllocatedRanges {
-        allocated_ranges: Vec<AllocatedRange>,
-        /// There are more behind the last.
-        more: bool,
-    },
-    Space(SpaceFigures),
-    Damage {
-        damage: Vec<Damage>,
-        /// There is more behind the last.
-        more: bool,
-    },
+    /// On objects.
+    Object(ops::Response),
+    /// A report's JSON.
+    Report(View),
     Booking(BookingId),
     Capability(Option<String>),
     Reservations {
@@ -68,7 +53,8 @@ pub enum Response {
 impl PartialEq for Response {
     fn eq(&self, other: &Response) -> bool {
         match (self, other) {
-            (Response::Data(a), Response::Data(b)) => a[..] == b[..],
+            (Response::Object(a), Response::Object(b)) => a == b,
+            (Response::Report(a), Response::Report(b)) => a == b,
             (a, b) => {
                 let ((status, meta, _), other) = (a.parts(), b.parts());
                 std::mem::discriminant(a) == std::mem::discriminant(b)
@@ -76,52 +62,6 @@ impl PartialEq for Response {
             }
         }
     }
-}
-
-/// Bytes of one object in a listing, its name aside.
-const STAT_LEN: usize = 2 + 8 + 8 + 8 + 8;
-/// Bytes of one range.
-const RANGE_LEN: usize = 8 + 8 + 1 + 8;
-/// Bytes of one damaged stretch, its name aside.
-const DAMAGE_LEN: usize = 2 + 8 + 8;
-/// The most damaged stretches of one answer: with the longest names half of what an answer may have.
-pub(crate) const DAMAGE_MAX: usize = 500;
-/// The most ranges of one answer.
-pub(crate) const RANGES_MAX: usize = 16_384;
-/// The most bytes of listed objects in one answer.
-pub(crate) const LISTING_BYTES_MAX: usize = 512 << 10;
-
-fn put_stat(out: &mut Vec<u8>, stat: &Stat) {
-    out.text(&stat.name);
-    out.u64(stat.size);
-    out.u64(stat.version.0);
-    out.u64(stat.born.0);
-    out.u64(stat.stamp);
-}
-
-fn stat(fields: &mut Fields<'_>) -> Result<Stat, Malformed> {
-    Ok(Stat {
-        name: fields.text()?,
-        size: fields.u64()?,
-        version: Version(fields.u64()?),
-        born: Version(fields.u64()?),
-        stamp: fields.u64()?,
-    })
-}
-
-/// Cuts a listing to what fits into one answer.
-pub(crate) fn fitting(mut listing: Listing) -> Listing {
-    let mut bytes = 0;
-    let fits = listing.objects.iter().take_while(|stat| {
-        bytes += stat.name.len() + STAT_LEN;
-        bytes <= LISTING_BYTES_MAX
-    });
-    let count = fits.count();
-    if count < listing.objects.len() {
-        listing.objects.truncate(count);
-        listing.next = listing.objects.last().map(|stat| stat.name.clone());
-    }
-    listing
 }
 
 /// Bytes of one group without stores.
@@ -164,67 +104,28 @@ fn reserved(fields: &mut Fields<'_>) -> Result<Reserved, Malformed> {
     })
 }
 
-fn put_space(out: &mut Vec<u8>, space: &SpaceFigures) {
-    let numbers = [
-        space.total.0,
-        space.used.0,
-        space.reserved.0,
-        space.free.0,
-        space.spare.0,
-        space.waiting.0,
-        space.units_free,
-        space.units_begun,
-        space.units,
-        space.unit.0,
-        space.page.0,
-        space.objects,
-        space.table.0,
-        space.table_max.0,
-    ];
-    for number in numbers {
-        out.u64(number);
+fn undecided(fields: &mut Fields<'_>) -> Result<Vec<(BookingId, Group)>, Malformed> {
+    let count = fields.count(8 + GROUP_LEN)?;
+    let mut parts = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = BookingId(fields.u64()?);
+        match group(fields)? {
+            Some(group) => parts.push((id, group)),
+            None => return fields.refuse("a part belongs to no group"),
+        }
     }
-}
-
-fn space(fields: &mut Fields<'_>) -> Result<SpaceFigures, Malformed> {
-    Ok(SpaceFigures {
-        total: Bytes(fields.u64()?),
-        used: Bytes(fields.u64()?),
-        reserved: Bytes(fields.u64()?),
-        free: Bytes(fields.u64()?),
-        spare: Bytes(fields.u64()?),
-        waiting: Bytes(fields.u64()?),
-        units_free: fields.u64()?,
-        units_begun: fields.u64()?,
-        units: fields.u64()?,
-        unit: Bytes(fields.u64()?),
-        page: Bytes(fields.u64()?),
-        objects: fields.u64()?,
-        table: Bytes(fields.u64()?),
-        table_max: Bytes(fields.u64()?),
-    })
-}
-
-fn put_allocated_ranges(out: &mut Vec<u8>, allocated_ranges: &[AllocatedRange]) {
-    out.u32(allocated_ranges.len() as u32);
-    for range in allocated_ranges {
-        out.u64(range.offset);
-        out.u64(range.len);
-        out.flag(range.data);
-        out.u64(range.version.0);
-    }
-}
-
-fn put_damage(out: &mut Vec<u8>, damage: &[Damage]) {
-    out.u32(damage.len() as u32);
-    for one in damage {
-        out.text(&one.object);
-        out.u64(one.offset);
-        out.u64(one.len);
-    }
+    Ok(parts)
 }
 
 impl Response {
+    /// The data of its frame: the bytes of a read, a report.
+    pub fn data(&self) -> &[u8] {
+        match self {
+            Response::Object(ops::Response::Data(data)) | Response::Report(data) => data,
+            _ => &[],
+        }
+    }
+
     /// The status, fields and data of its frame.
     pub fn parts(&self) -> (u16, Vec<u8>, View) {
         let mut out = Vec::new();
@@ -237,29 +138,8 @@ impl Response {
                 out.u64(opened.wall_clock.0);
             }
             Response::Done => {}
-            Response::Version(version) => out.u64(version.0),
-            Response::Data(view) => data = view.clone(),
-            Response::Stat(stat) => put_stat(&mut out, stat),
-            Response::Listing(listing) => {
-                out.optional_text(listing.next.as_deref());
-                out.u32(listing.objects.len() as u32);
-                for stat in &listing.objects {
-                    put_stat(&mut out, stat);
-                }
-            }
-            Response::Attributes(attributes) => put_attributes(&mut out, attributes),
-            Response::AllocatedRanges {
-                allocated_ranges,
-                more,
-            } => {
-                out.flag(*more);
-                put_allocated_ranges(&mut out, allocated_ranges);
-            }
-            Response::Space(figures) => put_space(&mut out, figures),
-            Response::Damage { damage, more } => {
-                out.flag(*more);
-                put_damage(&mut out, damage);
-            }
+            Response::Object(response) => data = objects::put(&mut out, response),
+            Response::Report(json) => data = json.clone(),
             Response::Booking(id) => out.u64(id.0),
             Response::Capability(token) => out.optional_text(token.as_deref()),
             Response::Reservations { reservations, more } => {
@@ -309,65 +189,10 @@ impl Response {
             | Op::Fence
             | Op::AttachReservation
             | Op::Seal
-            | Op::Delete
-            | Op::Flush
             | Op::Offer
             | Op::Release
             | Op::Decide => Response::Done,
-            Op::Create | Op::Write | Op::Truncate | Op::Punch | Op::Rename | Op::SetAttributes => {
-                Response::Version(Version(fields.u64()?))
-            }
-            Op::Read | Op::Report => Response::Data(data.freeze()),
-            Op::Stat => Response::Stat(stat(&mut fields)?),
-            Op::List => {
-                let (is_some, next) = (fields.flag()?, fields.text()?);
-                if !is_some && !next.is_empty() {
-                    return fields.refuse("a next part is given and not announced");
-                }
-                let count = fields.count(STAT_LEN)?;
-                let objects = (0..count).map(|_| stat(&mut fields));
-                Response::Listing(Listing {
-                    objects: objects.collect::<Result<_, _>>()?,
-                    next: is_some.then_some(next),
-                })
-            }
-            Op::Attributes => {
-                let count = fields.count(4)?;
-                let pairs = (0..count).map(|_| Ok((fields.text()?, fields.bytes()?.to_vec())));
-                Response::Attributes(pairs.collect::<Result<_, _>>()?)
-            }
-            Op::AllocatedRanges => {
-                let more = fields.flag()?;
-                let count = fields.count(RANGE_LEN)?;
-                let allocated_ranges = (0..count).map(|_| {
-                    Ok(AllocatedRange {
-                        offset: fields.u64()?,
-                        len: fields.u64()?,
-                        data: fields.flag()?,
-                        version: Version(fields.u64()?),
-                    })
-                });
-                Response::AllocatedRanges {
-                    allocated_ranges: allocated_ranges.collect::<Result<_, _>>()?,
-                    more,
-                }
-            }
-            Op::Space => Response::Space(space(&mut fields)?),
-            Op::Damage => {
-                let more = fields.flag()?;
-                let count = fields.count(DAMAGE_LEN)?;
-                let damage = (0..count).map(|_| {
-                    Ok(Damage {
-                        object: fields.text()?,
-                        offset: fields.u64()?,
-                        len: fields.u64()?,
-                    })
-                });
-                Response::Damage {
-                    damage: damage.collect::<Result<_, _>>()?,
-                    more,
-                }
-            }
+            Op::Report => Response::Report(data.freeze()),
             Op::Hold => Response::Booking(BookingId(fields.u64()?)),
             Op::Commit | Op::Capability => {
                 let (is_some, token) = (fields.flag()?, fields.text()?);
@@ -385,21 +210,11 @@ impl Response {
                     more,
                 }
             }
-            Op::Undecided => {
-                let count = fields.count(8 + GROUP_LEN)?;
-                let mut parts = Vec::with_capacity(count);
-                for _ in 0..count {
-                    let id = BookingId(fields.u64()?);
-                    match group(&mut fields)? {
-                        Some(group) => parts.push((id, group)),
-                        None => return fields.refuse("a part belongs to no group"),
-                    }
-                }
-                Response::Undecided(parts)
-            }
+            Op::Undecided => Response::Undecided(undecided(&mut fields)?),
             Op::Decision => Response::Decision(decision(&mut fields)?),
             // When it was heard is the connection's to say; what is behind it, a later version's.
             Op::ClientTag => return Ok(Response::State(super::state::decode(meta, Instant(0)))),
+            _ => Response::Object(objects::response(op, &mut fields, data)?),
         };
         fields.end()?;
         Ok(response)

@@ -14,6 +14,7 @@ use crate::object::types::ReservationId;
 use crate::object::types::{
     AllocatedRange, Change, Condition, Listing, SpaceFigures, Stat, Version,
 };
+use crate::ops;
 use crate::qos::load_report::ClientTag;
 use crate::qos::manager::{Decision, Group, ReservationRequest, Reserved};
 
@@ -86,68 +87,71 @@ fn request(op: Op, rng: &mut Rng) -> Request {
             _ => Proof::Capability(text(rng)),
         }),
         Op::Ping => Request::Ping,
-        Op::Create => Request::Create {
+        Op::Create => Request::Object(ops::Request::Create {
             object,
             attributes: (0..rng.below(4)).map(|_| (text(rng), bytes(rng))).collect(),
             change: change(rng),
-        },
-        Op::Write => Request::Write {
+        }),
+        Op::Write => Request::Object(ops::Request::Write {
+            data: View::empty(),
             object,
             offset,
             change: change(rng),
-        },
-        Op::Read => Request::Read {
+        }),
+        Op::Read => Request::Object(ops::Request::Read {
+            class: Class::Foreground,
             object,
             offset,
-            len: len as u32,
-        },
-        Op::Truncate => Request::Truncate {
+            len: u64::from(len as u32),
+        }),
+        Op::Truncate => Request::Object(ops::Request::Truncate {
             object,
             size: len,
             change: change(rng),
-        },
-        Op::Punch => Request::Punch {
+        }),
+        Op::Punch => Request::Object(ops::Request::Punch {
             object,
             offset,
             len,
             change: change(rng),
-        },
-        Op::Delete => Request::Delete {
+        }),
+        Op::Delete => Request::Object(ops::Request::Delete {
             object,
             change: change(rng),
-        },
-        Op::Rename => Request::Rename {
+        }),
+        Op::Rename => Request::Object(ops::Request::Rename {
             object,
             to: text(rng),
             replace: rng.chance(0.5),
             change: change(rng),
-        },
-        Op::List => Request::List {
+        }),
+        Op::List => Request::Object(ops::Request::List {
             prefix: object,
             after: rng.chance(0.5).then(|| text(rng)),
-            most: len as u32,
-        },
-        Op::Attributes => Request::Attributes { object },
-        Op::SetAttributes => Request::SetAttributes {
+            most: len as u32 as usize,
+        }),
+        Op::Attributes => Request::Object(ops::Request::Attributes { object }),
+        Op::SetAttributes => Request::Object(ops::Request::SetAttributes {
             object,
             changes: (0..rng.below(4))
                 .map(|_| (text(rng), rng.chance(0.5).then(|| bytes(rng))))
                 .collect(),
             change: change(rng),
-        },
-        Op::Stat => Request::Stat { object },
-        Op::AllocatedRanges => Request::AllocatedRanges {
+        }),
+        Op::Stat => Request::Object(ops::Request::Stat { object }),
+        Op::AllocatedRanges => Request::Object(ops::Request::AllocatedRanges {
             object,
             offset,
             len,
-        },
-        Op::Damage => Request::Damage {
+        }),
+        Op::Damage => Request::Object(ops::Request::Damage {
             prefix: text(rng),
             object,
             offset,
-        },
-        Op::Flush => Request::Flush,
-        Op::Space => Request::Space,
+            most: objects::DAMAGE_MAX,
+        }),
+        Op::Flush => Request::Object(ops::Request::Flush),
+        Op::Space => Request::Object(ops::Request::Space),
         Op::Fence => Request::Fence {
             object,
             token: offset,
@@ -222,24 +226,24 @@ fn response(op: Op, rng: &mut Rng) -> Response {
         | Op::Fence
         | Op::AttachReservation
         | Op::Seal
-        | Op::Delete
-        | Op::Flush
         | Op::Offer
         | Op::Release
         | Op::Decide => Response::Done,
+        Op::Delete | Op::Flush => Response::Object(ops::Response::Done),
         Op::Create | Op::Write | Op::Truncate | Op::Punch | Op::Rename | Op::SetAttributes => {
-            Response::Version(Version(number(rng)))
+            Response::Object(ops::Response::Version(Version(number(rng))))
         }
-        Op::Read | Op::Report => Response::Data(View::copy_of(&bytes(rng))),
-        Op::List => Response::Listing(Listing {
+        Op::Read => Response::Object(ops::Response::Data(View::copy_of(&bytes(rng)))),
+        Op::Report => Response::Report(View::copy_of(&bytes(rng))),
+        Op::List => Response::Object(ops::Response::Listing(Listing {
             objects: (0..rng.below(5)).map(|_| stat(rng)).collect(),
             next: rng.chance(0.5).then(|| text(rng)),
-        }),
-        Op::Attributes => {
-            Response::Attributes((0..rng.below(5)).map(|_| (text(rng), bytes(rng))).collect())
-        }
-        Op::Stat => Response::Stat(stat(rng)),
-        Op::AllocatedRanges => Response::AllocatedRanges {
+        })),
+        Op::Attributes => Response::Object(ops::Response::Attributes(
+            (0..rng.below(5)).map(|_| (text(rng), bytes(rng))).collect(),
+        )),
+        Op::Stat => Response::Object(ops::Response::Stat(stat(rng))),
+        Op::AllocatedRanges => Response::Object(ops::Response::AllocatedRanges {
             allocated_ranges: (0..rng.below(5))
                 .map(|_| AllocatedRange {
                     offset: number(rng),
@@ -249,16 +253,16 @@ fn response(op: Op, rng: &mut Rng) -> Response {
                 })
                 .collect(),
             more: rng.chance(0.5),
-        },
-        Op::Space => Response::Space(SpaceFigures {
+        }),
+        Op::Space => Response::Object(ops::Response::Space(SpaceFigures {
             total: Bytes(number(rng)),
             used: Bytes(number(rng)),
             spare: Bytes(number(rng)),
             objects: number(rng),
             table_max: Bytes(number(rng)),
             ..SpaceFigures::default()
-        }),
-        Op::Damage => Response::Damage {
+        })),
+        Op::Damage => Response::Object(ops::Response::Damage {
             damage: (0..rng.below(5))
                 .map(|_| Damage {
                     object: text(rng),
@@ -267,7 +271,7 @@ fn response(op: Op, rng: &mut Rng) -> Response {
                 })
                 .collect(),
             more: rng.chance(0.5),
-        },
+        }),
         Op::Hold => Response::Booking(BookingId(number(rng))),
         Op::Commit | Op::Capability => Response::Capability(rng.chance(0.5).then(|| text(rng))),
         Op::Reservations => Response::Reservations {
@@ -654,6 +658,6 @@ fn a_listing_is_cut_to_what_one_answer_holds() {
     let cut = fitting(listing);
     assert_eq!(cut.objects.len(), 507);
     assert_eq!(cut.next, Some(cut.objects[506].name.clone()));
-    let (_, meta, _) = Response::Listing(cut).parts();
+    let (_, meta, _) = Response::Object(ops::Response::Listing(cut)).parts();
     assert!(meta.len() <= RESPONSE_META_MAX);
 }

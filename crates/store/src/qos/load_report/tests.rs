@@ -16,10 +16,10 @@ use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
 use super::{ClientTag, place_of};
 use crate::net::client::{Client, ClientError, Credentials, RefusedKind};
 use crate::net::server::{Limits, Server};
-use crate::qos::fence::Fenced;
+use crate::qos::fenced::Fenced;
 use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest};
 use crate::qos::session::Access;
-use crate::{Change, Settings, Store};
+use crate::{Change, ObjectCalls, ObjectOps, Settings, Store};
 
 const KEY: [u8; 32] = [7; 32];
 
@@ -94,7 +94,7 @@ fn a_client_hears_beside_its_answers_who_else_waits_and_what_for() {
                 .await
                 .unwrap()
         );
-        assert_eq!(curious.state().unwrap().requests, 0);
+        assert_eq!(curious.load().unwrap().requests, 0);
         let reads: Vec<_> = (0..40)
             .map(|nth| {
                 let busy = busy.clone();
@@ -104,7 +104,7 @@ fn a_client_hears_beside_its_answers_who_else_waits_and_what_for() {
         env::sleep(Nanos::millis(5)).await;
         let before = env::now();
         curious.stat("a").await.unwrap();
-        let heard = curious.state().unwrap();
+        let heard = curious.load().unwrap();
         assert!(heard.at >= before, "{heard:?}");
         assert!((5..40).contains(&heard.requests), "{heard:?}");
         assert_eq!(heard.queued, Bytes(u64::from(heard.requests) * 65_536));
@@ -121,7 +121,7 @@ fn a_client_hears_beside_its_answers_who_else_waits_and_what_for() {
             .for_each(|read| drop(read.unwrap()));
         env::sleep(Nanos::millis(1)).await;
         curious.stat("a").await.unwrap();
-        let idle = curious.state().unwrap();
+        let idle = curious.load().unwrap();
         assert_eq!(
             (idle.requests, idle.cost, idle.work),
             (0, Nanos(0), Nanos(0))
@@ -129,7 +129,7 @@ fn a_client_hears_beside_its_answers_who_else_waits_and_what_for() {
         assert!(idle.utilisation.0 > 0, "{idle:?}");
         // A client that did not ask gets no load report.
         silent.read("a", 0, 10).await.unwrap();
-        assert_eq!(silent.state(), None);
+        assert_eq!(silent.load(), None);
     });
 }
 
@@ -147,7 +147,7 @@ async fn answered_before_a_preferred_one(class: Class, far: bool) -> usize {
                 return (Some(client), None);
             }
             let session = manager.open_session(Access::NodeKey).unwrap();
-            let fenced = session.fenced("g", 1).unwrap();
+            let fenced = Fenced::new(&session, "g", 1).unwrap();
             fenced.set_client_tag(tag(client, class));
             (None, Some(fenced))
         }
@@ -202,7 +202,7 @@ fn what_the_device_takes_is_learnt_from_the_requests() {
         disk.set_latency(Nanos::millis(5));
         let session = manager.open_session(Access::NodeKey).unwrap();
         session.seal("g", 1).await.unwrap();
-        let fenced = session.fenced("g", 1).unwrap();
+        let fenced = Fenced::new(&session, "g", 1).unwrap();
         fenced.set_client_tag(tag(3, Class::Low));
         let before = manager.state().weights.seek;
         for nth in 0..200_u64 {
@@ -223,7 +223,7 @@ fn a_request_that_fails_or_is_given_up_is_counted_no_more() {
     Runtime::simulated(3).block_on(async {
         let (manager, _disk, _) = site().await;
         let session = manager.open_session(Access::NodeKey).unwrap();
-        let fenced = session.fenced("g", 1).unwrap();
+        let fenced = Fenced::new(&session, "g", 1).unwrap();
         fenced.read("b", 0, 10).await.unwrap_err();
         assert_eq!(manager.state().requests, 0);
         let given_up = env::timeout(Nanos::micros(10), fenced.read("a", 0, 4096)).await;

@@ -5,17 +5,20 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, View};
+use base::{Bytes, Nanos};
 use device::fault::Book;
 use device::{Crash, Device};
 use env::net::{Address, Listener, sim};
 use env::sync::Event;
-use policy::place::{Class, ClientId, DomainId, Kind, Options, Origin, Penalties, Weights, build};
+use policy::place::{
+    Class, ClientId, DomainId, Kind, Options, Origin, Penalties, State, Weights, build,
+};
 use policy::share::{BytesPerSec, Costs};
+use store::Store;
 use store::net::client::{ClientOptions, Credentials};
 use store::net::server::{Limits, Server as Wire};
+use store::ops::{self, ObjectOps, Request, Response};
 use store::qos::manager::{Manager, ManagerOptions};
-use store::{AllocatedRange, Change, Damage, Listing, SpaceFigures, Stat, Store};
 
 use crate::image::records::Images;
 use crate::image::tree::{self as image, Numbers, Versioned};
@@ -272,98 +275,37 @@ impl Connector for Far {
     }
 }
 
-macro_rules! far {
-    ($self:ident, $object:ident, $connection:ident => $ask:expr) => {{
-        let ($connection, $object) = (Rc::clone(&$self.connection), $object.to_owned());
+impl ObjectOps for FarConnection {
+    type Error = ConnectionError;
+
+    fn call(&self, request: Request) -> Pending<'_, Response> {
+        let connection = Rc::clone(&self.connection);
         Box::pin(async move {
-            let ask = async move |_: Rc<Server>| $ask.await;
-            $self.server.far(Some($self.life), ask).await
+            let ask = async move |server: Rc<Server>| {
+                if let Request::Delete { object, .. } = &request {
+                    server.until_due(object).await;
+                }
+                connection.call(request).await
+            };
+            let answer = self.server.far(Some(self.life), ask).await?;
+            if let Response::Listing(listing) = &answer {
+                let listed = &self.server.listed;
+                listed.set(listed.get() + listing.objects.len() as u64);
+            }
+            Ok(answer)
         })
-    }};
+    }
+
+    fn limits(&self) -> ops::Limits {
+        self.connection.limits()
+    }
+
+    fn load(&self) -> Option<State> {
+        None
+    }
 }
 
-impl Connection for FarConnection {
-    fn read<'a>(&'a self, object: &'a str, offset: u64, len: u64) -> Pending<'a, Buf> {
-        far!(self, object, connection => connection.read(&object, offset, len))
-    }
-    fn write<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        data: View,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        far!(self, object, connection => connection.write(&object, offset, data, change))
-    }
-    fn punch<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        far!(self, object, connection => connection.punch(&object, offset, len, change))
-    }
-    fn stamp<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        far!(self, object, connection => connection.stamp(&object, change))
-    }
-    fn create<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        far!(self, object, connection => connection.create(&object, change))
-    }
-    fn delete<'a>(&'a self, object: &'a str, change: Change) -> Pending<'a, ()> {
-        let server = Rc::clone(&self.server);
-        far!(self, object, connection => async {
-            server.until_due(&object).await;
-            connection.delete(&object, change).await
-        })
-    }
-    fn rename<'a>(
-        &'a self,
-        object: &'a str,
-        to: &'a str,
-        replace: bool,
-        change: Change,
-    ) -> Pending<'a, ()> {
-        let to = to.to_owned();
-        far!(self, object, connection => connection.rename(&object, &to, replace, change))
-    }
-    fn stat<'a>(&'a self, object: &'a str) -> Pending<'a, Stat> {
-        far!(self, object, connection => connection.stat(&object))
-    }
-    fn list<'a>(&'a self, prefix: &'a str, after: Option<&'a str>) -> Pending<'a, Listing> {
-        let after = after.map(str::to_owned);
-        let listing: Pending<'a, Listing> =
-            far!(self, prefix, connection => connection.list(&prefix, after.as_deref()));
-        Box::pin(async move {
-            let listing = listing.await?;
-            let listed = &self.server.listed;
-            listed.set(listed.get() + listing.objects.len() as u64);
-            Ok(listing)
-        })
-    }
-    fn extents<'a>(
-        &'a self,
-        object: &'a str,
-        offset: u64,
-        len: u64,
-    ) -> Pending<'a, Vec<AllocatedRange>> {
-        far!(self, object, connection => connection.extents(&object, offset, len))
-    }
-    fn space(&self) -> Pending<'_, SpaceFigures> {
-        let name = "";
-        far!(self, name, connection => { let _ = name; connection.space() })
-    }
-    fn flush(&self) -> Pending<'_, ()> {
-        let name = "";
-        far!(self, name, connection => { let _ = name; connection.flush() })
-    }
-    fn damage<'a>(&'a self, prefix: &'a str) -> Pending<'a, Vec<Damage>> {
-        far!(self, prefix, connection => connection.damage(&prefix))
-    }
-    fn write_max(&self) -> u64 {
-        self.connection.write_max()
-    }
-}
+impl Connection for FarConnection {}
 
 /// Stores, and a meta store with a volume's record.
 pub(super) struct Cluster {

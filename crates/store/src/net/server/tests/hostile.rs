@@ -440,11 +440,12 @@ fn sixty_four_stalled_nodes_delay_the_writes_of_others_by_seconds_at_most() {
                 Proof::NodeKey(NodeKey(KEY).client_proof(challenge))
             })
             .await;
-            let request = Request::Write {
+            let request = Request::Object(ops::Request::Write {
+                data: View::empty(),
                 object: "stalled".into(),
                 offset: 0,
                 change: Change::default().creating(),
-            };
+            });
             let meta = request.encode();
             let data = vec![0; 1 << 20];
             let head = Header::of(Op::Write as u16, 0, next, &meta, &data).encode(Kind::Request);

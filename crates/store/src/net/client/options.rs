@@ -1,0 +1,36 @@
+//! How a client comes in, how long it waits and how much it takes.
+
+use base::{Bytes, Nanos};
+
+/// How a client comes in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credentials {
+    /// Without any: only to a store that was opened so, on this machine.
+    Open,
+    /// With the key that the cluster's nodes share; it is never sent.
+    NodeKey([u8; 32]),
+    /// With the capability of a reservation; a listener on the connection can read it.
+    Capability(String),
+}
+
+/// How long a client waits, and how much it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// For connecting, hello and credentials.
+    pub opening: Nanos,
+    /// For one answer, waiting for its turn included; noticed at most a quarter late. A server of which nothing at all
+    /// is heard for so long, pings unanswered too, is given up.
+    pub timeout: Nanos,
+    /// Longest data of one answer.
+    pub data_max: Bytes,
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions {
+            opening: Nanos::secs(10),
+            timeout: Nanos::secs(30),
+            data_max: Bytes::mib(16),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Requests on objects, and what comes of them.
+
+use base::View;
+use device::Class;
+use policy::place::Op;
+
+use crate::object::damage::Damage;
+use crate::object::types::{AllocatedRange, Change, Listing, SpaceFigures, Stat, Version};
+
+/// A request on objects. [`crate::ops::ObjectCalls`] says what each does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // The fields are those of the operations of `Store`.
+pub enum Request {
+    Create {
+        object: String,
+        attributes: Vec<(String, Vec<u8>)>,
+        change: Change,
+    },
+    Write {
+        object: String,
+        offset: u64,
+        data: View,
+        change: Change,
+    },
+    Read {
+        object: String,
+        offset: u64,
+        len: u64,
+        /// Whose it is at the device; a session and a server say it themselves.
+        class: Class,
+    },
+    Truncate {
+        object: String,
+        size: u64,
+        change: Change,
+    },
+    Punch {
+        object: String,
+        offset: u64,
+        len: u64,
+        change: Change,
+    },
+    Delete {
+        object: String,
+        change: Change,
+    },
+    Rename {
+        object: String,
+        to: String,
+        replace: bool,
+        change: Change,
+    },
+    List {
+        prefix: String,
+        after: Option<String>,
+        most: usize,
+    },
+    Attributes {
+        object: String,
+    },
+    SetAttributes {
+        object: String,
+        changes: Vec<(String, Option<Vec<u8>>)>,
+        change: Change,
+    },
+    Stat {
+        object: String,
+    },
+    AllocatedRanges {
+        object: String,
+        offset: u64,
+        len: u64,
+    },
+    Flush,
+    Space,
+    /// Of objects with this prefix, from that byte of that object on.
+    Damage {
+        prefix: String,
+        object: String,
+        offset: u64,
+        most: usize,
+    },
+}
+
+/// What came of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // They are what the operations of `Store` give.
+pub enum Response {
+    /// It is done, and there is nothing to say.
+    Done,
+    Version(Version),
+    /// The bytes of a read.
+    Data(View),
+    Stat(Stat),
+    Listing(Listing),
+    Attributes(Vec<(String, Vec<u8>)>),
+    AllocatedRanges {
+        allocated_ranges: Vec<AllocatedRange>,
+        /// There are more behind the last.
+        more: bool,
+    },
+    Space(SpaceFigures),
+    Damage {
+        damage: Vec<Damage>,
+        /// There is more behind the last.
+        more: bool,
+    },
+}
+
+impl Request {
+    /// How the change is to be done, if it changes an object.
+    pub fn change(&self) -> Option<&Change> {
+        match self {
+            Request::Create { change, .. }
+            | Request::Write { change, .. }
+            | Request::Truncate { change, .. }
+            | Request::Punch { change, .. }
+            | Request::Delete { change, .. }
+            | Request::Rename { change, .. }
+            | Request::SetAttributes { change, .. } => Some(change),
+            _ => None,
+        }
+    }
+
+    /// The same, to be set.
+    pub fn change_mut(&mut self) -> Option<&mut Change> {
+        match self {
+            Request::Create { change, .. }
+            | Request::Write { change, .. }
+            | Request::Truncate { change, .. }
+            | Request::Punch { change, .. }
+            | Request::Delete { change, .. }
+            | Request::Rename { change, .. }
+            | Request::SetAttributes { change, .. } => Some(change),
+            _ => None,
+        }
+    }
+
+    /// The object it names, or the prefix of a list; nothing for what concerns the whole store.
+    pub fn object(&self) -> Option<&str> {
+        match self {
+            Request::Create { object, .. }
+            | Request::Write { object, .. }
+            | Request::Read { object, .. }
+            | Request::Truncate { object, .. }
+            | Request::Punch { object, .. }
+            | Request::Delete { object, .. }
+            | Request::Rename { object, .. }
+            | Request::Attributes { object }
+            | Request::SetAttributes { object, .. }
+            | Request::Stat { object }
+            | Request::AllocatedRanges { object, .. } => Some(object),
+            Request::List { prefix, .. } | Request::Damage { prefix, .. } => Some(prefix),
+            Request::Flush | Request::Space => None,
+        }
+    }
+
+    /// Can it leave something other than it was? A flush makes durable what was not.
+    pub fn changes(&self) -> bool {
+        self.change().is_some() || matches!(self, Request::Flush)
+    }
+
+    /// Of a read or a write: which, of which object, from which byte on, and how many bytes.
+    pub fn transfer(&self) -> Option<(Op, &str, u64, u64)> {
+        match self {
+            Request::Read {
+                object,
+                offset,
+                len,
+                ..
+            } => Some((Op::Read, object, *offset, *len)),
+            Request::Write {
+                object,
+                offset,
+                data,
+                ..
+            } => Some((Op::Write, object, *offset, data.len() as u64)),
+            _ => None,
+        }
+    }
+}
