@@ -5,8 +5,6 @@ use std::rc::Rc;
 use base::View;
 use policy::share::calendar::Refusal;
 
-use super::Server;
-use super::connection::Access;
 use crate::net::wire::{Failure, RANGES_MAX, RefusedKind, Request, Response, fitting};
 use crate::ops::{self, ObjectCalls};
 use crate::qos::fence::Fence;
@@ -14,6 +12,24 @@ use crate::qos::fenced::counted;
 use crate::qos::load_report::{ClientTag, over};
 use crate::qos::manager::{Manager, ReserveError};
 use crate::qos::session::{OperationError, Session, work};
+
+/// How a client came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Open,
+    NodeKey,
+    Capability,
+}
+
+impl Access {
+    pub fn name(self) -> &'static str {
+        match self {
+            Access::Open => "open",
+            Access::NodeKey => "node key",
+            Access::Capability => "capability",
+        }
+    }
+}
 
 /// What a request holds besides its data, at most.
 pub(super) const SMALL: u64 = 4096;
@@ -72,7 +88,7 @@ pub(super) struct Behalf {
 }
 
 /// Carries one request out.
-pub(super) async fn carry_out(server: &Server, behalf: &Behalf, request: Request) -> Response {
+pub(super) async fn carry_out(behalf: &Behalf, request: Request) -> Response {
     let fence = behalf.fence.as_ref();
     // A seal waits for permits: it must not have one. A ping does nothing.
     let fence = fence.filter(|_| !matches!(request, Request::Seal { .. } | Request::Ping));
@@ -88,7 +104,7 @@ pub(super) async fn carry_out(server: &Server, behalf: &Behalf, request: Request
         | Request::ClientTag { .. }
         | Request::AttachReservation { .. }) => of_connection(&behalf.session, request).await,
         request if behalf.access == Access::NodeKey => {
-            reserve(&server.manager, request, behalf.data_max).await
+            reserve(behalf.session.manager(), request, behalf.data_max).await
         }
         request => {
             let what = request.op().name();
