@@ -11,7 +11,7 @@
 //!
 //! - `hello` the first bytes each way, `auth` who knows the node key;
 //! - `header` frames; `request` and `response` what is in them, `objects` what of it is on objects;
-//! - `failure` every error, word for word; `fields` numbers and texts; `state` how long a queue is;
+//! - `failure` and `device_failure` every error, word for word; `fields` numbers and texts; `state` how long a queue is;
 //! - `stream` received bytes waiting, bytes gathered to be sent, and timeouts.
 //!
 //! Always true:
@@ -20,6 +20,7 @@
 //! 3. What was encoded decodes to the same, and what decodes has one encoding.
 
 mod auth;
+mod device_failure;
 mod failure;
 mod fields;
 mod header;
