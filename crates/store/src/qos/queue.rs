@@ -16,25 +16,27 @@
 //! 2. What was asked for in the name of a session that was closed is still done, as best effort.
 //! 3. Nothing is served from a queue that a panic left half changed: such a panic ends its thread, also where it is caught.
 
+mod state;
 #[cfg(test)]
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 
-use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
+use base::{Buf, Bytes, Instant, Sector, Span, View};
 use device::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};
 use env::Critical;
 use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
     BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError, Event as Happened, Kind, Lane,
-    Next, OpenError, Options, Request, Scheduler, SessionCounters, SessionId, Terms, Ticket,
-    Totals, build,
+    Next, OpenError, Options, Request, SessionCounters, SessionId, Terms, Ticket, Totals, build,
 };
+
+use state::{Job, Piece, State, Work, joined};
 
 /// Makes durable what is pending, when the scheduler asks for it.
 pub type CommitHook = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -65,42 +67,6 @@ impl QueueOptions {
     }
 }
 
-/// What is to be done.
-enum Work {
-    Read {
-        rest: Option<Buf>,
-        done: Vec<Option<Buf>>,
-    },
-    Write {
-        data: View,
-        fua: bool,
-    },
-}
-
-/// A request on its way.
-struct Job {
-    at: Sector,
-    class: Class,
-    work: Work,
-    /// Where the queued request begins, and what of it was handed out.
-    base: Bytes,
-    sent: Bytes,
-    /// Pieces at the device, and whether more will come.
-    out: usize,
-    all_out: bool,
-    failed: Option<DeviceError>,
-    /// No task waits for the answer any more.
-    abandoned: bool,
-    /// Notified when the answer is there.
-    answered: Rc<Event>,
-}
-
-impl Job {
-    fn is_done(&self) -> bool {
-        self.all_out && self.out == 0
-    }
-}
-
 /// A task waits for an answer. If it goes before that, the request is done all the same, once it is queued.
 struct Asked<'a> {
     queue: &'a Queue,
@@ -116,33 +82,6 @@ impl Drop for Asked<'_> {
             _ => drop(jobs.remove(&self.ticket)),
         }
     }
-}
-
-/// What the device did since the last look.
-#[derive(Debug, Clone, Copy, Default)]
-struct Done {
-    since: Instant,
-    busy_since: Option<Instant>,
-    busy: Nanos,
-    /// The same of anything at the device.
-    active_since: Option<Instant>,
-    active: Nanos,
-    read_work: Nanos,
-    write_work: Nanos,
-}
-
-struct State {
-    scheduler: Box<dyn Scheduler>,
-    jobs: BTreeMap<Ticket, Job>,
-    next_ticket: u64,
-    /// Where the last request of each session and direction ended.
-    ends: BTreeMap<(SessionId, Direction), Sector>,
-    at_device: usize,
-    /// Where the last piece sent to the device ends.
-    head: Option<Sector>,
-    done: Done,
-    /// Requests of closed sessions that found no place as best effort yet.
-    left_over: VecDeque<Request>,
 }
 
 /// A device whose users share one queue, by the decisions of one scheduler. See the module's head.
@@ -188,26 +127,13 @@ impl Queue {
         let best_effort = scheduler.open(now, Terms::best_effort());
         let terms = Terms::background(Direction::Read, options.floor, options.ceiling);
         let background = scheduler.open(now, terms);
-        let done = Done {
-            since: now,
-            ..Done::default()
-        };
         Rc::new_cyclic(|me| Queue {
             device,
             kind: options.kind,
             costs: Cell::new(options.share.costs),
             best_effort: best_effort.expect("the first session"),
             background: background.expect("a ceiling above the floor"),
-            state: Critical::new(State {
-                scheduler,
-                jobs: BTreeMap::new(),
-                next_ticket: 0,
-                ends: BTreeMap::new(),
-                at_device: 0,
-                head: None,
-                done,
-                left_over: VecDeque::new(),
-            }),
+            state: Critical::new(State::new(now, scheduler)),
             alarms: RefCell::default(),
             commit: RefCell::new(None),
             room: Event::default(),
@@ -238,11 +164,7 @@ impl Queue {
         let now = env::now();
         let mut state = self.state.change();
         let closed = state.scheduler.close(now, session)?;
-        state.ends.retain(|(known, _), _| *known != session);
-        for ticket in &closed.unserved {
-            let rest = state.rest(*ticket);
-            state.left_over.push_back(rest);
-        }
+        state.closed(session, &closed);
         drop(state);
         self.pump();
         Some(closed)
@@ -289,20 +211,7 @@ impl Queue {
     /// What the device did since the last call, for an estimator of its capacity. Only time in which as much was at the
     /// device as may be counts as backlogged: else it waited for users, not they for it.
     pub fn take_interval(&self) -> Interval {
-        let now = env::now();
-        let mut state = self.state.change();
-        state.count_busy(now);
-        let done = std::mem::take(&mut state.done);
-        state.done.since = now;
-        state.done.busy_since = done.busy_since;
-        state.done.active_since = done.active_since;
-        Interval {
-            length: now.since(done.since),
-            backlogged: done.busy,
-            active: done.active,
-            read_work: done.read_work,
-            write_work: done.write_work,
-        }
+        self.state.change().take_interval(env::now())
     }
 
     /// Puts a request in its flow and waits for its answer.
@@ -314,29 +223,9 @@ impl Queue {
         work: Work,
     ) -> Result<Work, DeviceError> {
         let answered = Rc::new(Event::default());
-        let direction = match work {
-            Work::Read { .. } => Direction::Read,
-            Work::Write { .. } => Direction::Write,
-        };
-        let ticket = {
-            let mut state = self.state.change();
-            let ticket = Ticket(state.next_ticket);
-            state.next_ticket += 1;
-            let job = Job {
-                at,
-                class,
-                work,
-                base: Bytes(0),
-                sent: Bytes(0),
-                out: 0,
-                all_out: false,
-                failed: None,
-                abandoned: false,
-                answered: Rc::clone(&answered),
-            };
-            state.jobs.insert(ticket, job);
-            ticket
-        };
+        let direction = work.direction();
+        let job = Job::new(at, class, work, Rc::clone(&answered));
+        let ticket = self.state.change().admit(job);
         let mut asked = Asked {
             queue: self,
             ticket,
@@ -379,11 +268,12 @@ impl Queue {
             bytes,
             sequential: false,
         };
+        let now = env::now();
         let mut state = self.state.change();
-        match state.enqueue(lane, at, request) {
+        match state.enqueue(now, lane, at, request) {
             // It was closed, or never opened.
             Err(EnqueueError::NoSession(_)) => {
-                state.enqueue(Lane::Session(self.best_effort), at, request)
+                state.enqueue(now, Lane::Session(self.best_effort), at, request)
             }
             done => done,
         }
@@ -393,7 +283,7 @@ impl Queue {
     fn pump(&self) {
         // What the scheduler handed out must reach the device.
         let _section = env::critical_section();
-        self.state.change().take_over(self.best_effort);
+        self.state.change().take_over(env::now(), self.best_effort);
         loop {
             let next = self.state.change().scheduler.next(env::now());
             match next {
@@ -458,189 +348,6 @@ impl Queue {
             me.pump();
         });
     }
-}
-
-/// A piece of a request, ready for the device.
-enum Piece {
-    /// Another piece failed: the request has its answer.
-    Skip,
-    Read {
-        at: Sector,
-        buf: Buf,
-        class: Class,
-    },
-    Write {
-        at: Sector,
-        data: View,
-        flags: WriteFlags,
-    },
-}
-
-impl State {
-    /// Was as much at the device as may be until now, and is it from now on?
-    fn count_busy(&mut self, now: Instant) {
-        let busy = self.at_device >= self.scheduler.depth() as usize;
-        let since = std::mem::replace(&mut self.done.busy_since, busy.then_some(now));
-        if let Some(since) = since {
-            self.done.busy += now.since(since);
-        }
-        let active = (self.at_device > 0).then_some(now);
-        if let Some(since) = std::mem::replace(&mut self.done.active_since, active) {
-            self.done.active += now.since(since);
-        }
-    }
-
-    /// The device time of a piece, for the estimate of what the device can do. A stream that goes on where it stopped is
-    /// charged no jump, whatever else was served in between; the device's heads had to come back to it all the same.
-    fn work_of(&mut self, dispatch: &Dispatch, at: Sector, costs: &Costs) -> Nanos {
-        let follows = self.head == Some(at);
-        self.head = Some(Sector(at.0 + dispatch.bytes.0 / SECTOR));
-        match dispatch.sequential && !follows {
-            true => dispatch.charge + costs.direction(dispatch.direction).jump,
-            false => dispatch.charge,
-        }
-    }
-
-    /// Puts a request in its flow; whether it follows on the one before in this flow is seen here.
-    fn enqueue(&mut self, lane: Lane, at: Sector, request: Request) -> Result<(), EnqueueError> {
-        let Lane::Session(session) = lane else {
-            return self.scheduler.enqueue(env::now(), lane, request);
-        };
-        let stream = (session, request.direction);
-        let sequential = self.ends.get(&stream) == Some(&at);
-        let request = Request {
-            sequential,
-            ..request
-        };
-        self.scheduler.enqueue(env::now(), lane, request)?;
-        self.ends
-            .insert(stream, Sector(at.0 + request.bytes.0 / SECTOR));
-        Ok(())
-    }
-
-    /// What of a request is not handed out, to be queued anew.
-    fn rest(&mut self, ticket: Ticket) -> Request {
-        let job = self.jobs.get_mut(&ticket).expect("in line, not answered");
-        job.base = job.sent;
-        let (direction, len) = match &job.work {
-            Work::Read { rest, .. } => (Direction::Read, rest.as_ref().map_or(0, |buf| buf.len())),
-            Work::Write { data, .. } => (Direction::Write, data.len() - job.sent.usize()),
-        };
-        Request {
-            ticket,
-            direction,
-            bytes: Bytes(len as u64),
-            sequential: false,
-        }
-    }
-
-    /// Requests of closed sessions go on as best effort, as far as there is room in that flow.
-    fn take_over(&mut self, best_effort: SessionId) {
-        while let Some(request) = self.left_over.front() {
-            let lane = Lane::Session(best_effort);
-            if self.scheduler.enqueue(env::now(), lane, *request).is_err() {
-                return;
-            }
-            self.left_over.pop_front();
-        }
-    }
-
-    /// Cuts the piece off its request, and returns which of its pieces it is.
-    fn piece(&mut self, now: Instant, dispatch: &Dispatch, costs: &Costs) -> (usize, Piece, Nanos) {
-        self.at_device += 1;
-        self.count_busy(now);
-        let at = {
-            let job = &self.jobs[&dispatch.ticket];
-            Sector(job.at.0 + (job.base + dispatch.offset).0 / SECTOR)
-        };
-        let work = self.work_of(dispatch, at, costs);
-        let (place, piece) = self.cut_off(dispatch, at);
-        (place, piece, work)
-    }
-
-    fn cut_off(&mut self, dispatch: &Dispatch, at: Sector) -> (usize, Piece) {
-        let job = self
-            .jobs
-            .get_mut(&dispatch.ticket)
-            .expect("handed out, not answered");
-        job.out += 1;
-        job.all_out = dispatch.last;
-        let from = job.base + dispatch.offset;
-        let (from, len) = (from.usize(), dispatch.bytes.usize());
-        job.sent = Bytes((from + len) as u64);
-        let class = job.class;
-        let failed = job.failed.is_some();
-        match &mut job.work {
-            Work::Read { rest, done } => {
-                let mut buf = rest
-                    .take()
-                    .expect("pieces come in order and end with the last");
-                if buf.len() > len {
-                    *rest = Some(buf.split_off(len));
-                }
-                done.push(None);
-                let piece = match failed {
-                    true => Piece::Skip,
-                    false => Piece::Read { at, buf, class },
-                };
-                (done.len() - 1, piece)
-            }
-            Work::Write { .. } if failed => (0, Piece::Skip),
-            Work::Write { data, fua } => {
-                let data = data.slice(from, len);
-                let flags = WriteFlags { fua: *fua, class };
-                (0, Piece::Write { at, data, flags })
-            }
-        }
-    }
-
-    fn answered(
-        &mut self,
-        now: Instant,
-        dispatch: &Dispatch,
-        (place, work): (usize, Nanos),
-        answer: Result<Option<Buf>, Option<DeviceError>>,
-    ) {
-        self.at_device -= 1;
-        let done = match &answer {
-            Ok(_) => dispatch.bytes,
-            Err(_) => Bytes(0),
-        };
-        if answer.is_ok() {
-            match dispatch.direction {
-                Direction::Read => self.done.read_work += work,
-                Direction::Write => self.done.write_work += work,
-            }
-        }
-        self.scheduler.completed(now, dispatch, done);
-        self.count_busy(now);
-        let job = self
-            .jobs
-            .get_mut(&dispatch.ticket)
-            .expect("not answered before its last piece");
-        job.out -= 1;
-        match (answer, &mut job.work) {
-            (Ok(Some(buf)), Work::Read { done, .. }) => done[place] = Some(buf),
-            (Ok(_), _) => {}
-            (Err(error), _) => job.failed = job.failed.take().or(error),
-        }
-        if job.is_done() {
-            job.answered.notify_all();
-            if job.abandoned {
-                self.jobs.remove(&dispatch.ticket);
-            }
-        }
-    }
-}
-
-/// Pieces of a read, in order, as one.
-fn joined(done: Vec<Option<Buf>>) -> Buf {
-    let mut pieces = done.into_iter().map(|buf| buf.expect("no piece failed"));
-    let mut whole = pieces.next().expect("at least one piece");
-    for piece in pieces {
-        whole.join(piece);
-    }
-    whole
 }
 
 impl Device for Queue {
