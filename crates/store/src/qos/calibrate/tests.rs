@@ -2,12 +2,14 @@
 
 use std::cell::{Cell, RefCell};
 
-use base::{Buf, Instant, Sector, Span};
-use device::{Info, Memory, Pending, WriteFlags};
-use policy::share::Kind;
+use base::{Buf, Instant, Nanos, Sector, Span};
+use device::{Class, Info, Memory, Pending, WriteFlags};
+use policy::share::{BytesPerSec, Kind, Mix, Probability, Share};
 
+use super::reckon::line;
 use super::*;
 use crate::Settings;
+use crate::object::error::StoreError;
 
 /// A disk of 64 MiB that does one thing at a time: 0.4 ms and 50 MB/s; writes stall for 80 ms now and then.
 struct Slow {
