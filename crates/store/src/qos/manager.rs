@@ -7,9 +7,13 @@
 //!   every second: slots begin and end, capacity is estimated, violations are logged; beside it the scrub
 //! ```
 //!
-//! - `reserve` hold, commit, release; groups over several stores.
-//! - [`crate::qos::session`] what a holder does with its capability.
-//! - `ticks` the periodic work; `report` what operators see.
+//! [`Manager`] is the handle; each job is a type of its own over what all share, [`Core`](crate::qos::state::Core) and the
+//! table of sessions:
+//!
+//! - `reserve` hold, commit, release; `request` what is asked and refused; `groups` reservations over several stores.
+//! - `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
+//! - `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
+//! - `report` what operators see.
 //!
 //! Source: PROBS 3.1 (access by a capability the storage manager signed), 3.3 (buffers by rates, throughput fed back).
 //!
@@ -20,161 +24,46 @@
 //! 2. Room in the store is promised to exactly the reservations in the book.
 //! 3. `free + reserved + used = total` in the store, as without a manager.
 
+mod calibration;
+mod groups;
+mod keys;
 mod report;
+mod request;
 mod reserve;
+mod scrub;
 mod ticks;
+mod watch;
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
-use base::Bytes;
-use device::{Device, Info};
-use env::sync::{Event, Semaphore};
+use device::Device;
+use env::sync::Event;
 use policy::place::State;
-use policy::share::calendar::{BookingId, Calendar};
-use policy::share::capacity::{Estimator, EstimatorOptions};
-use policy::share::{
-    BytesPerSec, Costs, Headroom, Kind, Mix, Second, SessionId, Share, Shed, Slot, Space,
-};
+use policy::share::calendar::{BookingId, Refusal, Stretch};
+use policy::share::{Contract, Second, Slot};
 
 use crate::Store;
 use crate::object::error::{OpenError, StoreError};
-use crate::qos::book::{self, Book, Record, Trust};
-use crate::qos::calibrate::{self, CalibrateError, Plan, Progress, Surface};
-use crate::qos::capability::{Keyring, Signer};
-use crate::qos::fence::Fences;
-use crate::qos::load_report::LoadReporter;
-use crate::qos::queue::{Queue, QueueOptions};
-use crate::qos::session::{EndedReport, Session, SessionReport};
+use crate::qos::book::Book;
+use crate::qos::calibrate::{CalibrateError, Plan, Progress, Surface};
+use crate::qos::capability::CapabilityError;
+use crate::qos::queue::Queue;
+use crate::qos::session::table::Sessions;
+use crate::qos::session::{Access, Session, SessionError, SessionReport};
+use crate::qos::state::Core;
+use keys::KeyChanger;
+use reserve::Reserver;
 
-pub use crate::qos::book::{Calibration, Group};
+pub use crate::qos::book::record::{Calibration, Group};
+pub use crate::qos::state::log::Logged;
+pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
+pub use calibration::Taken;
+pub use groups::{Outcome, reconcile};
 pub use report::{
-    CalendarReport, CapacityReport, Logged, ManagerReport, ScrubReport, SpaceReport, StretchReport,
+    CalendarReport, CapacityReport, ManagerReport, QueueReport, ScrubReport, SpaceReport,
+    StretchReport,
 };
-pub use reserve::{Decision, Outcome, ReservationRequest, ReserveError, Reserved, reconcile};
-
-/// Sessions that ended and are still shown.
-const CLOSED_MAX: usize = 64;
-/// Lines of the log of violations.
-const LOG_MAX: usize = 256;
-
-/// How fast data are read over and over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScrubOptions {
-    /// Bytes per second, as far as users leave room for it.
-    pub rate: BytesPerSec,
-    /// So long after a round ended the next one begins.
-    pub pause: base::Nanos,
-}
-
-impl Default for ScrubOptions {
-    /// 16 MiB/s, a day between rounds.
-    fn default() -> Self {
-        ScrubOptions {
-            rate: BytesPerSec(16 << 20),
-            pause: base::Nanos::secs(24 * 3600),
-        }
-    }
-}
-
-/// How a manager is run.
-#[derive(Clone)]
-pub struct ManagerOptions {
-    /// The scheduler, what the device is taken to cost until it was calibrated, and background's floor and ceiling.
-    pub queue: QueueOptions,
-    /// What must stay free until it was calibrated.
-    pub headroom: Headroom,
-    /// Signs capabilities: 32 secret bytes.
-    pub signer: [u8; 32],
-    /// A client that has these 32 secret bytes may do everything.
-    pub node_key: Option<[u8; 32]>,
-    /// May clients that show nothing do everything, too?
-    pub unauthenticated: bool,
-    /// Buffer memory, split among sessions by their rates.
-    pub memory: Bytes,
-    /// Seconds by which clocks may differ.
-    pub skew: u64,
-    /// `None`: data are never read over.
-    pub scrub: Option<ScrubOptions>,
-}
-
-impl ManagerOptions {
-    /// Reservation tags on a device that costs this; 64 MiB of buffers, clocks within 5 s, and a scrub.
-    pub fn new(costs: Costs, signer: [u8; 32]) -> ManagerOptions {
-        ManagerOptions {
-            queue: QueueOptions::new(costs),
-            headroom: Headroom::default(),
-            signer,
-            node_key: None,
-            unauthenticated: false,
-            memory: Bytes::mib(64),
-            skew: 5,
-            scrub: Some(ScrubOptions::default()),
-        }
-    }
-}
-
-/// What the manager takes the device to be able to do.
-#[derive(Debug, Clone)]
-pub(crate) struct Capacity {
-    pub estimator: Estimator,
-    /// By the model: configured or calibrated.
-    pub costs: Costs,
-    /// Parts of the model's speed that reads, writes and both at once were seen to reach; `None`: not yet known.
-    pub seen: [Option<Share>; 3],
-    /// The device no longer does what it did when it was calibrated, or is another.
-    pub drifted: bool,
-    /// What was seen is not written down yet.
-    pub dirty: bool,
-    /// Samples since the guarantee was last reckoned.
-    pub fresh: u32,
-}
-
-impl Capacity {
-    /// By this model, with nothing seen yet.
-    fn new(costs: Costs) -> Capacity {
-        Capacity {
-            estimator: Estimator::new(EstimatorOptions {
-                // Reckoned on the data path's own thread: a quarter of what the default keeps.
-                samples_max: 1024,
-                ..EstimatorOptions::default()
-            }),
-            costs,
-            seen: [None; 3],
-            drifted: false,
-            dirty: false,
-            fresh: 0,
-        }
-    }
-
-    /// Parts of the model's speed that reads and writes can be trusted to reach; `None`: not yet known.
-    pub fn speeds(&self) -> (Option<Share>, Option<Share>) {
-        let [reads, writes, both] = self.seen;
-        let least = |alone: Option<Share>| match (alone, both) {
-            (Some(alone), Some(both)) => Some(alone.min(both)),
-            (alone, both) => alone.or(both),
-        };
-        (least(reads), least(writes))
-    }
-
-    fn trust(&self) -> Trust {
-        Trust {
-            costs: self.costs,
-            speeds: self.seen,
-            drifted: self.drifted,
-        }
-    }
-}
-
-/// How far the scrub is.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Scrubbed {
-    pub rounds: u64,
-    pub bytes: u64,
-    pub bad: u64,
-    pub round_ended: Option<Second>,
-}
+pub use request::{Decision, ReservationRequest, ReserveError, Reserved};
 
 /// A store with reservations. See the module's head.
 ///
@@ -202,61 +91,14 @@ pub(crate) struct Scrubbed {
 /// });
 /// ```
 pub struct Manager {
-    // Fixed.
-    pub(crate) store: Store,
-    pub(crate) queue: Rc<Queue>,
-    pub(crate) options: ManagerOptions,
-    me: Weak<Manager>,
-    // What is promised; changed by one at a time.
-    changing: Rc<Semaphore>,
-    pub(crate) calendar: RefCell<Calendar>,
-    pub(crate) records: RefCell<BTreeMap<BookingId, Record>>,
-    /// Bookings that were there when the manager opened.
-    adopted: RefCell<std::collections::BTreeSet<BookingId>>,
-    /// Numbers below are set aside.
-    numbers: Cell<u64>,
-    signer: RefCell<Signer>,
-    keys: RefCell<Keyring>,
-    /// How often keys became void.
-    voided: Cell<u64>,
-    calibration: RefCell<Option<Rc<Calibration>>>,
-    capacity: RefCell<Capacity>,
-    /// The device is taken by a calibration.
-    calibrating: Cell<Option<Slot>>,
-    // Open sessions.
-    pub(crate) sessions: RefCell<BTreeMap<u64, Weak<Session>>>,
-    next_session: Cell<u64>,
-    /// Which reservation has which flow at the queue.
-    pub(crate) flows: RefCell<BTreeMap<SessionId, BookingId>>,
-    pub(crate) closed: RefCell<VecDeque<SessionReport>>,
-    /// What closed sessions of each reservation got.
-    pub(crate) totals: RefCell<BTreeMap<BookingId, ticks::Totals>>,
-    /// Sessions came or went: buffers are split anew.
-    pub(crate) split: Event,
+    pub(crate) core: Rc<Core>,
+    pub(crate) sessions: Rc<Sessions>,
+    reserver: Reserver,
     /// A reservation is over, or keys are void: a session with a capability looks whether it is still good.
-    pub(crate) revoked: Event,
-    pub(crate) fences: Fences,
-    /// Reads and writes under way, for clients that choose between copies.
-    pub(crate) load: Rc<LoadReporter>,
-    // What was.
-    pub(crate) ended: RefCell<Vec<EndedReport>>,
-    ended_dirty: Cell<bool>,
-    log: RefCell<VecDeque<Logged>>,
-    shed: Cell<Shed>,
-    /// Seconds in a row without a request to the device.
-    idle_seconds: Cell<u32>,
-    scrubbed: Cell<Scrubbed>,
-    // At the end.
-    stopped: Cell<bool>,
-    stop: Event,
+    pub(crate) revoked: Rc<Event>,
 }
 
 impl Manager {
-    /// How long the store's queue is now: what clients that choose between copies need.
-    pub fn state(&self) -> State {
-        self.load.state()
-    }
-
     /// Opens the store on `device` with what it promised.
     ///
     /// What was held too long is gone, what was committed stays, and room that no reservation has is free again.
@@ -270,123 +112,27 @@ impl Manager {
     ) -> Result<Rc<Manager>, OpenError> {
         let queue = Queue::new(device, options.queue);
         let store = Store::open(queue.clone()).await?;
-        let inner = Rc::downgrade(&store.inner);
-        queue.on_commit(Rc::new(move || {
-            let inner = inner.upgrade();
-            Box::pin(async move {
-                if let Some(inner) = inner {
-                    // A client that needs it durable flushes and sees the error.
-                    let _ = inner.committed().await;
-                }
-            })
-        }));
+        commit_with(&queue, &store);
         let book = Book::load(&store).await?;
-        let manager = Rc::new_cyclic(|me| Manager::new(me, store, queue, options, book));
-        let settled = manager.settle().await;
-        settled.map_err(|source| OpenError::Write {
-            store: manager.store.name().to_owned(),
-            source: Box::new(source),
-        })?;
-        env::spawn(ticks::every_second(Rc::downgrade(&manager)));
-        if let Some(scrub) = manager.options.scrub {
-            env::spawn(ticks::scrub(Rc::downgrade(&manager), scrub));
+        let core = Rc::new(Core::new(store, queue, options, book));
+        let sessions = Sessions::new(Rc::clone(&core));
+        let reserver = Reserver(Rc::clone(&sessions));
+        settle(&core, &reserver)
+            .await
+            .map_err(|source| OpenError::Write {
+                store: core.store.name().to_owned(),
+                source: Box::new(source),
+            })?;
+        env::spawn(ticks::every_second(Rc::downgrade(&sessions)));
+        if let Some(options) = core.options.scrub {
+            env::spawn(scrub::scrub(Rc::downgrade(&sessions), options));
         }
-        Ok(manager)
-    }
-
-    fn new(
-        me: &Weak<Manager>,
-        store: Store,
-        queue: Rc<Queue>,
-        options: ManagerOptions,
-        book: Book,
-    ) -> Manager {
-        let (calibration, other) = calibration_of(&queue.info(), book.calibration);
-        let (costs, headroom) = match &calibration {
-            Some(it) => (
-                it.costs,
-                Headroom::new(it.points.iter().copied(), it.beyond),
-            ),
-            None => (options.queue.share.costs, options.headroom.clone()),
-        };
-        let unit = unit(&options.queue);
-        let none = Space::new(Bytes(0), Bytes(0));
-        let mut calendar = Calendar::new(costs, unit, headroom, none);
-        calendar.set_floors(floors(&options.queue, &costs, unit));
-        for record in book.records.values() {
-            let adopted = calendar.adopt(record.id, record.booking(), Bytes(0));
-            adopted.expect("the calendar keeps no room");
-        }
-        calendar.number_from(BookingId(book.numbers));
-        queue.set_costs(costs);
-        let mut capacity = Capacity::new(costs);
-        if let Some(trust) = book.trust.filter(|it| it.costs == costs) {
-            (capacity.seen, capacity.drifted) = (trust.speeds, trust.drifted);
-            let mixes = [Mix::Reads, Mix::Writes, Mix::Mixed];
-            for (mix, speed) in mixes.into_iter().zip(trust.speeds) {
-                if let Some(speed) = speed {
-                    capacity.estimator.begin_with(mix, speed);
-                }
-            }
-        }
-        capacity.drifted |= other;
-        Manager {
-            signer: RefCell::new(Signer::new(&options.signer)),
-            store,
-            queue,
-            options,
-            me: me.clone(),
-            changing: Semaphore::new(1),
-            calendar: RefCell::new(calendar),
-            adopted: RefCell::new(book.records.keys().copied().collect()),
-            records: RefCell::new(book.records),
-            numbers: Cell::new(book.numbers),
-            keys: RefCell::new(book.keys),
-            voided: Cell::new(0),
-            calibration: RefCell::new(calibration.map(Rc::new)),
-            capacity: RefCell::new(capacity),
-            calibrating: Cell::new(None),
-            sessions: RefCell::default(),
-            next_session: Cell::new(1),
-            flows: RefCell::default(),
-            closed: RefCell::default(),
-            totals: RefCell::default(),
-            split: Event::default(),
-            revoked: Event::default(),
-            fences: Fences::default(),
-            load: LoadReporter::new(&costs),
-            ended: RefCell::new(book.ended),
-            ended_dirty: Cell::new(false),
-            log: RefCell::default(),
-            shed: Cell::new(Shed::Nothing),
-            idle_seconds: Cell::new(0),
-            scrubbed: Cell::default(),
-            stopped: Cell::new(false),
-            stop: Event::default(),
-        }
-    }
-
-    /// After opening: the key, what is over, and room that no reservation has.
-    async fn settle(&self) -> Result<(), StoreError> {
-        self.set_trusted_capacity();
-        let public = self.signer.borrow().public();
-        self.accept_signer(public).await?;
-        let _changing = self.changing.acquire(1).await;
-        self.expire().await?;
-        let owned: Vec<_> = self
-            .records
-            .borrow()
-            .values()
-            .filter_map(|it| it.room)
-            .collect();
-        for room in self.store.reservations() {
-            if !owned.contains(&room.id) {
-                tracing::info!(store = %self.store.name(), room = %room.id, left = %room.left,
-                    "room of a reservation that was never answered is free again");
-                self.store.release(room.id).await?;
-            }
-        }
-        Ok(())
+        Ok(Rc::new(Manager {
+            revoked: Rc::clone(&core.revoked),
+            core,
+            sessions,
+            reserver,
+        }))
     }
 
     /// Ends the periodic work and closes the store; sessions get errors from now on.
@@ -394,47 +140,69 @@ impl Manager {
     /// # Errors
     /// As for [`Store::close`]; also if what has been cannot be written down, but the store is closed then.
     pub async fn close(&self) -> Result<(), StoreError> {
-        self.stopped.set(true);
-        self.stop.notify_all();
-        let _changing = self.changing.acquire(1).await;
-        let history = self.keep_history().await;
-        let trust = self.keep_trust().await;
-        self.store.close().await.and(history).and(trust)
+        let core = &self.core;
+        core.stopped.set(true);
+        let _changing = core.bookings.changing.acquire(1).await;
+        let history = core.history.write(&core.store).await;
+        let trust = core.write_trust().await;
+        core.store.close().await.and(history).and(trust)
     }
 
     /// The store below.
     pub fn store(&self) -> &Store {
-        &self.store
+        &self.core.store
     }
 
     /// The queue below the store.
     pub fn queue(&self) -> &Rc<Queue> {
-        &self.queue
+        &self.core.queue
     }
 
     /// The store's number, as capabilities name it.
     pub fn uuid(&self) -> u128 {
-        self.store.uuid()
+        self.core.store.uuid()
     }
 
     /// The secret of clients that may do everything, for the code that checks that they have it.
     pub fn node_key(&self) -> Option<&[u8; 32]> {
-        self.options.node_key.as_ref()
+        self.core.options.node_key.as_ref()
     }
 
     /// May clients that show nothing do everything?
     pub fn unauthenticated(&self) -> bool {
-        self.options.unauthenticated
+        self.core.options.unauthenticated
     }
 
     /// The second it is, by this store's clock.
     pub fn now(&self) -> Second {
-        Second(env::wall_clock().0 / 1_000_000_000)
+        self.core.now()
+    }
+
+    /// How long the store's queue is now: what clients that choose between copies need.
+    pub fn state(&self) -> State {
+        self.core.state()
+    }
+
+    // --- what it knows ----------------------------------------------------------------------------
+
+    /// The sessions that are open, then those closed lately.
+    pub fn sessions(&self) -> Vec<SessionReport> {
+        self.sessions.reports()
+    }
+
+    /// What is to be known about it.
+    pub fn report(&self) -> ManagerReport {
+        report::of(&self.sessions)
+    }
+
+    /// What is promised in `slot`, stretch by stretch.
+    pub fn calendar(&self, slot: Slot) -> Vec<Stretch> {
+        self.core.bookings.calendar.borrow().sweep(slot)
     }
 
     /// What the device was measured to do, if it was.
     pub fn calibration(&self) -> Option<Rc<Calibration>> {
-        self.calibration.borrow().clone()
+        self.core.capacity.borrow().calibration.clone()
     }
 
     /// From now on the manager takes the device to do what was measured; durable at completion.
@@ -442,22 +210,10 @@ impl Manager {
     /// # Errors
     /// [`StoreError`] if it cannot be written; then nothing changes.
     pub async fn set_calibration(&self, calibration: Calibration) -> Result<(), StoreError> {
-        let _changing = self.changing.acquire(1).await;
-        book::put_calibration(&self.store, &calibration).await?;
-        let costs = calibration.costs;
-        // What was seen was reckoned by the model before.
-        *self.capacity.borrow_mut() = Capacity {
-            dirty: true,
-            ..Capacity::new(costs)
-        };
-        self.queue.set_costs(costs);
-        self.queue.take_interval();
-        *self.calibration.borrow_mut() = Some(Rc::new(calibration));
-        self.set_trusted_capacity();
-        Ok(())
+        calibration::set(&self.core, calibration).await
     }
 
-    /// Measures what the device can do, as [`calibrate::through`], and goes by it from then on. Nothing may be reserved
+    /// Measures what the device can do, as [`crate::qos::calibrate::through`], and goes by it from then on. Nothing may be reserved
     /// for as long as the plan may take, and nothing can be meanwhile; sessions that are promised nothing are served
     /// beside it.
     ///
@@ -479,145 +235,141 @@ impl Manager {
     /// # Errors
     /// [`CalibrateError::Running`], [`CalibrateError::Reserved`], [`CalibrateError::Plan`]; then nothing was taken.
     pub async fn begin_calibration(&self, plan: Plan) -> Result<Taken, CalibrateError> {
-        calibrate::streams(&plan)?;
-        let _changing = self.changing.acquire(1).await;
-        let store = || self.store.name().to_owned();
-        if self.calibrating.get().is_some() {
-            return Err(CalibrateError::Running { store: store() });
-        }
-        let slot = Slot::new(self.now(), plan.longest().0.div_ceil(1_000_000_000));
-        let records = self.records.borrow();
-        let overlapping = |it: &&Record| it.contract.slot.overlaps(slot);
-        let mut in_the_way: Vec<_> = records.values().filter(overlapping).collect();
-        in_the_way.sort_by_key(|it| it.contract.slot.start);
-        if let Some(first) = in_the_way.first() {
-            return Err(CalibrateError::Reserved {
-                store: store(),
-                reservation: first.id,
-                reserved: first.contract.slot,
-                needed: slot,
-            });
-        }
-        self.calibrating.set(Some(slot));
-        let manager = self.strong();
-        Ok(Taken { manager, plan })
+        Taken::by(&self.sessions, plan).await
     }
 
-    /// Sets in the calendar what the device can be trusted to do.
-    fn set_trusted_capacity(&self) {
-        let (costs, speeds) = {
-            let capacity = self.capacity.borrow();
-            (capacity.costs, capacity.speeds())
-        };
-        let headroom = match &*self.calibration.borrow() {
-            Some(it) => Headroom::new(it.points.iter().copied(), it.beyond),
-            None => self.options.headroom.clone(),
-        };
-        let trusted = Costs {
-            read: scaled(costs.read, speeds.0),
-            write: scaled(costs.write, speeds.1),
-        };
-        let unit = self.unit();
-        let mut calendar = self.calendar.borrow_mut();
-        calendar.set_capacity(trusted, headroom);
-        calendar.set_floors(floors(&self.options.queue, &trusted, unit));
-    }
+    // --- who may use it ---------------------------------------------------------------------------
 
-    /// The part of the device that background work is promised.
-    fn floors(&self) -> Share {
-        let costs = self.capacity.borrow().costs;
-        floors(&self.options.queue, &costs, self.unit())
-    }
-
-    /// The length in which promises are reckoned.
-    fn unit(&self) -> Bytes {
-        unit(&self.options.queue)
-    }
-
-    pub(crate) fn strong(&self) -> Rc<Manager> {
-        self.me.upgrade().expect("the caller has it")
-    }
-
-    pub(crate) fn open_sessions(&self) -> Vec<Rc<Session>> {
-        let sessions = self.sessions.borrow();
-        sessions.values().filter_map(Weak::upgrade).collect()
-    }
-
-    pub(crate) fn next_session(&self) -> u64 {
-        let number = self.next_session.get();
-        self.next_session.set(number + 1);
-        number
-    }
-}
-
-/// The device is a calibration's until this is dropped; then the queue goes by the manager's own figures again.
-pub struct Taken {
-    manager: Rc<Manager>,
-    plan: Plan,
-}
-
-impl Taken {
-    /// Measures by the plan; what is found is kept, and the manager goes by it from then on.
+    /// Lets a client in. All that show the capability of one reservation get the same session.
     ///
     /// # Errors
-    /// [`CalibrateError`]; the manager goes by what it had before.
-    pub async fn measure(self, progress: &mut Progress<'_>) -> Result<Surface, CalibrateError> {
-        let Taken { manager, plan } = &self;
-        let found = calibrate::through(&manager.store, &manager.queue, plan, progress).await?;
-        manager.set_calibration(found.calibration()).await?;
-        Ok(found)
+    /// [`SessionError`]: for each reason one, and it says what to do.
+    pub fn open_session(&self, access: Access<'_>) -> Result<Rc<Session>, SessionError> {
+        self.sessions.admit(access)
+    }
+
+    /// Signs with another key from now on. Capabilities signed with the one before are accepted until the last
+    /// reservation committed by now ends. Durable when answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`]; then the old key goes on.
+    pub async fn rotate_key(&self, secret: [u8; 32]) -> Result<(), ReserveError> {
+        KeyChanger(&self.core).sign_with(secret, false).await
+    }
+
+    /// Signs with another key from now on. What was signed with any before is void at once, also on connections that are
+    /// open; [`Manager::capability`] gives holders the new one. Durable when answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`]; then the old key goes on.
+    pub async fn replace_key(&self, secret: [u8; 32]) -> Result<(), ReserveError> {
+        KeyChanger(&self.core).sign_with(secret, true).await
+    }
+
+    /// How often keys became void so far.
+    pub(crate) fn voided(&self) -> u64 {
+        self.core.keys.voided()
+    }
+
+    /// Is a capability signed with a key that is accepted here?
+    ///
+    /// # Errors
+    /// [`CapabilityError`] if it is not good any more.
+    pub(crate) fn is_signed(&self, token: &str) -> Result<(), CapabilityError> {
+        self.core.keys.is_signed(token, self.now())
+    }
+
+    // --- reservations -----------------------------------------------------------------------------
+
+    /// Would it fit now? Nothing is set aside.
+    ///
+    /// # Errors
+    /// [`Refusal`] with the earliest slot and the largest rate that would fit.
+    pub fn offer(&self, request: &ReservationRequest) -> Result<Contract, Refusal> {
+        self.reserver.offer(request)
+    }
+
+    /// Every reservation, by number.
+    pub fn reservations(&self) -> Vec<Reserved> {
+        self.reserver.all()
+    }
+
+    /// The capability of a committed reservation, once more; signed with the key of today.
+    pub fn capability(&self, id: BookingId) -> Option<String> {
+        self.reserver.capability(id)
+    }
+
+    /// Sets a reservation aside until `until`: its time in the calendar and its room in the store. Durable when
+    /// answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::Refused`] with what would fit; [`ReserveError::Request`], [`ReserveError::Store`].
+    pub async fn hold(
+        &self,
+        request: &ReservationRequest,
+        group: Option<Group>,
+        until: Second,
+    ) -> Result<BookingId, ReserveError> {
+        self.reserver.hold(request.clone(), group, until).await
+    }
+
+    /// Promises what was held; answers the capability. Committing twice is committing once. Durable when answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::NoBooking`] if it expired or was never held; [`ReserveError::Store`].
+    pub async fn commit(&self, id: BookingId) -> Result<String, ReserveError> {
+        self.reserver.commit(id).await
+    }
+
+    /// Ends a reservation: its capability is refused from now on, its sessions do nothing more, what is left of its room
+    /// is free. Durable when answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::NoBooking`]; [`ReserveError::Store`].
+    pub async fn release(&self, id: BookingId) -> Result<(), ReserveError> {
+        self.reserver.release(id).await
+    }
+
+    /// Parts of groups that this store found when it opened, committed or held, and not settled since.
+    pub fn undecided(&self) -> Vec<(BookingId, Group)> {
+        self.core.bookings.undecided()
+    }
+
+    /// What this store, which decides over `group`, says of it. Before it says [`Decision::Aborted`] what is held of it
+    /// here is released, durably, so that no client can commit it afterwards.
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`] if that cannot be written; then nothing is decided.
+    pub async fn decision(&self, group: u128) -> Result<Decision, ReserveError> {
+        self.reserver.decision(group).await
+    }
+
+    /// Carries out what was decided over a part found by [`undecided`](Self::undecided).
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`]; the part is undecided then, as before.
+    pub async fn decide(&self, id: BookingId, decision: Decision) -> Result<(), ReserveError> {
+        self.reserver.decide(id, decision).await
     }
 }
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        let manager = &self.manager;
-        manager.calibrating.set(None);
-        manager.queue.set_costs(manager.capacity.borrow().costs);
-        manager.queue.take_interval();
-    }
+/// When the queue's scheduler asks for a commit, the store's changes are made durable.
+fn commit_with(queue: &Queue, store: &Store) {
+    let inner = Rc::downgrade(&store.inner);
+    queue.on_commit(Rc::new(move || {
+        let inner = inner.upgrade();
+        Box::pin(async move {
+            if let Some(inner) = inner {
+                // A client that needs it durable flushes and sees the error.
+                let _ = inner.committed().await;
+            }
+        })
+    }));
 }
 
-/// The calibration if it is of this device, else a warning and whether it was of another.
-fn calibration_of(info: &Info, found: Option<Calibration>) -> (Option<Calibration>, bool) {
-    let Some(found) = found else {
-        return (None, false);
-    };
-    let (name, size) = &found.device;
-    if (name, *size) == (&info.name, info.size) {
-        return (Some(found), false);
-    }
-    tracing::warn!(device = %info.name, size = %info.size, calibrated = %name, calibrated_size = %size,
-        "the store was calibrated on another device: the configured costs count until it is calibrated on this one");
-    (None, true)
-}
-
-/// The length in which the scheduler reckons promises.
-fn unit(queue: &QueueOptions) -> Bytes {
-    match queue.kind {
-        Kind::Tags => queue.share.tags.quantum,
-        Kind::Fifo | Kind::Rounds | Kind::RoundsJoin => queue.share.rounds.unit,
-    }
-}
-
-/// What requests cost at a part of the model's speed.
-fn scaled(cost: policy::share::Cost, speed: Option<Share>) -> policy::share::Cost {
-    let Some(speed) = speed else {
-        return cost;
-    };
-    let whole = u128::from(Share::WHOLE.0);
-    let longer = |time: base::Nanos| {
-        base::Nanos((u128::from(time.0) * whole / u128::from(speed.0.max(1))) as u64)
-    };
-    let rate = u128::from(cost.rate.0) * u128::from(speed.0) / whole;
-    policy::share::Cost {
-        fixed: longer(cost.fixed),
-        jump: longer(cost.jump),
-        rate: BytesPerSec((rate as u64).max(1)),
-    }
-}
-
-/// The part of the device that background work is promised.
-fn floors(queue: &QueueOptions, costs: &Costs, unit: Bytes) -> Share {
-    costs.share(policy::share::Direction::Read, queue.floor, unit)
+/// After opening: the key, what is over, and room that no reservation has.
+async fn settle(core: &Core, reserver: &Reserver) -> Result<(), StoreError> {
+    core.set_trusted_capacity();
+    KeyChanger(core).accept(core.keys.public(), false).await?;
+    reserver.settle().await
 }

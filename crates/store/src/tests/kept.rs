@@ -179,7 +179,7 @@ fn reservations_of_two_to_one_get_their_rates_beside_a_greedy_client() {
         let manager = node_on(&disk, options(BytesPerSec::mb(100))).await;
         let other = greedy(&manager, 16);
         let sessions = [session(&manager, 40).await, session(&manager, 20).await];
-        let before = other.report().delivered_bytes;
+        let before = other.report().delivery.delivered_bytes;
         let readers = sessions
             .each_ref()
             .map(|it| env::spawn(at_its_rate(Rc::clone(it), 10)));
@@ -188,16 +188,22 @@ fn reservations_of_two_to_one_get_their_rates_beside_a_greedy_client() {
         }
         for session in &sessions {
             let report = session.report();
-            let (got, promised) = (report.delivered_bytes, report.promised * 10);
-            println!("{got} of {promised}: {:?}", report.windows);
+            let (got, promised) = (report.delivery.delivered_bytes, report.promised * 10);
+            println!("{got} of {promised}: {:?}", report.delivery.windows);
             assert!(
                 got * 100 >= promised * 95 && got * 100 <= promised * 105,
                 "{report:?}"
             );
-            assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
-            assert!(report.windows.kept + report.windows.no_demand >= 9);
+            assert_eq!(
+                (
+                    report.delivery.windows.capacity,
+                    report.delivery.windows.scheduler
+                ),
+                (0, 0)
+            );
+            assert!(report.delivery.windows.kept + report.delivery.windows.no_demand >= 9);
         }
-        let rest = other.report().delivered_bytes - before;
+        let rest = other.report().delivery.delivered_bytes - before;
         println!("{rest} for the greedy one");
         assert!(rest > 25 * 10 * 1_000_000, "{rest}");
         let space = manager.store().space();
@@ -238,8 +244,17 @@ fn a_session_gets_the_rate_of_an_attached_reservation_while_it_lasts() {
             .unwrap();
         let report = shown.report();
         assert_eq!(report.reservation, Some(id.0));
-        assert!(report.delivered_bytes >= 5 * 59_000_000, "{report:?}");
-        assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
+        assert!(
+            report.delivery.delivered_bytes >= 5 * 59_000_000,
+            "{report:?}"
+        );
+        assert_eq!(
+            (
+                report.delivery.windows.capacity,
+                report.delivery.windows.scheduler
+            ),
+            (0, 0)
+        );
         assert!(
             shown.attach_reservations(Some("disk")).is_err(),
             "it is under its own"
@@ -276,8 +291,17 @@ fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
         );
         at_its_rate(Rc::clone(&newcomer), 3).await;
         let report = newcomer.report();
-        assert!(report.delivered_bytes >= 60 * 3 * 950_000, "{report:?}");
-        assert_eq!((report.windows.capacity, report.windows.scheduler), (0, 0));
+        assert!(
+            report.delivery.delivered_bytes >= 60 * 3 * 950_000,
+            "{report:?}"
+        );
+        assert_eq!(
+            (
+                report.delivery.windows.capacity,
+                report.delivery.windows.scheduler
+            ),
+            (0, 0)
+        );
     });
 }
 
@@ -411,7 +435,7 @@ fn a_promise_that_cannot_be_kept_is_logged_with_its_cause() {
         disk.rate.set(BytesPerSec::mb(30));
         at_its_rate(Rc::clone(&promised), 5).await;
         assert!(
-            promised.report().windows.capacity >= 3,
+            promised.report().delivery.windows.capacity >= 3,
             "{:?}",
             promised.report()
         );
@@ -448,7 +472,7 @@ fn the_scrub_reads_all_data_at_its_rate_and_promises_are_kept_beside_it() {
         let read = manager.report().scrub.read_bytes - before;
         println!("{read} bytes scrubbed in 3 s");
         assert!((4 << 20..=8 << 20).contains(&read), "{read}");
-        let windows = promised.report().windows;
+        let windows = promised.report().delivery.windows;
         assert_eq!((windows.capacity, windows.scheduler), (0, 0));
         env::sleep(Nanos::secs(4)).await;
         let report = manager.report().scrub;

@@ -283,7 +283,7 @@ fn when_its_slot_ends_a_session_does_nothing_more() {
             .write("a", 0, pattern(1, 9_000), CREATE)
             .await
             .unwrap();
-        let delivered = session.report().delivered_bytes;
+        let delivered = session.report().delivery.delivered_bytes;
         assert_eq!(delivered, 12_288);
         env::sleep(Nanos::secs(61)).await;
         assert_eq!(
@@ -297,7 +297,7 @@ fn when_its_slot_ends_a_session_does_nothing_more() {
             "{refused}"
         );
         assert!(session.stat("a").await.is_err() && session.flush().await.is_err());
-        assert_eq!(session.report().delivered_bytes, delivered);
+        assert_eq!(session.report().delivery.delivered_bytes, delivered);
         assert!(manager.reservations().is_empty() && manager.store().reservations().is_empty());
         sums_hold(manager.store());
         let report = manager.report();
@@ -450,7 +450,14 @@ fn a_new_key_signs_and_the_old_one_is_good_until_what_it_signed_has_ended() {
         env::sleep(Nanos::secs(10)).await;
         manager.rotate_key([10; 32]).await.unwrap();
         // The last one may still be shown by those whose clocks are behind.
-        let kept: Vec<_> = manager.keys().keys().iter().map(|key| key.public).collect();
+        let kept: Vec<_> = manager
+            .core
+            .keys
+            .ring()
+            .keys()
+            .iter()
+            .map(|key| key.public)
+            .collect();
         let of = |secret| crate::qos::capability::Signer::new(&[secret; 32]).public();
         assert_eq!(kept, [of(9), of(10)]);
     });
@@ -579,7 +586,7 @@ fn a_reservation_that_ended_names_all_it_got_over_all_its_sessions() {
         drop(session);
         let ended = manager.report().ended;
         assert!(ended[0].delivered_bytes >= 60_000, "{ended:?}");
-        assert!(manager.totals.borrow().is_empty());
+        assert!(manager.sessions.totals.borrow().is_empty());
     });
 }
 

@@ -47,7 +47,7 @@ fn room_is_whose_it_is(manager: &Manager) -> Result<(), String> {
         .iter()
         .map(|it| it.id.0)
         .collect();
-    let records = manager.records.borrow();
+    let records = manager.core.bookings.records.borrow();
     let mut owned: Vec<u64> = records
         .values()
         .filter_map(|it| it.room)
@@ -63,11 +63,11 @@ fn room_is_whose_it_is(manager: &Manager) -> Result<(), String> {
         if (record.contract.space.0 > 0) != record.room.is_some() {
             return Err(format!("reservation {} and its room", record.id.0));
         }
-        if manager.calendar.borrow().get(record.id) != Some(&record.booking()) {
+        if manager.core.bookings.calendar.borrow().get(record.id) != Some(&record.booking()) {
             return Err(format!("reservation {} in the calendar", record.id.0));
         }
     }
-    if manager.calendar.borrow().bookings().count() != records.len() {
+    if manager.core.bookings.calendar.borrow().bookings().count() != records.len() {
         return Err("the calendar has more than the book".to_owned());
     }
     sums_hold(manager.store());
@@ -143,7 +143,7 @@ async fn one_step(operation: Operation, failure: Failure, step: u64) -> Result<b
     let injuries = book.injuries();
     let through = supply.is_on() && injuries.errors + injuries.failed_flushes == 0;
     book.clear();
-    manager.store.inner.stop();
+    manager.store().inner.stop();
     let disk = disk.restart(env::rng("restart"));
     if !check(disk.clone(), true)
         .await
@@ -285,7 +285,7 @@ async fn cut_both<T: 'static>(
     let answer = until_cut(&supply, env::spawn(operation(nodes.clone(), group))).await;
     let answer = answer.and_then(Result::ok).filter(|_| supply.is_on());
     for manager in &nodes {
-        manager.store.inner.stop();
+        manager.store().inner.stop();
     }
     let mut reopened: Vec<Rc<Manager>> = Vec::new();
     for cut in again.into_iter().map(Some).chain([None]) {
@@ -308,7 +308,7 @@ async fn cut_both<T: 'static>(
         }
         if cut.is_some() {
             for manager in &reopened {
-                manager.store.inner.stop();
+                manager.store().inner.stop();
             }
         }
     }
@@ -621,7 +621,7 @@ async fn survive(seed: u64) -> Result<u64, String> {
         if let Some(why) = world.broken.borrow().clone() {
             return Err(why);
         }
-        manager.store.inner.stop();
+        manager.store().inner.stop();
         disk = disk.restart(env::rng("restart"));
         let report = check(disk.clone(), true).await.map_err(|e| e.to_string())?;
         if !report.is_clean() {

@@ -302,7 +302,9 @@ fn session_rows(earlier: &Status, later: &Status, same_run: bool) -> Vec<Session
                         all.find(|old| old.session == it.session)
                     });
                     let since = |now: u64, then: Option<u64>| now.saturating_sub(then.unwrap_or(0));
-                    let delivered = since(it.delivered_bytes, old.map(|old| old.delivered_bytes));
+                    let (got, old) = (&it.delivery, old.map(|old| &old.delivery));
+                    let delivered = since(got.delivered_bytes, old.map(|old| old.delivered_bytes));
+                    let (windows, old) = (&got.windows, old.map(|old| &old.windows));
                     SessionRow {
                         store: store.basics.name.clone(),
                         session: it.session,
@@ -314,16 +316,10 @@ fn session_rows(earlier: &Status, later: &Status, same_run: bool) -> Vec<Session
                         state: it.phase.name().to_owned(),
                         promised_bytes_per_second: it.promised,
                         delivered_bytes_per_second: delivered as f64 / seconds,
-                        kept: since(it.windows.kept, old.map(|old| old.windows.kept)),
-                        violated_capacity: since(
-                            it.windows.capacity,
-                            old.map(|old| old.windows.capacity),
-                        ),
-                        violated_scheduler: since(
-                            it.windows.scheduler,
-                            old.map(|old| old.windows.scheduler),
-                        ),
-                        shed: store.node.shed.clone(),
+                        kept: since(windows.kept, old.map(|old| old.kept)),
+                        violated_capacity: since(windows.capacity, old.map(|old| old.capacity)),
+                        violated_scheduler: since(windows.scheduler, old.map(|old| old.scheduler)),
+                        shed: store.node.queue.shed.clone(),
                     }
                 }),
         );

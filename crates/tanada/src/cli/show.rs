@@ -193,7 +193,7 @@ pub fn stores_table(stores: &[api::Store]) -> String {
                 store.node.sessions.to_string(),
                 format!("{:.1} %", calendar.now.promised_percent),
                 windows(store).1.to_string(),
-                store.node.shed.clone(),
+                store.node.queue.shed.clone(),
                 store.basics.listen.join(" "),
             ]
         })
@@ -215,7 +215,10 @@ pub fn stores_table(stores: &[api::Store]) -> String {
 
 /// Windows of sessions still known: kept, violated.
 fn windows(store: &api::Store) -> (u64, u64) {
-    let all = store.sessions.iter().map(|session| &session.windows);
+    let all = store
+        .sessions
+        .iter()
+        .map(|session| &session.delivery.windows);
     all.fold((0, 0), |(kept, violated), of| {
         (kept + of.kept, violated + of.capacity + of.scheduler)
     })

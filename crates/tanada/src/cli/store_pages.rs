@@ -77,13 +77,14 @@ fn clients(store: &api::Store) -> String {
 
 /// How a store's device is shared: what each line says.
 fn throughput(node: &ManagerReport) -> [(&'static str, String); 4] {
-    let (capacity, now) = (&node.capacity, &node.calendar.now);
+    let (queue, capacity) = (&node.queue, &node.capacity);
+    let now = &node.calendar.now;
     [
         (
             "scheduler",
             format!(
                 "{}, up to {} pieces at the device, {} there now; given up: {}",
-                node.scheduler, node.depth, node.in_flight, node.shed
+                queue.scheduler, queue.depth, queue.in_flight, queue.shed
             ),
         ),
         (
@@ -109,10 +110,10 @@ fn throughput(node: &ManagerReport) -> [(&'static str, String); 4] {
             "moved",
             format!(
                 "{} read, {} written, {} of metadata, {} of them background",
-                size(node.read_bytes),
-                size(node.written_bytes),
-                size(node.metadata_bytes),
-                size(node.background_bytes)
+                size(queue.read_bytes),
+                size(queue.written_bytes),
+                size(queue.metadata_bytes),
+                size(queue.background_bytes)
             ),
         ),
     ]
@@ -166,7 +167,7 @@ pub fn session_rows(store: &api::Store) -> Vec<Vec<String>> {
                 "" => "-".to_owned(),
                 text => text.to_owned(),
             };
-            let windows = &session.windows;
+            let windows = &session.delivery.windows;
             vec![
                 who,
                 or_dash(&session.holder),
@@ -179,7 +180,7 @@ pub fn session_rows(store: &api::Store) -> Vec<Vec<String>> {
                     0 => "-".to_owned(),
                     rate => BytesPerSec(rate).to_string(),
                 },
-                size(session.delivered_bytes),
+                size(session.delivery.delivered_bytes),
                 windows.kept.to_string(),
                 windows.capacity.to_string(),
                 windows.scheduler.to_string(),

@@ -403,7 +403,7 @@ mod tests {
                     let of = sessions.filter(|it| {
                         it.reservation.is_some() && it.direction.as_deref() == Some(direction)
                     });
-                    of.map(|it| it.delivered_bytes).sum::<u64>()
+                    of.map(|it| it.delivery.delivered_bytes).sum::<u64>()
                 };
                 let delivered = || ["read", "write"].map(promised);
                 let before = delivered();

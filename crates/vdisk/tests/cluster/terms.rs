@@ -143,7 +143,7 @@ fn delivered(places: &Places, priority: &str) -> u64 {
     let places = places.0.borrow();
     let sessions = places.values().flat_map(|it| it.node.sessions());
     let of = sessions.filter(|it| it.priority == priority);
-    of.map(|it| it.delivered_bytes).sum()
+    of.map(|it| it.delivery.delivered_bytes).sum()
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn under_reservations(places: &Places) -> u64 {
     let places = places.0.borrow();
     let sessions = places.values().flat_map(|it| it.node.sessions());
     let of = sessions.filter(|it| it.reservation.is_some());
-    of.map(|it| it.delivered_bytes).sum()
+    of.map(|it| it.delivery.delivered_bytes).sum()
 }
 
 #[test]

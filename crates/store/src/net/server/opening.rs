@@ -116,6 +116,7 @@ impl Opening<'_> {
             keys,
             _peer: session.joined(self.peer),
             behalf: Behalf {
+                manager: Rc::clone(self.manager),
                 session,
                 access,
                 fence: None,

@@ -77,6 +77,7 @@ pub(super) fn only_looks(request: &Request) -> bool {
 /// On whose behalf a request is carried out.
 #[derive(Clone)]
 pub(super) struct Behalf {
+    pub manager: Rc<Manager>,
     pub session: Rc<Session>,
     pub access: Access,
     /// Under which all that comes later is done.
@@ -104,7 +105,7 @@ pub(super) async fn carry_out(behalf: &Behalf, request: Request) -> Response {
         | Request::ClientTag { .. }
         | Request::AttachReservation { .. }) => of_connection(&behalf.session, request).await,
         request if behalf.access == Access::NodeKey => {
-            reserve(behalf.session.manager(), request, behalf.data_max).await
+            reserve(&behalf.manager, request, behalf.data_max).await
         }
         request => {
             let what = request.op().name();

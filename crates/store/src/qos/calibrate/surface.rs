@@ -8,7 +8,7 @@ use policy::share::{
 use serde::{Deserialize, Serialize};
 
 use super::plan::Plan;
-use crate::qos::book::Calibration;
+use crate::qos::book::record::Calibration;
 
 /// Which device was measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use base::{Buf, Instant, Nanos, Sector, Span};
 use device::{Class, Info, Memory, Pending, WriteFlags};
 use policy::share::{BytesPerSec, Kind, Mix, Probability, Share};
 
-use super::reckon::line;
+use super::reckon::{Search, Turn, line};
 use super::*;
 use crate::Settings;
 use crate::object::error::StoreError;
@@ -245,6 +245,38 @@ fn the_line_goes_through_points_that_lie_on_one() {
     // A device that is slower the smaller requests are has no negative cost either.
     let (fixed, per_byte) = line(&[(1e5, 1e-3), (2e5, 4e-3)]);
     assert!(fixed >= 0.0 && per_byte > 0.0);
+}
+
+/// What a search finds if all from `least` steps on are enough, except for `unlucky`, when it is tried for longer.
+fn searched(least: u64, unlucky: Option<u64>) -> (Share, u64) {
+    let plan = Plan {
+        step: Share::percent(2),
+        most: Share::percent(20),
+        ..plan()
+    };
+    let mut search = Search::new(&plan);
+    let mut trials = 0;
+    loop {
+        match search.turn() {
+            Turn::Found(overhead) => return (overhead, trials),
+            Turn::Try(overhead, windows) => {
+                let steps = overhead.0 / plan.step.0;
+                let failed = windows > plan.windows && unlucky == Some(steps);
+                search.tried((windows, 0), steps >= least && !failed);
+                trials += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_search_halves_confirms_for_twice_as_long_and_adds_a_step() {
+    assert_eq!(searched(3, None), (Share::percent(8), 5));
+    assert_eq!(searched(0, None), (Share::percent(2), 5));
+    // What was enough by luck is not enough for longer: a step more is tried.
+    assert_eq!(searched(3, Some(3)), (Share::percent(10), 6));
+    // Nothing that was tried is enough.
+    assert_eq!(searched(11, None).0, Share::WHOLE);
 }
 
 #[test]

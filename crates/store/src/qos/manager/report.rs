@@ -1,12 +1,14 @@
 //! What operators and metrics see of a manager.
 
-use base::Bytes;
-use policy::share::calendar::{BookingId, State, Stretch};
-use policy::share::{Cause, Direction, Mix, Second, Share, Shed, Slot};
+use policy::share::calendar::{State, Stretch};
+use policy::share::{Direction, Share, Slot};
 use serde::{Deserialize, Serialize};
 
-use super::Manager;
-use crate::qos::session::{EndedReport, Session, SessionReport};
+use crate::qos::book::record::EndedReport;
+use crate::qos::session::table::Sessions;
+use crate::qos::state::Core;
+use crate::qos::state::capacity::MIXES;
+use crate::qos::state::log::Logged;
 
 /// How a store's room is divided, in bytes. `free + reserved + used = total`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -109,107 +111,9 @@ pub struct ScrubReport {
     pub round_ended: Option<u64>,
 }
 
-/// A line of the log of violations and the like.
+/// The queue in front of a device, and what went through it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Logged {
-    /// Seconds since 1970.
-    pub at: u64,
-    /// `violated`, `shed`, `over`, `drift`, `overcommitted`, `lost`.
-    pub kind: String,
-    /// Whose promise, if one's.
-    pub reservation: Option<u64>,
-    /// `capacity` or `scheduler`, of a violated one.
-    pub cause: Option<String>,
-    /// In words.
-    pub what: String,
-}
-
-impl Logged {
-    fn new(at: Second, kind: &str, what: String) -> Logged {
-        Logged {
-            at: at.0,
-            kind: kind.to_owned(),
-            reservation: None,
-            cause: None,
-            what,
-        }
-    }
-
-    pub(super) fn violated(
-        at: Second,
-        whose: Option<BookingId>,
-        windows: u64,
-        promised: Bytes,
-        delivered: Bytes,
-        cause: Cause,
-    ) -> Logged {
-        let name = match whose {
-            Some(id) => format!("reservation {}", id.0),
-            None => "a session".to_owned(),
-        };
-        let blame = match cause {
-            Cause::Capacity => "the device did less than was promised to all",
-            Cause::Scheduler => "the device did enough, but for others",
-            Cause::NoDemand => "no more was asked for",
-        };
-        Logged {
-            reservation: whose.map(|id| id.0),
-            cause: Some(cause.name().to_owned()),
-            ..Logged::new(
-                at,
-                "violated",
-                format!(
-                    "{name} got {delivered} of {promised} promised in a window ({windows} in a row): {blame}"
-                ),
-            )
-        }
-    }
-
-    pub(super) fn shed(at: Second, from: Shed, to: Shed) -> Logged {
-        let what = format!("given up: {} (before: {})", to.name(), from.name());
-        Logged::new(at, "shed", what)
-    }
-
-    pub(super) fn over(at: Second, session: &Session, why: &str) -> Logged {
-        let number = session.number();
-        Logged {
-            reservation: session.reservation().map(|id| id.0),
-            ..Logged::new(at, "over", format!("session {number} is over: {why}"))
-        }
-    }
-
-    pub(super) fn drift(at: Second, mix: Mix, which: &str) -> Logged {
-        let what = format!(
-            "the device is {which} than it was ({}): a calibration is due",
-            mix.name()
-        );
-        Logged::new(at, "drift", what)
-    }
-
-    pub(super) fn overcommitted(at: Second, first: &Stretch) -> Logged {
-        let what = format!(
-            "more is promised than the device can do, first in {}: {} promised, {} to stay free",
-            first.slot, first.promised, first.headroom
-        );
-        Logged::new(at, "overcommitted", what)
-    }
-
-    pub(super) fn lost(at: Second, events: u64) -> Logged {
-        Logged::new(at, "lost", format!("{events} events were dropped"))
-    }
-}
-
-/// A manager, for operators and metrics.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ManagerReport {
-    /// The store's name.
-    pub store: String,
-    /// Its number, in hexadecimal.
-    pub uuid: String,
-    /// The device's name.
-    pub device: String,
-    /// Seconds since 1970 by its clock.
-    pub now: u64,
+pub struct QueueReport {
     /// The scheduler.
     pub scheduler: String,
     /// Pieces that may be at the device at once.
@@ -228,6 +132,22 @@ pub struct ManagerReport {
     pub best_effort_bytes: u64,
     /// Bytes of background work.
     pub background_bytes: u64,
+}
+
+/// A manager, for operators and metrics.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ManagerReport {
+    /// The store's name.
+    pub store: String,
+    /// Its number, in hexadecimal.
+    pub uuid: String,
+    /// The device's name.
+    pub device: String,
+    /// Seconds since 1970 by its clock.
+    pub now: u64,
+    /// The queue in front of the device.
+    #[serde(flatten)]
+    pub queue: QueueReport,
     /// Room.
     pub space: SpaceReport,
     /// What the device is trusted to do.
@@ -246,107 +166,102 @@ pub struct ManagerReport {
     pub log: Vec<Logged>,
 }
 
-impl Manager {
-    /// The sessions that are open, then those closed lately.
-    pub fn sessions(&self) -> Vec<SessionReport> {
-        let open = self.open_sessions();
-        let open = open.iter().map(|session| session.report());
-        open.chain(self.closed.borrow().iter().cloned()).collect()
+/// What is to be known about a manager.
+pub(super) fn of(sessions: &Sessions) -> ManagerReport {
+    let core = &sessions.core;
+    core.take_events();
+    let space = core.store.space();
+    let scrubbed = core.scrubbed.get();
+    ManagerReport {
+        store: core.store.name().to_owned(),
+        uuid: format!("{:032x}", core.store.uuid()),
+        device: core.store.inner.disk.device_name.clone(),
+        now: core.now().0,
+        queue: queue(core),
+        space: SpaceReport {
+            total_bytes: space.total.0,
+            used_bytes: space.used.0,
+            reserved_bytes: space.reserved.0,
+            free_bytes: space.free.0,
+            objects: space.objects,
+        },
+        capacity: capacity(core),
+        calendar: calendar(core),
+        sessions: sessions.count(),
+        memory_bytes: core.options.memory.0,
+        scrub: ScrubReport {
+            rate: core.options.scrub.map_or(0, |it| it.rate.0),
+            rounds: scrubbed.rounds,
+            read_bytes: scrubbed.bytes,
+            bad: scrubbed.bad,
+            round_ended: scrubbed.round_ended.map(|it| it.0),
+        },
+        ended: core.history.ended().clone(),
+        log: core.log.lines(),
     }
+}
 
-    /// What is to be known about it.
-    pub fn report(&self) -> ManagerReport {
-        self.take_events();
-        let space = self.store.space();
-        let totals = self.queue.totals();
-        let (best_effort, background) = self.queue.unpromised();
-        let scrubbed = self.scrubbed.get();
-        ManagerReport {
-            store: self.store.name().to_owned(),
-            uuid: format!("{:032x}", self.uuid()),
-            device: self.store.inner.disk.device_name.clone(),
-            now: self.now().0,
-            scheduler: self.queue.kind().name().to_owned(),
-            depth: self.queue.depth(),
-            in_flight: totals.in_flight,
-            shed: self.shed.get().name().to_owned(),
-            read_bytes: totals.read.0,
-            written_bytes: totals.written.0,
-            metadata_bytes: totals.metadata.0,
-            best_effort_bytes: best_effort.delivered.0,
-            background_bytes: background.delivered.0,
-            space: SpaceReport {
-                total_bytes: space.total.0,
-                used_bytes: space.used.0,
-                reserved_bytes: space.reserved.0,
-                free_bytes: space.free.0,
-                objects: space.objects,
-            },
-            capacity: self.capacity_report(),
-            calendar: self.calendar_report(),
-            sessions: self.sessions.borrow().len(),
-            memory_bytes: self.options.memory.0,
-            scrub: ScrubReport {
-                rate: self.options.scrub.map_or(0, |it| it.rate.0),
-                rounds: scrubbed.rounds,
-                read_bytes: scrubbed.bytes,
-                bad: scrubbed.bad,
-                round_ended: scrubbed.round_ended.map(|it| it.0),
-            },
-            ended: self.ended.borrow().clone(),
-            log: self.log.borrow().iter().cloned().collect(),
-        }
+fn queue(core: &Core) -> QueueReport {
+    let totals = core.queue.totals();
+    let (best_effort, background) = core.queue.unpromised();
+    QueueReport {
+        scheduler: core.queue.kind().name().to_owned(),
+        depth: core.queue.depth(),
+        in_flight: totals.in_flight,
+        shed: core.log.shed.get().name().to_owned(),
+        read_bytes: totals.read.0,
+        written_bytes: totals.written.0,
+        metadata_bytes: totals.metadata.0,
+        best_effort_bytes: best_effort.delivered.0,
+        background_bytes: background.delivered.0,
     }
+}
 
-    fn capacity_report(&self) -> CapacityReport {
-        let capacity = self.capacity.borrow();
-        let calibration = self.calibration.borrow();
-        let model = match &*calibration {
-            Some(_) => "calibrated",
-            None => "configured",
-        };
-        let speeds = capacity.speeds();
-        let source = match speeds {
-            (None, None) => model.to_owned(),
-            _ => format!("{model}, observed"),
-        };
-        let unit = self.unit();
-        let trusted = |direction| {
-            let (costs, speed) = match direction {
-                Direction::Read => (capacity.costs, speeds.0),
-                Direction::Write => (capacity.costs, speeds.1),
-            };
-            costs.rate(direction, speed.unwrap_or(Share::WHOLE), unit).0
-        };
-        let samples = [Mix::Reads, Mix::Writes, Mix::Mixed];
-        CapacityReport {
-            read: trusted(Direction::Read),
-            write: trusted(Direction::Write),
-            source,
-            read_speed_percent: speeds.0.map(Share::as_percent),
-            write_speed_percent: speeds.1.map(Share::as_percent),
-            samples: samples.map(|mix| capacity.estimator.samples(mix)),
-            calibrated: calibration.as_ref().map(|it| it.measured.0),
-            calibrated_device: calibration.as_ref().map(|it| it.device.0.clone()),
-            calibration_due: capacity.drifted,
-        }
+fn capacity(core: &Core) -> CapacityReport {
+    let capacity = core.capacity.borrow();
+    let calibration = capacity.calibration.as_ref();
+    let model = match calibration {
+        Some(_) => "calibrated",
+        None => "configured",
+    };
+    let (reads, writes) = capacity.speeds();
+    let source = match (reads, writes) {
+        (None, None) => model.to_owned(),
+        _ => format!("{model}, observed"),
+    };
+    let trusted = |direction, speed: Option<Share>| {
+        let speed = speed.unwrap_or(Share::WHOLE);
+        let rate = capacity.costs.rate(direction, speed, core.options.unit());
+        rate.0
+    };
+    CapacityReport {
+        read: trusted(Direction::Read, reads),
+        write: trusted(Direction::Write, writes),
+        source,
+        read_speed_percent: reads.map(Share::as_percent),
+        write_speed_percent: writes.map(Share::as_percent),
+        samples: MIXES.map(|mix| capacity.estimator.samples(mix)),
+        calibrated: calibration.map(|it| it.measured.0),
+        calibrated_device: calibration.map(|it| it.device.0.clone()),
+        calibration_due: capacity.drifted,
     }
+}
 
-    fn calendar_report(&self) -> CalendarReport {
-        let now = self.now();
-        let calendar = self.calendar.borrow();
-        let stretch = calendar.sweep(Slot::new(now, 1));
-        let stretch = stretch.first().expect("a second has a stretch");
-        let records = self.records.borrow();
-        let committed = records.values().filter(|it| it.state == State::Committed);
-        let committed = committed.count();
-        let over = calendar.overcommitted(now);
-        CalendarReport {
-            held: records.len() - committed,
-            committed,
-            now: stretch.into(),
-            floors_percent: self.floors().as_percent(),
-            overcommitted: over.iter().take(10).map(StretchReport::from).collect(),
-        }
+fn calendar(core: &Core) -> CalendarReport {
+    let now = core.now();
+    let calendar = core.bookings.calendar.borrow();
+    let stretch = calendar.sweep(Slot::new(now, 1));
+    let stretch = stretch.first().expect("a second has a stretch");
+    let records = core.bookings.records.borrow();
+    let committed = records.values().filter(|it| it.state == State::Committed);
+    let committed = committed.count();
+    let over = calendar.overcommitted(now);
+    let costs = core.capacity.borrow().costs;
+    CalendarReport {
+        held: records.len() - committed,
+        committed,
+        now: stretch.into(),
+        floors_percent: core.options.floors(&costs).as_percent(),
+        overcommitted: over.iter().take(10).map(StretchReport::from).collect(),
     }
 }

@@ -72,19 +72,19 @@ const GAUGES: [Row<Store, f64>; 16] = [
 /// What it did.
 const COUNTERS: [Row<Store, u64>; 9] = [
     ("read_bytes", "Data read from the device", |s| {
-        s.node.read_bytes
+        s.node.queue.read_bytes
     }),
     ("written_bytes", "Data written to the device", |s| {
-        s.node.written_bytes
+        s.node.queue.written_bytes
     }),
     ("metadata_bytes", "Metadata moved", |s| {
-        s.node.metadata_bytes
+        s.node.queue.metadata_bytes
     }),
     ("best_effort_bytes", "Delivered without a promise", |s| {
-        s.node.best_effort_bytes
+        s.node.queue.best_effort_bytes
     }),
     ("background_bytes", "Moved by background work", |s| {
-        s.node.background_bytes
+        s.node.queue.background_bytes
     }),
     ("answers", "Requests answered, good and bad", |s| {
         s.server.answered
@@ -123,7 +123,7 @@ pub(super) fn stores(encoder: &mut DescriptorEncoder<'_>, stores: &[Store]) -> R
     for store in stores {
         for level in ["nothing", "best-effort", "background", "scaled"] {
             let labels = vec![("store", store.basics.name.as_str()), ("level", level)];
-            shed.gauge(&labels, f64::from(u8::from(store.node.shed == level)))?;
+            shed.gauge(&labels, f64::from(u8::from(store.node.queue.shed == level)))?;
         }
     }
     counters(encoder, "store", &COUNTERS, &all)
@@ -167,7 +167,7 @@ pub(super) fn sessions(encoder: &mut DescriptorEncoder<'_>, stores: &[Store]) ->
     );
     gauges(encoder, "store_session", &[promised], &rates)?;
     let delivered: Row<SessionReport, u64> = ("delivered_bytes", "What the session got", |it| {
-        it.delivered_bytes
+        it.delivery.delivered_bytes
     });
     counters(encoder, "store_session", &[delivered], &rates)?;
     windows(encoder, &rates)
@@ -185,7 +185,7 @@ fn windows(
         MetricType::Counter,
     )?);
     for (labels, session) in sessions {
-        let of = &session.windows;
+        let of = &session.delivery.windows;
         for (end, count) in [
             ("kept", of.kept),
             ("no-demand", of.no_demand),

@@ -163,7 +163,7 @@ fn a_preferred_users_reads_overtake_another_users_queue_on_one_volume() {
 fn delivered(server: &Server, priority: &str) -> u64 {
     let sessions = server.node().sessions();
     let of = sessions.iter().filter(|it| it.priority == priority);
-    of.map(|it| it.delivered_bytes).sum()
+    of.map(|it| it.delivery.delivered_bytes).sum()
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use policy::place::State;
 
 use crate::ops::{Limits, ObjectOps, Pending, Request, Response};
-use crate::qos::fence::Fence;
 use crate::qos::load_report::{self, ClientTag, UnderWay, place_of};
+use crate::qos::session::fence::Fence;
 use crate::qos::session::{OperationError, Session, work};
 
 /// A session every operation of which, reads included, is refused once its fence was sealed with a greater token.

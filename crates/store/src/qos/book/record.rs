@@ -1,0 +1,153 @@
+//! What is remembered of a reservation, and of the device: plain values.
+
+use base::Bytes;
+use policy::share::calendar::{Booking, BookingId, State};
+use policy::share::{Contract, Costs, Point, Second, Share, Windows};
+use serde::{Deserialize, Serialize};
+
+use crate::object::types::ReservationId;
+use crate::qos::capability::Grant;
+
+/// A reservation over several stores: all of it or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The whole reservation's number, drawn by the client that makes it.
+    pub id: u128,
+    /// The stores that are part of it. They are committed in this order, so the last one *decides*: once it has
+    /// committed all have.
+    pub stores: Vec<u128>,
+}
+
+impl Group {
+    /// The store whose commit is the commit of all.
+    pub fn decider(&self) -> Option<u128> {
+        self.stores.last().copied()
+    }
+}
+
+/// A reservation as it is remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub id: BookingId,
+    /// With its room.
+    pub contract: Contract,
+    pub state: State,
+    pub scope: String,
+    pub holder: String,
+    pub group: Option<Group>,
+    /// Its room in the store.
+    pub room: Option<ReservationId>,
+    pub made: Second,
+}
+
+impl Record {
+    /// As the calendar has it: room is the store's concern.
+    pub fn booking(&self) -> Booking {
+        let contract = Contract {
+            space: Bytes(0),
+            ..self.contract
+        };
+        Booking {
+            contract,
+            state: self.state,
+        }
+    }
+
+    /// Was it held too long, or is its slot over?
+    pub fn is_over(&self, now: Second) -> bool {
+        let held_too_long = matches!(self.state, State::Tentative { until } if until <= now);
+        held_too_long || self.contract.slot.end <= now
+    }
+
+    /// What its capability allows at the store of this number.
+    pub fn grant(&self, store: u128) -> Grant {
+        Grant::of(self.id, store, self.scope.clone(), &self.contract)
+    }
+}
+
+/// What the device was measured to do; see [`crate::qos::manager::Manager::set_calibration`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Calibration {
+    /// What requests cost.
+    pub costs: Costs,
+    /// What must stay free, as measured.
+    pub points: Vec<Point>,
+    /// What must stay free where no point was measured.
+    pub beyond: Share,
+    /// When.
+    pub measured: Second,
+    /// On which device: its name and size.
+    pub device: (String, Bytes),
+    /// Whatever else was found, for reports.
+    pub surface: serde_json::Value,
+}
+
+/// The speed the device was seen to have, as parts of what a model of it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Trust {
+    /// The model.
+    pub costs: Costs,
+    /// Of reads, of writes, of both at once.
+    pub speeds: [Option<Share>; 3],
+    /// It no longer does what it did when it was calibrated.
+    pub drifted: bool,
+}
+
+/// Windows of a promise, by how they ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WindowsReport {
+    /// Delivered what was promised.
+    pub kept: u64,
+    /// Delivered less, because no more was asked for.
+    pub no_demand: u64,
+    /// Violated: the device did less than it promised to all.
+    pub capacity: u64,
+    /// Violated: the device did enough, but for others.
+    pub scheduler: u64,
+}
+
+impl WindowsReport {
+    /// Adds the windows of another session.
+    pub(crate) fn add(&mut self, other: &WindowsReport) {
+        self.kept += other.kept;
+        self.no_demand += other.no_demand;
+        self.capacity += other.capacity;
+        self.scheduler += other.scheduler;
+    }
+}
+
+impl From<Windows> for WindowsReport {
+    fn from(windows: Windows) -> WindowsReport {
+        WindowsReport {
+            kept: windows.kept,
+            no_demand: windows.no_demand,
+            capacity: windows.capacity,
+            scheduler: windows.scheduler,
+        }
+    }
+}
+
+/// A reservation that has been, for operators and for the book.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedReport {
+    /// Its number.
+    pub reservation: u64,
+    /// Its holder.
+    pub holder: String,
+    /// `read` or `write`.
+    pub direction: String,
+    /// Bytes per second promised.
+    pub promised: u64,
+    /// Its slot, in seconds since 1970.
+    pub from: u64,
+    /// And its end.
+    pub until: u64,
+    /// When it ended.
+    pub ended: u64,
+    /// Why.
+    pub why: String,
+    /// Bytes delivered.
+    pub delivered_bytes: u64,
+    /// How its windows went.
+    pub windows: WindowsReport,
+}

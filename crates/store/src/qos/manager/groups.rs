@@ -1,0 +1,58 @@
+//! Reservations over several stores: all of it or none, also after a crash.
+//!
+//! The client that reserves holds at all stores, then commits at all in the order of
+//! [`Group::stores`]. It hands out the capabilities when all have committed. The last store *decides*: once it has
+//! committed, all have. After a crash [`reconcile`] asks the deciding store of each group found: committed there, it
+//! stands everywhere; held or unknown there, it is released everywhere. The deciding store releases it first, and then
+//! says so. That is presumed abort: no client can have an answer, and none can commit it there any more. Where the
+//! deciding store is not at hand nothing is done, since a client may rely on it. To release, begin with the deciding
+//! store ([`Group::decider`]): what a crash leaves of it then is released as well.
+
+use std::rc::Rc;
+
+use policy::share::calendar::BookingId;
+
+use super::Manager;
+use super::request::{Decision, ReserveError};
+use crate::qos::book::record::Group;
+
+/// What [`reconcile`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Parts of groups that stand.
+    pub committed: usize,
+    /// Parts that were released.
+    pub released: usize,
+    /// Parts whose deciding store is not at hand.
+    pub undecided: usize,
+}
+
+/// Settles what a crash left of reservations over several stores; see the module's head. Call it with all stores at
+/// hand before any client reserves, and again when more come.
+///
+/// # Errors
+/// [`ReserveError`] of the first store that failed; the rest is settled by calling it again.
+pub async fn reconcile(nodes: &[Rc<Manager>]) -> Result<Outcome, ReserveError> {
+    let mut outcome = Outcome::default();
+    // Those that do not decide first: what decides must be there until all have asked.
+    let mut parts: Vec<(&Rc<Manager>, BookingId, Group)> = Vec::new();
+    for manager in nodes {
+        let found = manager.undecided().into_iter();
+        parts.extend(found.map(|(id, group)| (manager, id, group)));
+    }
+    parts.sort_by_key(|(manager, _, group)| group.decider() == Some(manager.uuid()));
+    for (manager, id, group) in parts {
+        let decider = nodes.iter().find(|it| Some(it.uuid()) == group.decider());
+        let Some(decider) = decider else {
+            outcome.undecided += 1;
+            continue;
+        };
+        let decision = decider.decision(group.id).await?;
+        manager.decide(id, decision).await?;
+        match decision {
+            Decision::Committed => outcome.committed += 1,
+            Decision::Aborted => outcome.released += 1,
+        }
+    }
+    Ok(outcome)
+}

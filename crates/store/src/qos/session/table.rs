@@ -1,0 +1,211 @@
+//! The sessions of a manager: who is let in, and what all of them share.
+//!
+//! ```text
+//! admit -> enter -> open; its memory is split anew -> left -> closed lately; what it got is the reservation's
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::{Rc, Weak};
+
+use env::sync::Event;
+use policy::share::calendar::BookingId;
+use policy::share::{BytesPerSec, Direction, Second};
+
+use super::access::{self, Access, SessionError};
+use super::report::{DeliveryReport, SessionReport};
+use super::rights::{Granted, Phase};
+use super::{Opening, Session, buffers};
+use crate::qos::book::record::{EndedReport, Record, WindowsReport};
+use crate::qos::state::Core;
+
+/// Sessions that ended and are still shown.
+const CLOSED_MAX: usize = 64;
+
+/// What sessions of one reservation got.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Totals {
+    delivered: u64,
+    windows: WindowsReport,
+}
+
+impl Totals {
+    fn add(&mut self, got: &DeliveryReport) {
+        self.delivered += got.delivered_bytes;
+        self.windows.add(&got.windows);
+    }
+}
+
+/// The sessions of a manager.
+pub(crate) struct Sessions {
+    pub core: Rc<Core>,
+    open: RefCell<BTreeMap<u64, Weak<Session>>>,
+    /// The number of the next one.
+    next: Cell<u64>,
+    closed: RefCell<VecDeque<SessionReport>>,
+    /// What closed sessions of each reservation got.
+    pub totals: RefCell<BTreeMap<BookingId, Totals>>,
+    /// Sessions came or went: buffers are split anew.
+    pub split: Rc<Event>,
+}
+
+impl Sessions {
+    /// None yet.
+    pub fn new(core: Rc<Core>) -> Rc<Sessions> {
+        Rc::new(Sessions {
+            core,
+            open: RefCell::default(),
+            next: Cell::new(1),
+            closed: RefCell::default(),
+            totals: RefCell::default(),
+            split: Rc::default(),
+        })
+    }
+
+    /// Those that are open.
+    pub fn open(&self) -> Vec<Rc<Session>> {
+        let open = self.open.borrow();
+        open.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// How many are open.
+    pub fn count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
+    /// Those that are open, then those closed lately.
+    pub fn reports(&self) -> Vec<SessionReport> {
+        let open = self.open();
+        let open = open.iter().map(|session| session.report());
+        open.chain(self.closed.borrow().iter().cloned()).collect()
+    }
+
+    /// Lets a client in. All that show the capability of one reservation get the same session.
+    ///
+    /// # Errors
+    /// [`SessionError`]: for each reason one, and it says what to do.
+    pub fn admit(self: &Rc<Self>, access: Access<'_>) -> Result<Rc<Session>, SessionError> {
+        let core = &self.core;
+        let open_to_all = |holder, trusted| Opening {
+            holder,
+            granted: None,
+            phase: Phase::Open,
+            trusted,
+            room: None,
+        };
+        match access {
+            Access::Open if !core.options.unauthenticated => Err(SessionError::NotOpen {
+                store: core.store.name().to_owned(),
+            }),
+            Access::Open => self.enter(open_to_all("", false)),
+            Access::NodeKey => self.enter(open_to_all("node key", true)),
+            Access::Capability(token) => {
+                let (now, skew) = (core.now(), core.options.skew);
+                let grant = core.keys.verify(token, now)?;
+                let record = core.bookings.record(grant.reservation).ok();
+                let record = access::admitted(&core.store, &grant, record, now, skew)?;
+                self.granted(&record, now)
+            }
+        }
+    }
+
+    /// The session of a reservation.
+    fn granted(self: &Rc<Self>, record: &Record, now: Second) -> Result<Rc<Session>, SessionError> {
+        let mut open = self.open().into_iter();
+        if let Some(session) = open.find(|it| it.reservation() == Some(record.id)) {
+            return Ok(session);
+        }
+        self.enter(Opening {
+            holder: &record.holder,
+            granted: Some(Granted::of(record)),
+            phase: Phase::at(record.contract.slot, now),
+            trusted: false,
+            room: record.room,
+        })
+    }
+
+    /// The session of the reservation that `holder` has for `direction` now, or the next one.
+    pub(super) fn promised_to(
+        self: &Rc<Self>,
+        holder: &str,
+        direction: Direction,
+        now: Second,
+    ) -> Option<Rc<Session>> {
+        let record = self.core.bookings.next_of(holder, direction, now)?;
+        self.granted(&record, now).ok()
+    }
+
+    fn enter(self: &Rc<Self>, opening: Opening<'_>) -> Result<Rc<Session>, SessionError> {
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let session = Session::new(self, number, opening);
+        session.open_flow().map_err(|source| SessionError::Full {
+            store: self.core.store.name().to_owned(),
+            source,
+        })?;
+        let weak = Rc::downgrade(&session);
+        self.open.borrow_mut().insert(number, weak);
+        self.split_buffers();
+        Ok(session)
+    }
+
+    /// A session was closed.
+    pub(super) fn left(&self, session: &Session) {
+        self.open.borrow_mut().remove(&session.number());
+        let mut report = session.report();
+        report.closed = Some(self.core.now().0);
+        // Of what has ended already it was counted while it was open.
+        let records = self.core.bookings.records.borrow();
+        let reservation = session.reservation().filter(|id| records.contains_key(id));
+        if let Some(id) = reservation {
+            let mut totals = self.totals.borrow_mut();
+            totals.entry(id).or_default().add(&report.delivery);
+        }
+        drop(records);
+        let mut closed = self.closed.borrow_mut();
+        if closed.len() >= CLOSED_MAX {
+            closed.pop_front();
+        }
+        closed.push_back(report);
+        drop(closed);
+        self.split_buffers();
+    }
+
+    /// A reservation is over.
+    pub fn ended(&self, record: &Record, why: &'static str) {
+        let closed = self.totals.borrow_mut().remove(&record.id);
+        let mut totals = closed.unwrap_or_default();
+        for session in self.open() {
+            if session.reservation() == Some(record.id) {
+                totals.add(&session.report().delivery);
+            }
+        }
+        let contract = &record.contract;
+        self.core.history.push(EndedReport {
+            reservation: record.id.0,
+            holder: record.holder.clone(),
+            direction: contract.direction.name().to_owned(),
+            promised: contract.rate.0,
+            from: contract.slot.start.0,
+            until: contract.slot.end.0,
+            ended: self.core.now().0,
+            why: why.to_owned(),
+            delivered_bytes: totals.delivered,
+            windows: totals.windows,
+        });
+    }
+
+    /// Splits the buffer memory among the open sessions.
+    pub fn split_buffers(&self) {
+        let open = self.open();
+        if open.is_empty() {
+            return;
+        }
+        let rates: Vec<BytesPerSec> = open.iter().map(|it| it.promised()).collect();
+        let (memory, write_max) = (self.core.options.memory, self.core.store.write_max());
+        for (session, part) in open.iter().zip(buffers::parts(memory, write_max, &rates)) {
+            session.buffers.set_part(part);
+        }
+        self.split.notify_all();
+    }
+}
