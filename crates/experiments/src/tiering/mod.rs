@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 use base::{Bytes, Nanos};
+use hybrid::UserRequests;
 use report::Row;
 use sim::run::{Outcome, Pace, Replay, WarmUp, run_before};
 
@@ -403,12 +404,13 @@ fn values(
         .map(|point| (point.at_s - from_s) / 60.0)
         .collect();
     let count = points.len().max(1) as f64;
-    let share = |of: fn(&Look) -> u64| {
+    let share = |of: fn(&UserRequests) -> u64| {
         let Some((first, last)) = &part.looks else {
             return 0.0;
         };
-        let all = last.status.requests.user_requests - first.status.requests.user_requests;
-        100.0 * (of(last) - of(first)) as f64 / all.max(1) as f64
+        let (before, after) = (&first.status.requests, &last.status.requests);
+        let all = after.user_requests - before.user_requests;
+        100.0 * (of(after) - of(before)) as f64 / all.max(1) as f64
     };
     let moved = |of: fn(&Look) -> u64| {
         let (first, last) = part.looks.as_ref().filter(|_| tiered)?;
@@ -420,11 +422,9 @@ fn values(
     METRICS
         .iter()
         .map(|(name, _)| match *name {
-            "fast_share_percent" => Some(share(|look| look.status.requests.home_requests)),
-            "buffer_share_percent" => Some(share(|look| look.status.requests.buffer_requests)),
-            "dirty_write_hits_percent" => {
-                Some(share(|look| look.status.requests.dirty_write_requests))
-            }
+            "fast_share_percent" => Some(share(|of| of.home_requests)),
+            "buffer_share_percent" => Some(share(|of| of.buffer_requests)),
+            "dirty_write_hits_percent" => Some(share(|of| of.dirty_write_requests)),
             "mean_ms" => response.map(|response| response.mean_us / 1e3),
             "p50_ms" => response.map(|response| response.p50_us / 1e3),
             "p95_ms" => response.map(|response| response.p95_us / 1e3),
