@@ -404,14 +404,7 @@ fn values(
         .map(|point| (point.at_s - from_s) / 60.0)
         .collect();
     let count = points.len().max(1) as f64;
-    let share = |of: fn(&UserRequests) -> u64| {
-        let Some((first, last)) = &part.looks else {
-            return 0.0;
-        };
-        let (before, after) = (&first.status.requests, &last.status.requests);
-        let all = after.user_requests - before.user_requests;
-        100.0 * (of(after) - of(before)) as f64 / all.max(1) as f64
-    };
+    let share = |of| request_share(part, of);
     let moved = |of: fn(&Look) -> u64| {
         let (first, last) = part.looks.as_ref().filter(|_| tiered)?;
         Some((of(last) - of(first)) as f64)
@@ -452,6 +445,16 @@ fn values(
 fn disks(point: &sim::run::Point) -> f64 {
     let busy: f64 = point.devices[..4].iter().map(|disk| disk.utilisation).sum();
     busy / 4.0
+}
+
+/// Of the requests of users, those that `of` counts, in percent.
+fn request_share(part: &watch::Account, of: fn(&UserRequests) -> u64) -> f64 {
+    let Some((first, last)) = &part.looks else {
+        return 0.0;
+    };
+    let (before, after) = (&first.status.requests, &last.status.requests);
+    let all = after.user_requests - before.user_requests;
+    100.0 * (of(after) - of(before)) as f64 / all.max(1) as f64
 }
 
 /// Of the bytes read, those from the fast device, in percent.
