@@ -7,7 +7,7 @@
 //!   every second: slots begin and end, capacity is estimated, violations are logged; beside it the scrub
 //! ```
 //!
-//! [`Manager`] is the handle; each job is a type of its own over what all share, [`Core`](crate::qos::state::Core) and the
+//! [`Manager`] is the handle; each job is a type of its own over what all share, [`Core`] and the
 //! table of sessions:
 //!
 //! - `reserve` hold, commit, release; `request` what is asked and refused; `groups` reservations over several stores.

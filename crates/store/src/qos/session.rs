@@ -322,8 +322,9 @@ impl Session {
     /// is under way, none will be begun, and that is durable.
     ///
     /// # Errors
-    /// [`StoreError::Fenced`] if its token is greater already; [`StoreError::Request`] above [`fence::SEAL_MAX`]; else [`OperationError`]. Then nothing is known:
-    /// some may be fenced.
+    /// [`StoreError::Fenced`](crate::StoreError::Fenced) if its token is greater already;
+    /// [`StoreError::Request`](crate::StoreError::Request) above [`fence::SEAL_MAX`]; else [`OperationError`]. Then nothing is
+    /// known: some may be fenced.
     ///
     /// # Example
     /// ```

@@ -1,7 +1,7 @@
 //! Types of the API whose parts are needed one by one, each written down once.
 //!
-//! - `counters!` a line is a key of `/v1`, taken from the engine's field of the same name or that in brackets, and, where it says so, a
-//!   metric with its help.
+//! - `counters!` a line is a key of `/v1`, taken from the engine's field of the same name or that in brackets, and, where
+//!   it says so, a metric with its help.
 //! - `keys!` a line is an optional key, and in the list of all keys.
 
 /// Does a metric go up and down, or only up?

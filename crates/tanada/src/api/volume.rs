@@ -309,3 +309,67 @@ pub struct Attach {
     /// Attach it although it holds the cache of another volume, which is lost.
     pub force: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each number of the engine's is another one, so a key that takes its neighbour's field is seen.
+    #[test]
+    fn each_key_of_a_cache_is_the_engines_figure_of_that_name() {
+        let mut last = 0;
+        let mut next = || {
+            last += 1;
+            last
+        };
+        let status = hybrid::Status {
+            occupancy: hybrid::Occupancy {
+                cache_bytes: next(),
+                cached_bytes: next(),
+                dirty_bytes: next(),
+                unreadable_dirty_bytes: next(),
+                clean_failures: next(),
+                dirty_age_ns: next(),
+                marked_regions: next(),
+            },
+            traffic: hybrid::Traffic {
+                fast_bytes_read: next(),
+                fast_bytes_written: next(),
+                fast_data_writes: next(),
+                slow_bytes_read: next(),
+                slow_bytes_written: next(),
+            },
+            upkeep: hybrid::Upkeep {
+                fills: next(),
+                fills_dropped: next(),
+                evicted: next(),
+                bytes_cleaned: next(),
+                clean_rounds: next(),
+                waits_for_room: next(),
+                bad_checksums: next(),
+            },
+            ledger: hybrid::LedgerUse {
+                commits: next(),
+                bytes_written: next(),
+                writes: next(),
+                used_bytes: next(),
+                size_bytes: next(),
+            },
+            memory_bytes: next(),
+            recovered: hybrid::Recovered {
+                pages: next(),
+                dropped: next(),
+                took: hybrid::NanosOf(base::Nanos(next())),
+            },
+            ..hybrid::Status::default()
+        };
+        let engine = serde_json::to_value(&status).unwrap();
+        let cache = serde_json::to_value(Cache::from(&status)).unwrap();
+        let keys = cache.as_object().unwrap().iter();
+        let numbers: Vec<_> = keys.filter(|(_, value)| value.is_number()).collect();
+        assert_eq!(numbers.len(), last as usize);
+        for (key, value) in numbers {
+            assert_eq!(Some(value), engine.get(key), "{key}");
+        }
+    }
+}

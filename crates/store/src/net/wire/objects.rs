@@ -184,7 +184,7 @@ fn look(op: Op, object: String, fields: &mut Fields<'_>) -> Result<Request, Malf
             offset: fields.u64()?,
             most: DAMAGE_MAX,
         },
-        other => unreachable!("{} does not look at objects", other.name()),
+        other => return fields.refuse(format_args!("{} does not look at objects", other.name())),
     })
 }
 
@@ -229,7 +229,7 @@ fn changing(
             changes: attribute_changes(fields)?,
             change,
         },
-        other => unreachable!("{} changes no object", other.name()),
+        other => return fields.refuse(format_args!("{} changes no object", other.name())),
     })
 }
 
@@ -446,7 +446,7 @@ pub(super) fn response(op: Op, fields: &mut Fields<'_>, data: Buf) -> Result<Res
                 more,
             }
         }
-        other => unreachable!("{} is not on objects", other.name()),
+        other => return fields.refuse(format_args!("{} is not on objects", other.name())),
     })
 }
 

@@ -26,6 +26,7 @@ pub(super) fn changed(
     change: &Change,
     standby_after: Nanos,
 ) -> Result<Settings, Wrong> {
+    let energy = energy(old.energy, change, standby_after)?;
     let tier = match &change.tier {
         None => old.tier.clone(),
         Some(keys) => keys.apply(&old.tier).map_err(|wrong| {
@@ -35,7 +36,7 @@ pub(super) fn changed(
         })?,
     };
     let new = Settings {
-        energy: energy(old.energy, change, standby_after)?,
+        energy,
         mode: parse("mode", &change.mode, old.mode)?,
         tier,
         write: parse("write", &change.write, old.write)?,
