@@ -103,14 +103,6 @@ impl Spread {
         self.begun
     }
 
-    /// Stores to which the last attempt sent it, and that must have it if it is to be done. The others follow.
-    pub fn needed(&self) -> &[StoreNumber] {
-        match self.stage {
-            Stage::Sent { needed } => &self.sent[..needed],
-            _ => &[],
-        }
-    }
-
     /// It is tried, once more if it was before.
     pub fn attempt<C: Clone>(&mut self, volume: &Replication<C>, copies: &Copies) -> Step {
         assert_eq!(self.stage, Stage::Idle, "one attempt at a time");
@@ -361,7 +353,7 @@ mod tests {
         volume.leave(TWO);
         volume.replicas.get_mut(&TWO).unwrap().resynced(3, []);
         let mut change = sent(&volume, &copies);
-        assert_eq!(change.needed(), [ONE]);
+        assert_eq!(change.stage, Stage::Sent { needed: 1 });
         let answers = [Answer::Taken, Answer::Missed];
         let (_, step) = change.answered(&answers, &mut volume, &mut copies);
         assert_eq!(step, Step::Over(Tried::Done));
