@@ -7,7 +7,8 @@
 //! Always true of an `ExportConfig`:
 //! 1. A thing of this configuration that it names is there, and part of nothing else.
 //! 2. One that names a volume stands beside a `[cluster]`. Whether the volume is there shows when a client asks.
-//! 3. No two have one name at one address.
+//! 3. No two have one name at one address, or as block devices of this machine.
+//! 4. Each is seen by NBD clients, as a block device, or both.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub struct ExportConfig {
     pub name: String,
     /// Where NBD clients connect.
     pub nbd: Vec<Address>,
+    /// This machine's kernel shows it as a block device.
+    pub ublk: bool,
     /// Clients cannot write.
     pub read_only: bool,
     /// Clients must speak TLS.
@@ -121,6 +124,7 @@ pub(super) fn read_export(
     let read_only = keys.is_on("read_only");
     let tls = keys.table("tls").map(read_tls_table);
     let insecure = keys.is_on("insecure");
+    let ublk = keys.is_on("ublk");
     let class = keys.parse("priority", priority);
     let fairness = read_fairness(keys);
 
@@ -144,8 +148,14 @@ pub(super) fn read_export(
         },
     });
     let missing = "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
-                   or \"unix:/run/tanada.sock\"";
-    let nbd = keys.need(nbd, missing)?;
+                   or \"unix:/run/tanada.sock\"; or write ublk = true for a block device of this machine";
+    let nbd = match nbd {
+        None if ublk => At {
+            value: Vec::new(),
+            at,
+        },
+        nbd => keys.need(nbd, missing)?,
+    };
     check_exposed(keys, &nbd, tls.is_some(), insecure);
     let name = name.unwrap_or_else(|| {
         let own = volume.as_ref().map(|volume| volume.name.to_string());
@@ -156,11 +166,21 @@ pub(super) fn read_export(
         keys.complain_at(name.at, "name", "an export's name has at most 4096 bytes");
     }
     check_addresses(keys, &nbd, &name, tls.as_ref(), earlier, admin);
+    let same = |other: &&ExportConfig| other.ublk && other.name == name.value;
+    if ublk && earlier.iter().any(|other| same(&other)) {
+        let what = format!(
+            "\"{}\" is a block device of this machine already, and is found again by its name after a restart; give this \
+             one another name",
+            name.value
+        );
+        keys.complain_at(name.at, "name", what);
+    }
     Some(ExportConfig {
         device,
         volume,
         name: name.value,
         nbd: nbd.value,
+        ublk,
         read_only,
         tls: tls.flatten(),
     })

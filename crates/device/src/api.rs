@@ -28,6 +28,8 @@ pub struct Info {
     pub rotational: bool,
     /// Refuses every write.
     pub read_only: bool,
+    /// Does it show every answered write after the death of this process alone, with the machine going on?
+    pub crash_keeping: bool,
 }
 
 /// What a request is for: devices that schedule serve classes apart, and figures are kept by class.
@@ -345,6 +347,7 @@ mod tests {
             discards: false,
             rotational: false,
             read_only: true,
+            crash_keeping: false,
         };
         assert_eq!(info.check(Op::Read, Sector(7), 512), Ok(()));
         assert_eq!(info.check(Op::Read, Sector(8), 0), Ok(()));

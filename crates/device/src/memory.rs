@@ -199,6 +199,7 @@ impl Memory {
                 discards: true,
                 rotational: false,
                 read_only: false,
+                crash_keeping: false,
             },
             latency: Cell::new(Nanos(0)),
             chunks: RefCell::new(Chunks::new(Memory::CHUNK)),

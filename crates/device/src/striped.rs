@@ -179,6 +179,7 @@ impl Striped {
                 discards: any(|info| info.discards),
                 rotational: any(|info| info.rotational),
                 read_only: any(|info| info.read_only),
+                crash_keeping: infos.iter().all(|info| info.crash_keeping),
             },
             members,
             chunk: chunk.0,

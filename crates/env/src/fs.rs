@@ -76,7 +76,7 @@ pub struct File {
 /// Alignment assumed where the kernel (before 6.1) reports none: that of a page suits every device.
 const ALIGN_UNKNOWN: usize = 4096;
 /// `statfs` type of a file system in memory, where going around the cache means nothing.
-const TMPFS: i64 = 0x0102_1994;
+pub(crate) const TMPFS: i64 = 0x0102_1994;
 
 impl File {
     /// Opens `path`, a regular file or a block device.

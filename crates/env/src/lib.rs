@@ -21,10 +21,12 @@
 mod caught;
 mod chance;
 mod clocks;
+pub mod commands;
 mod critical;
 mod executor;
 pub mod fs;
 mod mailbox;
+mod mapping;
 pub mod net;
 mod real;
 pub mod sync;
@@ -39,5 +41,6 @@ pub use executor::{
     yield_now,
 };
 pub use mailbox::{Mailbox, Poster, mailbox};
+pub use mapping::Mapping;
 pub use real::{Choice, RealConfig};
 pub use time::{Elapsed, Sleep, sleep, sleep_until, timeout, wall_clock};

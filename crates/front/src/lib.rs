@@ -1,10 +1,13 @@
 //! Front ends: how clients outside reach a device.
 //!
 //! ```text
-//! nbd   any NBD client (Linux, QEMU, libnbd) over TCP or a Unix socket, with or without TLS
+//! nbd    any NBD client (Linux, QEMU, libnbd) over TCP or a Unix socket, with or without TLS
+//! ublk   a block device of this machine's kernel
 //! ```
 //!
 //! A front end owns no data: it turns bytes from strangers into requests a [`device::Device`] can
 //! trust, and its answers into bytes.
 
 pub mod nbd;
+mod pieces;
+pub mod ublk;

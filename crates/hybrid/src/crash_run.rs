@@ -14,6 +14,7 @@
 mod digests;
 mod faults;
 mod notes;
+mod restarts;
 mod steps;
 
 use std::cell::RefCell;
@@ -67,6 +68,8 @@ struct Version {
     /// `None` while in flight, or if it failed: it may land any time.
     ended: Option<u64>,
     durable: bool,
+    /// Outlives the process, not yet a power cut.
+    kept: bool,
     /// Advice: may show, but puts nothing else out.
     advice: bool,
 }
@@ -108,6 +111,7 @@ impl Oracle {
                 begun: 0,
                 ended: Some(0),
                 durable: true,
+                kept: false,
                 advice: false,
             }]
         })
@@ -122,6 +126,7 @@ impl Oracle {
                 begun,
                 ended: None,
                 durable: false,
+                kept: false,
                 advice,
             });
         }
@@ -163,7 +168,7 @@ impl Oracle {
                 after
                     && match begun {
                         Some(begun) => later.ended.is_some_and(|ended| ended < begun),
-                        None => later.durable,
+                        None => later.durable || later.kept,
                     }
             });
             !out
@@ -180,6 +185,7 @@ impl Oracle {
                 begun: now,
                 ended: Some(now),
                 durable: true,
+                kept: false,
                 advice: false,
             }],
         );
@@ -254,6 +260,8 @@ struct Plan {
     faults: bool,
     /// A record of pairs is kept.
     pairs: bool,
+    /// There is a restart log: what was answered outlives the process.
+    restarts: bool,
     mutation: Option<Mutation>,
 }
 
@@ -273,6 +281,8 @@ struct World {
     broken: Rc<RefCell<Option<String>>>,
     /// How the manager attaches a fast device.
     ties: RefCell<Rc<dyn Fn() -> Ties>>,
+    /// Users hear nothing after the end of the life that this feeds.
+    life: RefCell<Option<Rc<PowerSupply>>>,
 }
 
 impl World {
@@ -282,7 +292,14 @@ impl World {
             plan,
             broken: Rc::default(),
             ties: RefCell::new(Rc::new(Ties::default)),
+            life: RefCell::default(),
         }
+    }
+
+    /// Is there still a process that answers?
+    fn answers(&self) -> bool {
+        let life = self.life.borrow();
+        life.as_ref().is_none_or(|supply| supply.is_on())
     }
 }
 
@@ -346,6 +363,9 @@ async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
                 if written.is_err() {
                     rest_or_return!(world);
                 }
+                if !world.answers() {
+                    return;
+                }
                 oracle.borrow_mut().end(span, begun, fua);
             }
             45..=54 => {
@@ -371,6 +391,9 @@ async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
                 };
                 if disk.write_zeroes(span, flags).await.is_err() {
                     rest_or_return!(world);
+                }
+                if !world.answers() {
+                    return;
                 }
                 oracle.borrow_mut().end(span, begun, fua);
             }
@@ -858,6 +881,7 @@ const PLAIN: Plan = Plan {
     cuts: 5,
     faults: false,
     pairs: false,
+    restarts: false,
     mutation: None,
 };
 

@@ -51,6 +51,7 @@ pub use attach::error::OpenError;
 pub use attach::inspect;
 pub use attach::made::{AttachmentId, MadeIn, kept_mode};
 pub use attach::pair::{Pair, PairBook, Unwritten};
+pub use durable::restart::{RESTART_LOG, RestartPlace};
 pub use engine::Ties;
 pub use engine::rescue;
 pub use engine::{Hybrid, SetError};

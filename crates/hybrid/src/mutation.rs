@@ -30,6 +30,10 @@ pub(crate) enum Mutation {
     UnrecordedDirty,
     /// An attachment before the one that the record of pairs knows is opened.
     OlderAccepted,
+    /// A write is answered before the restart log has it.
+    AnsweredBeforeLog,
+    /// A restart log of another boot counts.
+    LogOverReboot,
 }
 
 /// A fast device that is not flushed before commits; what is written with FUA, such as a batch, is durable.

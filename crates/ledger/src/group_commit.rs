@@ -304,6 +304,12 @@ impl GroupCommit {
         self.cuts.borrow().usable()
     }
 
+    /// Is the last cut durable?
+    pub fn is_idle(&self) -> bool {
+        let cuts = self.cuts.borrow();
+        cuts.durable == cuts.cut
+    }
+
     /// Is `cut` durable?
     pub fn is_durable(&self, cut: Cut) -> bool {
         self.cuts.borrow().durable >= cut

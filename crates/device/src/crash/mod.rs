@@ -119,6 +119,7 @@ impl Crash {
             discards: true,
             rotational: false,
             read_only: false,
+            crash_keeping: true,
         };
         let contents = Chunks::new(Bytes(PAGE as u64));
         Rc::new(Crash::with(info, supply, State::new(contents, rng)))

@@ -399,6 +399,7 @@ fn describe(
         discards: !block_device || figure("discard_max_bytes").is_some_and(|most| most > 0),
         rotational: figure("rotational") == Some(1),
         read_only: options.read_only,
+        crash_keeping: true,
     })
 }
 

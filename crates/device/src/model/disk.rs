@@ -117,6 +117,7 @@ impl ModelDisk {
                     discards,
                     rotational,
                     read_only: false,
+                    crash_keeping: false,
                 },
                 data,
                 core: RefCell::new(core),

@@ -156,6 +156,12 @@ impl Reactor {
 
     /// Starts `operation`; the future ends with its result, negative errno or what the call returns.
     pub(crate) fn start(self: &Rc<Self>, operation: Operation) -> io::Result<Completion> {
+        if self.ring.is_none() && matches!(operation, Operation::Command { .. }) {
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "commands of a driver go through io_uring, which is refused here",
+            ));
+        }
         let mut slots = self.slots.borrow_mut();
         let index = slots.insert(operation);
         let slot = slots.get(index);

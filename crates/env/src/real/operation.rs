@@ -60,14 +60,23 @@ pub(crate) enum Operation {
         socket: Rc<OwnedFd>,
         events: PollFlags,
     },
+    /// A command of the file's driver.
+    Command {
+        file: Rc<OwnedFd>,
+        code: u32,
+        payload: [u8; 16],
+    },
 }
 
 impl Operation {
-    /// Could it wait for a peer for ever? Then a dropped future cancels it.
+    /// Could it wait for a peer, or a driver, for ever? Then a dropped future cancels it.
     pub(super) fn waits_for_a_peer(&self) -> bool {
         matches!(
             self,
-            Operation::Receive { .. } | Operation::Send { .. } | Operation::Ready { .. }
+            Operation::Receive { .. }
+                | Operation::Send { .. }
+                | Operation::Ready { .. }
+                | Operation::Command { .. }
         )
     }
 }

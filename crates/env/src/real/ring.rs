@@ -121,28 +121,7 @@ impl Ring {
                 .offset(*at)
                 .mode(*mode)
                 .build(),
-            Operation::Receive {
-                socket,
-                buf,
-                filled,
-                whole,
-            } => {
-                let len = (buf.len() - *filled).min(BYTES_MAX);
-                let to = buf[*filled..].as_mut_ptr();
-                opcode::Recv::new(types::Fd(socket.as_raw_fd()), to, len as u32)
-                    .flags(if *whole { libc::MSG_WAITALL } else { 0 })
-                    .build()
-            }
-            Operation::Send { socket, message } => {
-                opcode::SendMsg::new(types::Fd(socket.as_raw_fd()), message.header())
-                    .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
-                    .build()
-            }
-            Operation::Ready { socket, events } => {
-                opcode::PollAdd::new(types::Fd(socket.as_raw_fd()), u32::from(events.bits()))
-                    .build()
-            }
-            Operation::Discard { .. } => unreachable!("ioctls are the threads' work"),
+            operation => peer_entry(operation),
         };
         self.push(entry.user_data(name));
     }
@@ -226,5 +205,40 @@ impl Ring {
                 _ => panic!("io_uring_enter of our own ring was refused: {error}"),
             }
         }
+    }
+}
+
+/// Of an operation that a peer ends, or a driver.
+fn peer_entry(operation: &mut Operation) -> squeue::Entry {
+    match operation {
+        Operation::Receive {
+            socket,
+            buf,
+            filled,
+            whole,
+        } => {
+            let len = (buf.len() - *filled).min(BYTES_MAX);
+            let to = buf[*filled..].as_mut_ptr();
+            opcode::Recv::new(types::Fd(socket.as_raw_fd()), to, len as u32)
+                .flags(if *whole { libc::MSG_WAITALL } else { 0 })
+                .build()
+        }
+        Operation::Send { socket, message } => {
+            opcode::SendMsg::new(types::Fd(socket.as_raw_fd()), message.header())
+                .flags((libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32)
+                .build()
+        }
+        Operation::Ready { socket, events } => {
+            opcode::PollAdd::new(types::Fd(socket.as_raw_fd()), u32::from(events.bits())).build()
+        }
+        Operation::Command {
+            file,
+            code,
+            payload,
+        } => opcode::UringCmd16::new(types::Fd(file.as_raw_fd()), *code)
+            .cmd(*payload)
+            .build(),
+        Operation::Discard { .. } => unreachable!("ioctls are the threads' work"),
+        _ => unreachable!("the ring has an entry for it itself"),
     }
 }

@@ -272,6 +272,7 @@ impl Device for Vertex {
             discards: false,
             rotational: false,
             read_only: false,
+            crash_keeping: false,
         }
     }
 

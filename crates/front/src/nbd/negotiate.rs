@@ -511,6 +511,7 @@ mod tests {
             discards: true,
             rotational: true,
             read_only: false,
+            crash_keeping: false,
         }
     }
 

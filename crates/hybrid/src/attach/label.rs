@@ -19,6 +19,7 @@ use ledger::Ledger;
 use zerocopy::little_endian::{U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::made::AttachmentId;
 use crate::settings::Mode;
 
 pub(crate) const PAGE: u64 = base::PAGE as u64;
@@ -143,6 +144,14 @@ pub(crate) fn kept_of(name: &str) -> String {
 }
 
 impl Label {
+    /// Which attachment of which cache this is.
+    pub fn id(&self) -> AttachmentId {
+        AttachmentId {
+            cache: self.uuid,
+            generation: self.generation,
+        }
+    }
+
     /// Does it name the volume `name`?
     pub fn is_of(&self, name: &str) -> bool {
         self.name == kept_of(name)

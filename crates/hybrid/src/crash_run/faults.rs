@@ -20,6 +20,7 @@ use device::{Crash, Device, DeviceExt, Memory, Op};
 use env::Rng;
 
 use super::notes::Notes;
+use super::restarts::Shared;
 use super::{
     AREA_PAGES, AREAS, CLIENTS, Oracle, PLAIN, Plan, SLOW, WORK_STEPS, World, audit, check, client,
     manager, seeds, settings, until_cut,
@@ -147,6 +148,8 @@ struct Run {
     /// The record of pairs, if one is kept, and what is drawn for it alone.
     notes: Option<Rc<Notes>>,
     notes_rng: Rng,
+    /// The memory of the restart log, if there is one.
+    shared: Option<Rc<Shared>>,
     copies: Vec<Copy>,
     tally: Tally,
     /// How the last life of each device ended.
@@ -176,6 +179,7 @@ impl Run {
             world: Rc::new(World::new(plan)),
             notes: plan.pairs.then(|| Notes::new(plan.mutation)),
             notes_rng: env::rng("copies"),
+            shared: plan.restarts.then(|| Shared::new(plan.mutation)),
             copies: Vec::new(),
             supply,
             slow,
@@ -193,7 +197,11 @@ impl Run {
 
     /// The manager attaches under the same record, if there is one.
     fn tie_manager(&self) {
-        if self.notes.is_some() {
+        if self.shared.is_some() {
+            let life = Some(Rc::clone(&self.supply));
+            self.world.life.replace(life);
+        }
+        if self.notes.is_some() || self.shared.is_some() {
             let ties = self.make_ties();
             self.world.ties.replace(ties);
         }
@@ -211,6 +219,10 @@ impl Run {
         let (registry, supply) = (Rc::clone(&self.abandoned), Rc::clone(&self.supply));
         let notes = self.notes.as_ref();
         let pairs = notes.map(|notes| notes.of_life(&self.supply));
+        let restart = self
+            .shared
+            .as_ref()
+            .map(|shared| shared.of_life(&self.supply));
         Rc::new(move || {
             let (listed, supply) = (Rc::clone(&registry), Rc::clone(&supply));
             Ties {
@@ -224,6 +236,7 @@ impl Run {
                     Ok(())
                 })),
                 pairs: pairs.clone(),
+                restart: restart.clone(),
                 ..Ties::default()
             }
         })
@@ -435,6 +448,16 @@ impl Run {
             (End::PowerCut, End::PowerCut) => self.tally.power_cuts += 1,
             (End::Kill, End::Kill) => self.tally.kills += 1,
             _ => self.tally.halves += 1,
+        }
+        if let Some(shared) = &self.shared {
+            if (slow, fast) == (End::Kill, End::Kill) {
+                // Every write answered in this life outlives the process.
+                self.world.oracle.borrow_mut().survived(shared.begun.get());
+            } else {
+                shared.reboot();
+                self.world.oracle.borrow_mut().lost_power();
+            }
+            shared.begun.set(self.world.oracle.borrow_mut().tick());
         }
         self.note(format!("slow {slow:?}, fast {fast:?}"));
         self.supply = PowerSupply::new();
@@ -733,7 +756,7 @@ fn run(seed: u64, plan: Plan) -> Result<Tally, String> {
     })
 }
 
-fn survive(test: &str, least: u64, plan: Plan) {
+pub(super) fn survive(test: &str, least: u64, plan: Plan) {
     let mut all = Tally::default();
     for seed in seeds(0, least) {
         match run(seed, plan) {
@@ -743,9 +766,9 @@ fn survive(test: &str, least: u64, plan: Plan) {
                     println!("{test}: seed {seed} survived, {} lives so far", all.lives());
                 }
             }
-            Err(why) => panic!(
-                "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p hybrid crash_run::faults::{test}"
-            ),
+            Err(why) => {
+                panic!("seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p hybrid {test}")
+            }
         }
     }
     println!("{} lives: {all:?}", all.lives());
@@ -786,8 +809,8 @@ const TIERS: Plan = Plan {
 /// Seeds that continuous integration runs of each test here.
 const SEEDS: u64 = 60;
 
-/// A planted mistake in the record of pairs must be caught by what continuous integration runs.
-fn catch(mutation: Mutation, plan: Plan) {
+/// A planted mistake must be caught by what continuous integration runs.
+pub(super) fn catch(mutation: Mutation, plan: Plan) {
     let plan = Plan {
         mutation: Some(mutation),
         ..plan

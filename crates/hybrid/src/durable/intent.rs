@@ -173,6 +173,16 @@ impl WriteIntents {
     pub fn any_touched(&self) -> bool {
         !self.touched.is_empty()
     }
+
+    /// Regions whose intent changed since the last call of [`WriteIntents::take_touched`], in the order they did.
+    pub fn touched(&self) -> &[u64] {
+        &self.touched
+    }
+
+    /// The next commit carries the intent of `region`, or that it has none.
+    pub fn touch(&mut self, region: u64) {
+        self.touched.push(region);
+    }
 }
 
 #[cfg(test)]

@@ -55,6 +55,11 @@ impl Samples {
         self.touched.push(number);
     }
 
+    /// The next commit carries sample `number`.
+    pub fn touch(&mut self, number: u64) {
+        self.touched.push(number);
+    }
+
     /// Every one is to be written anew.
     pub fn touch_all(&mut self) {
         self.touched = (0..self.known.len() as u64).collect();
@@ -66,6 +71,11 @@ impl Samples {
             *crc = None;
         }
         self.touched = self.known.keys().copied().collect();
+    }
+
+    /// Numbers that changed since the last call of [`Samples::take_touched`].
+    pub fn touched(&self) -> &[u64] {
+        &self.touched
     }
 
     /// Did one change since the last cut?

@@ -9,13 +9,15 @@
 //! Always true:
 //! 1. The state at the cut is the durable state plus the batch.
 //! 2. A slot is used again only after the commit that forgets it.
+//! 3. With a restart log: what is in it and the durable state make the state at the last call of [`Source::log`].
 
-use std::cell::{Ref, RefCell, RefMut};
+use std::cell::{Cell, Ref, RefCell, RefMut};
 
 use ledger::{Batch, CommitSource, Cut, Ledger, Prepared};
 
 use super::intent::WriteIntents;
-use super::record::{self, Live};
+use super::record::{self, Fact, Live};
+use super::restart::RestartLog;
 use super::samples::{Samples, sample_pages};
 use crate::index::Index;
 use crate::index::extents::{ExtentTable, Place};
@@ -32,6 +34,19 @@ pub(crate) struct Source {
     sample_pages: Vec<u64>,
     /// Pages whose map entry changed since the last cut.
     touched: RefCell<Vec<u64>>,
+    /// The last cut.
+    cut: Cell<Cut>,
+    restart: RefCell<Option<RestartLog>>,
+    logged: Cell<Logged>,
+}
+
+/// How many of the changes since the last cut are in the restart log, by kind.
+#[derive(Clone, Copy, Default)]
+struct Logged {
+    pages: usize,
+    intents: usize,
+    samples: usize,
+    extents: usize,
 }
 
 impl Source {
@@ -43,6 +58,9 @@ impl Source {
             samples: RefCell::default(),
             extents: RefCell::new(extents),
             touched: RefCell::default(),
+            cut: Cell::default(),
+            restart: RefCell::new(None),
+            logged: Cell::default(),
         }
     }
 
@@ -77,6 +95,64 @@ impl Source {
     pub fn touch(&self, page: u64) {
         self.touched.borrow_mut().push(page);
     }
+
+    // --- the restart log --------------------------------------------------------------------------
+
+    /// The commit that carries what changes now.
+    pub fn next(&self) -> Cut {
+        self.cut.get().next()
+    }
+
+    /// From now on changes go to `log`, or to none; returns the one they went to.
+    pub fn log_to(&self, log: Option<RestartLog>) -> Option<RestartLog> {
+        self.logged.take();
+        self.restart.replace(log)
+    }
+
+    /// Is there a restart log?
+    pub fn has_log(&self) -> bool {
+        self.restart.borrow().is_some()
+    }
+
+    /// Is it time for a commit, so that the restart log has room?
+    pub fn is_filling(&self) -> bool {
+        let log = self.restart.borrow();
+        log.as_ref().is_some_and(RestartLog::is_filling)
+    }
+
+    /// Puts every change so far into the restart log, as one group. Returns the commit to wait for before they outlive the
+    /// process, if there is no room for them.
+    pub fn log(&self) -> Option<Cut> {
+        let mut log = self.restart.borrow_mut();
+        let facts = match &*log {
+            Some(_) => self.unlogged(),
+            None => return None,
+        };
+        log.as_mut()?.append(&facts, self.next())
+    }
+
+    /// The changes since the last cut that are not in the restart log; they count as logged from here on.
+    fn unlogged(&self) -> Vec<Fact> {
+        let (touched, map) = (self.touched.borrow(), self.map());
+        let (intents, samples) = (self.intents.borrow(), self.samples.borrow());
+        let extents = self.extents.borrow();
+        let before = self.logged.replace(Logged {
+            pages: touched.len(),
+            intents: intents.touched().len(),
+            samples: samples.touched().len(),
+            extents: extents.touched().len(),
+        });
+        let pages = touched[before.pages..].iter();
+        let intent = |region: &u64| Fact::Intent(*region, intents.has(*region));
+        let sample = |number: &u64| Fact::Sample(*number, samples.known()[number]);
+        let extent = |number: &u32| Fact::Extent(*number, extents.kept(*number));
+        pages
+            .map(|page| Fact::Page(*page, map.get(*page)))
+            .chain(intents.touched()[before.intents..].iter().map(intent))
+            .chain(samples.touched()[before.samples..].iter().map(sample))
+            .chain(extents.touched()[before.extents..].iter().map(extent))
+            .collect()
+    }
 }
 
 impl CommitSource for Source {
@@ -88,6 +164,12 @@ impl CommitSource for Source {
     }
 
     fn cut(&self, ledger: &Ledger) -> Prepared {
+        self.log();
+        self.logged.take();
+        self.cut.set(self.next());
+        if let Some(log) = &mut *self.restart.borrow_mut() {
+            log.cut(ledger.figures().sequence + 1);
+        }
         let mut index = self.index.borrow_mut();
         let mut intents = self.intents.borrow_mut();
         let mut samples = self.samples.borrow_mut();
@@ -120,6 +202,9 @@ impl CommitSource for Source {
     }
 
     fn durable(&self, cut: Cut) {
+        if let Some(log) = &mut *self.restart.borrow_mut() {
+            log.durable(cut);
+        }
         self.index.borrow_mut().durable(cut);
     }
 }

@@ -11,7 +11,7 @@ use super::gate::{Gate, Inside};
 use crate::attach::label::PAGE;
 use crate::cache::Cache;
 use crate::interpose::Overlay;
-use crate::settings::Settings;
+use crate::settings::{Mover, Settings};
 use crate::slow::SlowDevice;
 use crate::stats::{Health, Recovered};
 use crate::tier::Tier;
@@ -78,6 +78,17 @@ impl Engine {
         };
         tier.cache.settled().await?;
         Ok(tier.cache.is_running().then_some(tier))
+    }
+
+    /// Waits until what was changed so far outlives the process, where the disk keeps that.
+    ///
+    /// # Errors
+    /// See [`Cache::outlives_process`].
+    pub async fn outlives_process(&self) -> Result<(), DeviceError> {
+        match self.live_cache() {
+            Some(cache) => cache.outlives_process().await,
+            None => Ok(()),
+        }
     }
 
     /// What a mover holds of `range`, whatever became of the fast device.
@@ -149,6 +160,17 @@ impl Engine {
         }
     }
 
+    /// Does what was changed between two commits outlive the process?
+    fn keeps_changes(&self) -> bool {
+        let settings = self.volume.settings.borrow();
+        // The buffer of a published mover is in memory.
+        let buffered = settings.mode.has_tier() && settings.tier.mover == Mover::Published;
+        let cache = self.live_cache();
+        let kept = cache
+            .is_none_or(|cache| cache.state.has_log() && cache.fast.device.info().crash_keeping);
+        kept && !buffered
+    }
+
     /// The disk as a device.
     pub fn info(&self) -> Info {
         let slow = &self.volume.slow.info;
@@ -161,6 +183,7 @@ impl Engine {
             discards: slow.discards,
             rotational: false,
             read_only: slow.read_only,
+            crash_keeping: slow.crash_keeping && self.keeps_changes(),
         }
     }
 }

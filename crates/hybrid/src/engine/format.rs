@@ -16,8 +16,8 @@ use ledger::{Identity, Ledger, LedgerError};
 
 use super::disk::Engine;
 use super::setup::{
-    Ties, all_samples, begin_commits, check_block, keeper, note_in, note_pair, put_to_work, quiet,
-    refused_words,
+    Ties, all_samples, begin_commits, begin_log, check_block, keeper, note_in, note_pair,
+    put_to_work, quiet, refused_words,
 };
 use crate::attach::error::OpenError;
 use crate::attach::label::{Attachment, Label, PAGE, Unlabelled};
@@ -176,9 +176,11 @@ pub(super) async fn format(
     cache.commit.note();
     begin_commits(cache);
     put_to_work(&tier);
-    let answer = async {
+    let answer: Result<(), OpenError> = async {
         cache.committed().await?;
-        take_new(cache, generation).await
+        take_new(cache, generation).await?;
+        begin_log(cache, ties);
+        Ok(())
     }
     .await;
     if answer.is_err() {

@@ -147,6 +147,7 @@ async fn let_go(engine: &Engine, cache: &Rc<Cache>) -> Result<(), OpenError> {
         tracing::warn!(volume = %volume.name, why, "the record of pairs could not be written");
     }
     quiet(cache).await;
+    end_log(cache);
     engine.attach(None);
     *engine.why_alone.borrow_mut() = "the fast device was detached".to_owned();
     Ok(())
@@ -202,6 +203,7 @@ async fn put_down(cache: &Rc<Cache>) -> Result<(), OpenError> {
     }));
     first?;
     cache.health.label.change(Change::Closed).await?;
+    end_log(cache);
     if cache.state.map().dirty() > 0 {
         return Ok(());
     }
@@ -210,6 +212,13 @@ async fn put_down(cache: &Rc<Cache>) -> Result<(), OpenError> {
         ..cache.health.pair.now()
     };
     note_pair(cache, clean)
+}
+
+/// The ledger has everything: a restart log counts no more.
+fn end_log(cache: &Cache) {
+    if let Some(log) = cache.state.log_to(None) {
+        log.end();
+    }
 }
 
 /// Beneath dirty pages the slow device has what it had when they were written, unless the cleaner was at work on

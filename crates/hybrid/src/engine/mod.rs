@@ -277,10 +277,7 @@ impl Hybrid {
     pub fn attachment(&self) -> Option<AttachmentId> {
         let cache = self.engine.live_cache()?;
         let label = cache.health.label.borrow();
-        Some(AttachmentId {
-            cache: label.uuid,
-            generation: label.generation,
-        })
+        Some(label.id())
     }
 }
 
@@ -310,7 +307,8 @@ impl Device for Hybrid {
         let task = env::spawn(async move {
             let _inside = engine.enter(Op::Write).await?;
             let range = at.byte()..at.byte() + data.len() as u64;
-            put(&engine, range, Payload::Data(data), flags).await
+            put(&engine, range, Payload::Data(data), flags).await?;
+            engine.outlives_process().await
         });
         Box::pin(task)
     }
@@ -332,7 +330,8 @@ impl Device for Hybrid {
         let engine = Rc::clone(&self.engine);
         let task = env::spawn(async move {
             let _inside = engine.enter(Op::Discard).await?;
-            discard(&engine, span).await
+            discard(&engine, span).await?;
+            engine.outlives_process().await
         });
         Box::pin(task)
     }
@@ -345,7 +344,8 @@ impl Device for Hybrid {
         let task = env::spawn(async move {
             let _inside = engine.enter(Op::WriteZeroes).await?;
             let range = span.start.byte()..span.end().byte();
-            put(&engine, range, Payload::Zeroes, flags).await
+            put(&engine, range, Payload::Zeroes, flags).await?;
+            engine.outlives_process().await
         });
         Box::pin(task)
     }

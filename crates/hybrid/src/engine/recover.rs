@@ -19,13 +19,14 @@ use ledger::{Ledger, LedgerError, Record, Replay};
 use super::compare::{KnownContents, check_slow};
 use super::disk::Engine;
 use super::manage::resize_at_open;
-use super::setup::{Ties, begin_commits, check_block, note_pair, put_to_work, quiet};
+use super::setup::{Ties, begin_commits, begin_log, check_block, note_pair, put_to_work, quiet};
 use crate::attach::error::OpenError;
 use crate::attach::label::{Attachment, Label, PAGE};
 use crate::attach::pair::{Keeper, Pair};
 use crate::attach::relabel::Change;
 use crate::cache::{Cache, Made};
 use crate::durable::record::{Fact, understand};
+use crate::durable::restart::{Left, RestartPlace, left};
 use crate::durable::samples::Samples;
 use crate::health::Ends;
 use crate::index::extents::{ExtentRecord, ExtentTable};
@@ -46,6 +47,52 @@ struct Facts {
     slots_max: u32,
     whole_pages: u64,
     now: Instant,
+    /// What the restart log added: the ledger lacks it.
+    late: Late,
+}
+
+/// Keys of what the restart log added to the ledger.
+#[derive(Default)]
+struct Late {
+    records: u64,
+    pages: Vec<u64>,
+    intents: Vec<u64>,
+    samples: Vec<u64>,
+    extents: Vec<u32>,
+}
+
+impl Late {
+    fn note(&mut self, fact: &Fact) {
+        self.records += 1;
+        match fact {
+            Fact::Page(page, _) => self.pages.push(*page),
+            Fact::Intent(region, _) => self.intents.push(*region),
+            Fact::Sample(number, _) => self.samples.push(*number),
+            Fact::Extent(extent, _) => self.extents.push(*extent),
+        }
+    }
+
+    /// The next commit carries it all, as it is in memory by now.
+    fn touch(&self, cache: &Cache) {
+        for page in &self.pages {
+            cache.touch(*page);
+        }
+        let mut intents = cache.state.intents.borrow_mut();
+        self.intents
+            .iter()
+            .for_each(|region| intents.touch(*region));
+        let mut samples = cache.state.samples.borrow_mut();
+        self.samples
+            .iter()
+            .for_each(|number| samples.touch(*number));
+        let mut extents = cache.state.extents.borrow_mut();
+        self.extents
+            .iter()
+            .for_each(|extent| extents.touch(*extent));
+        if self.records > 0 {
+            cache.commit.note();
+        }
+    }
 }
 
 impl Facts {
@@ -60,6 +107,7 @@ impl Facts {
             slots_max: label.slots_max,
             whole_pages,
             now: env::now(),
+            late: Late::default(),
         }
     }
 
@@ -69,22 +117,46 @@ impl Facts {
                 self.wrong
                     .get_or_insert_with(|| format!("a record is none of ours: {record:?}"));
             }
-            Some(Fact::Page(page, None)) => {
+            Some(fact) => self.apply(fact),
+        }
+    }
+
+    fn apply(&mut self, fact: Fact) {
+        match fact {
+            Fact::Page(page, None) => {
                 self.map.remove(page);
             }
-            Some(Fact::Page(page, Some(entry))) => self.note_page(page, &entry),
-            Some(Fact::Intent(region, marked)) => {
+            Fact::Page(page, Some(entry)) => self.note_page(page, &entry),
+            Fact::Intent(region, marked) => {
                 self.intents.insert(region, marked);
             }
-            Some(Fact::Sample(number, crc)) => {
+            Fact::Sample(number, crc) => {
                 self.samples.insert(number, crc);
             }
-            Some(Fact::Extent(extent, None)) => {
+            Fact::Extent(extent, None) => {
                 self.extents.remove(&extent);
             }
-            Some(Fact::Extent(extent, Some(state))) => {
+            Fact::Extent(extent, Some(state)) => {
                 self.extents.insert(extent, state);
             }
+        }
+    }
+
+    /// What a dead process of this boot left beside the ledger, whose last batch is `sequence`.
+    fn apply_log(&mut self, place: &RestartPlace, label: &Label, sequence: u64, volume: &str) {
+        match left(place, label.id(), sequence) {
+            Left::Nothing => {}
+            Left::Changes(facts) => {
+                for fact in facts {
+                    self.late.note(&fact);
+                    self.apply(fact);
+                }
+            }
+            Left::Apart => tracing::warn!(
+                volume,
+                "the restart log goes on from another commit than the fast device has: what was answered and not \
+                 flushed before the last end of the process may be missing"
+            ),
         }
     }
 
@@ -138,6 +210,7 @@ async fn replay(
     engine: &Engine,
     fast: &Rc<dyn Device>,
     label: &Label,
+    ties: &Ties,
 ) -> Result<(Ledger, Replay, Facts), OpenError> {
     let volume = &engine.volume;
     let settings = volume.settings.borrow().clone();
@@ -158,6 +231,9 @@ async fn replay(
             source,
         },
     })?;
+    if let Some(place) = &ties.restart {
+        facts.apply_log(place, label, ledger.figures().sequence, &volume.name);
+    }
     match facts.finish(label.slots, &settings) {
         Ok(()) => Ok((ledger, replay, facts)),
         Err(why) => Err(OpenError::Damaged { fast: device, why }),
@@ -197,7 +273,7 @@ pub(super) async fn recover(
     // A process that was killed may have left writes in the volatile caches of both devices. They are seen now,
     // and what is seen must stay: the slow device is flushed here, the fast one by its ledger.
     volume.slow.flush().await?;
-    let (ledger, replay, facts) = replay(engine, &fast, &label).await?;
+    let (ledger, replay, facts) = replay(engine, &fast, &label, ties).await?;
     // A cache that failed destaged some of its data, past the map: its clean entries and
     // fingerprints are out of date.
     let known = keeper.now();
@@ -226,16 +302,17 @@ pub(super) async fn recover(
         on_abandon: ties.on_abandon.clone(),
         pair: keeper,
     };
+    let restart_records = facts.late.records;
     let (tier, mut recovered) = revive(engine, fast, label, ledger, facts, ends, unsure);
     recovered.took = NanosOf(env::now().since(start));
     engine.recovered.set(recovered);
     tracing::info!(
         volume = %volume.name, pages = recovered.pages, dropped = recovered.dropped,
-        records = replay.records, "cache recovered"
+        records = replay.records, restart_records, "cache recovered"
     );
     after_recovery(&tier.cache, &replay, unsure);
     begin_commits(&tier.cache);
-    let answer = go_on(engine, &tier, failing).await;
+    let answer = go_on(engine, &tier, failing, ties).await;
     settle(engine, tier, answer).await
 }
 
@@ -265,7 +342,7 @@ fn revive(
     let cache = Cache::new(volume, made);
     let tier = Tier::new(Rc::clone(&cache), movers);
     let mut recovered = Recovered::default();
-    for region in facts.intents.into_keys() {
+    for region in facts.intents.keys().copied() {
         cache.state.intents.borrow_mut().recovered(region);
     }
     for slot in 0..used {
@@ -285,6 +362,7 @@ fn revive(
     }
     cache.state.samples.replace(Samples::new(facts.samples));
     restore_tier(&tier, &facts.extents);
+    facts.late.touch(&cache);
     (tier, recovered)
 }
 
@@ -309,13 +387,19 @@ fn after_recovery(cache: &Cache, replay: &Replay, unsure: bool) {
 }
 
 /// The cache counts in a new attachment, and its tasks begin.
-async fn go_on(engine: &Engine, tier: &Rc<Tier>, failing: bool) -> Result<(), OpenError> {
+async fn go_on(
+    engine: &Engine,
+    tier: &Rc<Tier>,
+    failing: bool,
+    ties: &Ties,
+) -> Result<(), OpenError> {
     let cache = &tier.cache;
     // What was dropped must be durably gone before its slots or regions are used anew: the first
     // commit carries it, and slots wait for that.
     take_found(cache, failing)?;
     cache.committed().await?;
     take_again(cache).await?;
+    begin_log(cache, ties);
     // Not before: until the label names this attachment the slow device must stay as it was closed.
     put_to_work(tier);
     engine.attach(Some(Rc::clone(tier)));

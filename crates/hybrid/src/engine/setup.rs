@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use base::{Bytes, Map};
 use device::{Device, DeviceError};
+use ledger::CommitSource;
 
 use super::disk::Engine;
 use crate::attach::error::OpenError;
@@ -14,6 +15,7 @@ use crate::attach::pair::{Keeper, Pair, PairBook, Refusal};
 use crate::attach::refuse::refused;
 use crate::cache::Cache;
 use crate::destage::{clear_intents_loop, destage_loop};
+use crate::durable::restart::{RestartLog, RestartPlace};
 use crate::durable::samples::{sample_crc, sample_pages};
 use crate::fill;
 use crate::health::Abandon;
@@ -46,6 +48,23 @@ pub struct Ties {
     pub verify: bool,
     /// The mode that label and record keep ([`crate::kept_mode`]); `None`: that of the settings.
     pub mode: Option<Mode>,
+    /// Where the changes between two commits outlive the process. Without it the death of the process may undo what was
+    /// answered and not flushed.
+    pub restart: Option<RestartPlace>,
+}
+
+/// The restart log begins, if there is a place for one.
+pub(super) fn begin_log(cache: &Cache, ties: &Ties) {
+    let Some(place) = &ties.restart else { return };
+    let at = (!cache.state.pending() && cache.commit.is_idle())
+        .then(|| cache.commit.ledger().figures().sequence);
+    let log = RestartLog::begin(
+        place,
+        cache.health.label.borrow().id(),
+        at,
+        cache.state.next(),
+    );
+    cache.state.log_to(Some(log));
 }
 
 /// The record of this volume's cache.

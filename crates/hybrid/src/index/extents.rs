@@ -348,6 +348,16 @@ impl ExtentTable {
         !self.touched.is_empty()
     }
 
+    /// Extents whose record changed since the last call of [`ExtentTable::take_touched`], in the order they did.
+    pub fn touched(&self) -> &[u32] {
+        &self.touched
+    }
+
+    /// The next commit carries the record of `extent`, or that it has none.
+    pub fn touch(&mut self, extent: u32) {
+        self.touched.push(extent);
+    }
+
     /// Changes since the last call, each extent once: what is to be kept of it, if anything.
     pub fn take_touched(&mut self) -> Vec<(u32, Option<ExtentRecord>)> {
         let mut touched = std::mem::take(&mut self.touched);
@@ -359,7 +369,8 @@ impl ExtentTable {
             .collect()
     }
 
-    fn kept(&self, extent: u32) -> Option<ExtentRecord> {
+    /// What is to be kept of `extent`, if anything.
+    pub fn kept(&self, extent: u32) -> Option<ExtentRecord> {
         self.extents.get(&extent).map(|entry| ExtentRecord {
             demoting: entry.place == Place::Demoting,
             shift: self.grains.extent.trailing_zeros() as u8,

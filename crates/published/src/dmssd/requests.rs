@@ -16,6 +16,7 @@ impl Device for Dmssd {
             volatile_cache: true,
             discards: false,
             read_only: slow.read_only || fast.read_only,
+            crash_keeping: false,
             ..slow
         }
     }

@@ -62,6 +62,9 @@ pub struct Export {
     pub size_bytes: u64,
     /// Where clients connect.
     pub nbd: Vec<String>,
+    /// The block device of the daemon's machine that it is, such as `/dev/ublkb0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ublk: Option<String>,
     pub read_only: bool,
     pub tls: bool,
     /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
@@ -74,4 +77,12 @@ pub struct Export {
     pub errors: u64,
     /// Why no client gets it now.
     pub why: Option<String>,
+}
+
+impl Export {
+    /// Where clients find it, in a line.
+    pub fn places(&self) -> String {
+        let nbd = self.nbd.iter().chain(&self.ublk).map(String::as_str);
+        nbd.collect::<Vec<_>>().join(" ")
+    }
 }

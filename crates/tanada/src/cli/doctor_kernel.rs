@@ -2,7 +2,11 @@
 
 use super::doctor::{Findings, State};
 use std::fs;
+use std::io;
 use std::path::Path;
+
+use front::ublk::Control;
+use front::ublk::proto::{NEEDED, feature};
 
 pub(super) fn kernel(findings: &mut Findings) {
     let system = rustix::system::uname();
@@ -28,6 +32,12 @@ pub(super) fn kernel(findings: &mut Findings) {
     let nbd = Path::new("/sys/module/nbd").exists() || Path::new("/dev/nbd0").exists();
     let (state, found, todo) = nbd_client(nbd, module_file(&release, "nbd"));
     findings.add("kernel", "NBD client", state, found, todo);
+    let loadable = module_file(&release, "ublk_drv");
+    let (state, found, todo) = ublk(
+        Control::open().and_then(|mut driver| driver.features()),
+        loadable,
+    );
+    findings.add("kernel", "ublk", state, found, todo);
     file(
         findings,
         "FUSE",
@@ -79,6 +89,37 @@ fn nbd_client(loaded: bool, in_file: bool) -> (State, &'static str, &'static str
              NBD (nbdcopy, nbdfuse, qemu, fio) need none",
         ),
     }
+}
+
+/// What is said of the kernel's ublk driver: what it offers, or why it does not say so; `loadable`: it is in a file.
+fn ublk(features: io::Result<u64>, loadable: bool) -> (State, String, &'static str) {
+    let offered = match features {
+        Ok(offered) => offered,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && loadable => {
+            let todo =
+                "modprobe ublk_drv; exports with ublk = true then are block devices, /dev/ublkb0";
+            return (State::Warn, "there, not loaded".to_owned(), todo);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let todo = "Linux 6.5 or newer with CONFIG_BLK_DEV_UBLK shows exports as block devices; elsewhere NBD does";
+            return (State::Absent, "this kernel has none".to_owned(), todo);
+        }
+        Err(error) => {
+            let todo = "run this, and the daemon, as root or with CAP_SYS_ADMIN";
+            return (
+                State::Warn,
+                format!("loaded, and cannot be used: {error}"),
+                todo,
+            );
+        }
+    };
+    if offered & NEEDED != NEEDED {
+        let todo = "Linux 6.5 or newer: the driver must be able to copy data";
+        return (State::Warn, "loaded, and too old".to_owned(), todo);
+    }
+    let known = feature::NAMES.iter().filter(|(bit, _)| offered & bit != 0);
+    let names: Vec<&str> = known.map(|(_, name)| *name).collect();
+    (State::Ok, format!("offers {}", names.join(", ")), "")
 }
 
 /// (major, minor) of a kernel release such as `6.18.5-amd64`.

@@ -159,7 +159,7 @@ impl Frame {
                 export.priority.clone().unwrap_or_else(|| "-".to_owned()),
                 export.connections.to_string(),
                 export.errors.to_string(),
-                export.nbd.join(" "),
+                export.places(),
             ]
         });
         let exports = Rows {

@@ -162,7 +162,7 @@ fn exports(exports: &[Export]) -> String {
                 } else {
                     how.join(", ")
                 },
-                export.nbd.join(" "),
+                export.places(),
             ]
         })
         .collect();

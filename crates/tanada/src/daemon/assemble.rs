@@ -14,8 +14,9 @@
 //!             File | ModelDisk | Memory | Striped, on the meters of its members
 //! ```
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
@@ -28,10 +29,12 @@ use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
 use env::net::{Address, Listener};
 use front::nbd;
+use report::terminal::said;
 use tokio::sync::oneshot;
 
 use super::common::pairs::{Memory, PairFile};
 use super::common::registry::Registry;
+use super::common::restart::RestartFile;
 use super::listen::{listen, read_tls};
 use super::thread::DataThread;
 use super::thread::cluster::{self, OpenCluster};
@@ -40,6 +43,7 @@ use super::thread::exports::AtAddress;
 use super::thread::hybrid::OpenVolume;
 use super::thread::open::{OpenDevice, OpenServer, nbd_limits};
 use super::thread::store::{OpenStore, assumed_costs};
+use super::thread::ublk::UblkDisk;
 
 /// How long to wait for an address that another process has.
 pub(super) const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
@@ -286,6 +290,24 @@ async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread
     }
 }
 
+/// The memory of a hybrid's restart log, where both devices keep what a killed daemon wrote.
+fn restart_file(data_dir: &Path, volume: &str, devices: [&Rc<Meter>; 2]) -> Option<RestartFile> {
+    if !devices.iter().all(|device| device.info().crash_keeping) {
+        return None;
+    }
+    match RestartFile::open(data_dir, volume) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            tracing::warn!(
+                volume,
+                "no restart log: {}; if this daemon is killed, what was answered and not flushed may be lost",
+                said::words(&error)
+            );
+            None
+        }
+    }
+}
+
 async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     let listeners = Listeners::open(&plan).await?;
     let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
@@ -301,6 +323,7 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
             pair: kept.then(|| PairFile::in_dir(&plan.data_dir, config.name())),
             verify: config.verify,
             mode: None,
+            restart: restart_file(&plan.data_dir, config.name(), [&slow, &fast]),
         };
         let volume = OpenVolume::open(config, slow, fast, memory).await?;
         thread.volumes.push(volume);
@@ -322,6 +345,10 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     thread.exports = plan.exports;
     for at in listeners.exports {
         serve(thread, at, plan.connections)?;
+    }
+    for export in thread.exports.clone().iter().filter(|export| export.ublk) {
+        let disk = show(thread, export, &plan.data_dir).await?;
+        thread.disks.push(disk);
     }
     Ok(())
 }
@@ -375,6 +402,24 @@ impl Listeners {
             cluster: (tls, entrances),
         })
     }
+}
+
+/// Makes an export a disk of the kernel.
+async fn show(
+    thread: &DataThread,
+    export: &ExportConfig,
+    data_dir: &Path,
+) -> anyhow::Result<UblkDisk> {
+    let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
+    let (device, hold): (Rc<dyn Device>, Box<dyn Any>) = match volume {
+        Some(volume) => {
+            let supplied = volume.open().await.map_err(|why| anyhow!(why))?;
+            (supplied.device, supplied.hold)
+        }
+        None => (meter(thread, &export.device), Box::new(())),
+    };
+    let read_only = export.read_only || thread.is_read_only(&export.device);
+    UblkDisk::open((&export.name, read_only), data_dir, device, hold).await
 }
 
 /// Lets NBD clients in at an address, to all exports of it.

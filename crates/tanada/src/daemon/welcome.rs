@@ -108,6 +108,12 @@ fn connect(text: &mut String, export: &StartedExport) {
         let _ = writeln!(text, "  nbdcopy {uri} copy.img");
         let _ = writeln!(text, "  qemu-img info {uri}");
     }
+    if let Some(disk) = &export.ublk {
+        let _ = writeln!(
+            text,
+            "  lsblk {disk}   # a block device of this machine: mkfs and mount it"
+        );
+    }
     let tcp = export.nbd.iter().find_map(|address| match address {
         Address::Tcp(socket) => Some(socket),
         Address::Unix(_) => None,

@@ -20,6 +20,7 @@ impl Device for Volume {
             discards: true,
             rotational: false,
             read_only: false,
+            crash_keeping: false,
         }
     }
 

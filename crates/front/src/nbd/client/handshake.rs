@@ -341,6 +341,7 @@ impl Learnt {
             discards: has(can::TRIM),
             rotational: has(can::ROTATIONAL),
             read_only: has(can::READ_ONLY),
+            crash_keeping: false,
         })
     }
 }

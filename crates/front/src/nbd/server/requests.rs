@@ -4,24 +4,18 @@
 //! Command -> pieces of at most max_io -> Device -> Response
 //! ```
 //!
-//! Always true:
-//! 1. Every piece handed to the device is in whole sectors and at most as long as the device takes.
-//! 2. An answer that says "done" was preceded by "done" from the device for every piece.
+//! Always true: an answer that says "done" was preceded by "done" from the device for every piece.
 
 use std::rc::Rc;
 
-use base::{Buf, Bytes, SECTOR, Sector, Span, View};
-use device::{Class, Device, DeviceError, Pending, WriteFlags};
-use env::sync::join_all;
+use base::{Bytes, SECTOR, Span, View};
+use device::{Device, DeviceError};
 
 use super::super::proto::{Command, Errno, state};
+use crate::pieces::{AT_ONCE, Pieces, SCRATCH};
 
 /// A structured read this long asks the device first which parts are holes.
 const HOLES_FROM: u32 = 256 << 10;
-/// Zeroes written out, and reads that only warm a cache, go in pieces of this size.
-const SCRATCH: u64 = 1 << 20;
-/// Pieces of one trim, zeroing or warming under way at once.
-const AT_ONCE: usize = 8;
 /// A status request looks this far at most; a client asks again for the rest.
 const STATUS_REACH: u64 = 1 << 30;
 /// Extents in one status reply; a client asks again for the rest.
@@ -50,11 +44,9 @@ pub(super) enum Part {
     Hole { at: u64, len: u32 },
 }
 
-/// The device behind an export, and what was learnt of it once.
+/// The device behind an export.
 pub(super) struct Target {
-    device: Rc<dyn Device>,
-    /// The longest piece, in bytes: a multiple of 512.
-    piece_max: u64,
+    pieces: Pieces,
 }
 
 impl From<DeviceError> for Response {
@@ -65,10 +57,8 @@ impl From<DeviceError> for Response {
 
 impl Target {
     pub(super) fn new(device: Rc<dyn Device>) -> Target {
-        let max_io = device.info().max_io.0;
         Target {
-            device,
-            piece_max: (max_io - max_io % SECTOR).max(SECTOR),
+            pieces: Pieces::new(device),
         }
     }
 
@@ -81,15 +71,19 @@ impl Target {
     ) -> Response {
         let outcome = match command {
             Command::Read { at, len, whole } if len < HOLES_FROM || whole || !structured => self
+                .pieces
                 .read(at, u64::from(len))
                 .await
                 .map(|data| Response::Data { at, data }),
             Command::Read { at, len, .. } => self.read_parts(at, u64::from(len)).await,
             Command::Write { at, fua, .. } => {
                 let data = data.expect("a write is started with its payload");
-                self.write(at, data, fua).await.map(|()| Response::Done)
+                self.pieces
+                    .write(at, data, fua)
+                    .await
+                    .map(|()| Response::Done)
             }
-            Command::Flush => self.device.flush().await.map(|()| Response::Done),
+            Command::Flush => self.pieces.device().flush().await.map(|()| Response::Done),
             Command::Trim { at, len, fua } => self.trim(at, u64::from(len), fua).await,
             Command::WriteZeroes {
                 at,
@@ -108,41 +102,11 @@ impl Target {
         outcome.unwrap_or_else(Response::from)
     }
 
-    async fn read(&self, at: u64, len: u64) -> Result<View, DeviceError> {
-        let mut buf = Buf::for_read(len as usize);
-        if len <= self.piece_max {
-            let buf = self
-                .device
-                .read(Sector::containing(at), buf, Class::Foreground)
-                .await?;
-            return Ok(buf.freeze());
-        }
-        let mut pieces = Vec::new();
-        let mut from = at;
-        while !buf.is_empty() {
-            let rest = buf.split_off(buf.len().min(self.piece_max as usize));
-            let next = from + buf.len() as u64;
-            pieces.push(
-                self.device
-                    .read(Sector::containing(from), buf, Class::Foreground),
-            );
-            (from, buf) = (next, rest);
-        }
-        let mut whole: Option<Buf> = None;
-        for piece in join_all(pieces).await {
-            match &mut whole {
-                Some(whole) => whole.join(piece?),
-                None => whole = Some(piece?),
-            }
-        }
-        Ok(whole.map_or_else(View::empty, Buf::freeze))
-    }
-
     async fn read_parts(&self, at: u64, len: u64) -> Result<Response, DeviceError> {
         let extents = self.extents(at, len, EXTENTS_MAX).await?;
         let covered: u64 = extents.iter().map(|(len, _)| len).sum();
         if covered < len || extents.iter().all(|(_, data)| *data) {
-            let data = self.read(at, len).await?;
+            let data = self.pieces.read(at, len).await?;
             return Ok(Response::Data { at, data });
         }
         let mut parts = Vec::with_capacity(extents.len());
@@ -151,7 +115,7 @@ impl Target {
             parts.push(if is_data {
                 Part::Data {
                     at: from,
-                    data: self.read(from, len).await?,
+                    data: self.pieces.read(from, len).await?,
                 }
             } else {
                 Part::Hole {
@@ -172,7 +136,11 @@ impl Target {
         len: u64,
         most: usize,
     ) -> Result<Vec<(u64, bool)>, DeviceError> {
-        let ranges = self.device.allocation(Span::bytes(at, len)).await?;
+        let ranges = self
+            .pieces
+            .device()
+            .allocation(Span::bytes(at, len))
+            .await?;
         let mut extents: Vec<(u64, bool)> = Vec::new();
         let mut rest = len;
         for (len, is_data) in ranges {
@@ -195,58 +163,10 @@ impl Target {
         Ok(extents)
     }
 
-    async fn write(&self, at: u64, data: View, fua: bool) -> Result<(), DeviceError> {
-        let flags = WriteFlags {
-            fua,
-            class: Class::Foreground,
-        };
-        let len = data.len() as u64;
-        if len <= self.piece_max {
-            return self.device.write(Sector::containing(at), data, flags).await;
-        }
-        let mut pieces = Vec::new();
-        let mut from = 0;
-        while from < len {
-            let piece = (len - from).min(self.piece_max);
-            let view = data.slice(from as usize, piece as usize);
-            pieces.push(
-                self.device
-                    .write(Sector::containing(at + from), view, flags),
-            );
-            from += piece;
-        }
-        join_all(pieces).await.into_iter().collect()
-    }
-
-    /// Runs `start` for each piece of at most `most` bytes, some at once; the first failure stops it.
-    async fn in_pieces<'a, T>(
-        &'a self,
-        at: u64,
-        len: u64,
-        most: u64,
-        start: impl Fn(&'a dyn Device, Span) -> Pending<'a, T>,
-    ) -> Result<(), DeviceError> {
-        let end = at + len;
-        let mut from = at;
-        while from < end {
-            let mut pieces = Vec::new();
-            while from < end && pieces.len() < AT_ONCE {
-                let piece = (end - from).min(most);
-                pieces.push(start(&*self.device, Span::bytes(from, piece)));
-                from += piece;
-            }
-            for outcome in join_all(pieces).await {
-                outcome?;
-            }
-        }
-        Ok(())
-    }
-
     async fn trim(&self, at: u64, len: u64, fua: bool) -> Result<Response, DeviceError> {
-        self.in_pieces(at, len, self.piece_max, |device, span| device.discard(span))
-            .await?;
+        self.pieces.discard(at, len).await?;
         if fua {
-            self.device.flush().await?;
+            self.pieces.device().flush().await?;
         }
         Ok(Response::Done)
     }
@@ -270,27 +190,11 @@ impl Target {
                 return Ok(Response::Failed(Errno::NotSupported, why));
             }
             if fua {
-                self.device.flush().await?;
+                self.pieces.device().flush().await?;
             }
             return Ok(Response::Done);
         }
-        let flags = WriteFlags {
-            fua,
-            class: Class::Foreground,
-        };
-        if no_hole {
-            let most = self.piece_max.min(SCRATCH);
-            let zeroes = Buf::zeroed(most.min(len) as usize).freeze();
-            self.in_pieces(at, len, most, |device, span| {
-                device.write(span.start, zeroes.slice(0, span.len.usize()), flags)
-            })
-            .await?;
-        } else {
-            self.in_pieces(at, len, self.piece_max, |device, span| {
-                device.write_zeroes(span, flags)
-            })
-            .await?;
-        }
+        self.pieces.write_zeroes(at, len, fua, no_hole).await?;
         Ok(Response::Done)
     }
 
@@ -312,15 +216,7 @@ impl Target {
 
     /// Reads the range and forgets it: what caches below keep of it is their business.
     async fn warm(&self, at: u64, len: u64) -> Result<Response, DeviceError> {
-        let most = self.piece_max.min(SCRATCH);
-        self.in_pieces(at, len, most, |device, span| {
-            device.read(
-                span.start,
-                Buf::for_read(span.len.usize()),
-                Class::Foreground,
-            )
-        })
-        .await?;
+        self.pieces.warm(at, len).await?;
         Ok(Response::Done)
     }
 }

@@ -4,6 +4,7 @@ pub mod address;
 pub mod pairs;
 pub mod registry;
 pub mod repair_text;
+pub mod restart;
 pub mod secrets;
 pub mod socket_folder;
 pub mod volume_mode;

@@ -17,6 +17,7 @@ use hybrid::{Mode, Pair, PairBook, Ties, Unwritten};
 use serde::{Deserialize, Serialize};
 
 use super::registry::Registry;
+use super::restart::RestartFile;
 
 /// Version 1 may lack the mode. The programs that wrote none call a record with one damaged, since they look at keys before
 /// the version.
@@ -211,6 +212,8 @@ pub struct Memory {
     pub verify: bool,
     /// The mode that label and record keep; `None`: that of the settings.
     pub mode: Option<Mode>,
+    /// Where changes between two commits outlive the daemon, if they do.
+    pub restart: Option<RestartFile>,
 }
 
 impl Memory {
@@ -236,6 +239,7 @@ impl Memory {
             pairs: pairs.map(|file| Rc::new(file) as Rc<dyn PairBook>),
             verify: self.verify,
             mode: self.mode,
+            restart: self.restart.as_ref().map(|file| file.place.clone()),
         })
     }
 }

@@ -128,6 +128,8 @@ pub struct StartedCluster {
 pub struct StartedExport {
     pub name: String,
     pub nbd: Vec<Address>,
+    /// The block device of this machine that it is.
+    pub ublk: Option<String>,
     pub tls: bool,
 }
 

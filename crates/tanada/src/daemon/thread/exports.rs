@@ -115,7 +115,11 @@ impl VolumeExport {
         }
     }
 
-    async fn open(&self) -> Result<Supplied, String> {
+    /// Its volume, for one more client.
+    ///
+    /// # Errors
+    /// In words.
+    pub async fn open(&self) -> Result<Supplied, String> {
         let (cluster, volume) = (&self.cluster, &self.volume.name);
         let terms = &self.volume.terms;
         let opened = match terms.are_the_volumes() {
@@ -162,6 +166,7 @@ impl VolumeExport {
             nbd: (self.addresses.borrow().iter())
                 .map(Address::to_string)
                 .collect(),
+            ublk: None,
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
             priority: priority.map(|class| priority_name(class).to_owned()),

@@ -29,6 +29,7 @@ use crate::api;
 use crate::api::refusal::Refusal;
 use crate::api::volume::{Attach, Change};
 use crate::daemon::common::pairs::Memory;
+use crate::daemon::common::restart::RestartFile;
 use crate::daemon::common::volume_mode;
 
 /// Chooses the pages a shadow samples: no matter which, but always the same.
@@ -390,6 +391,14 @@ impl OpenVolume {
     /// Ends it cleanly.
     pub async fn close(&self) -> Result<(), String> {
         self.traces.stop().await;
-        self.hybrid.close().await.map_err(|error| error.to_string())
+        self.hybrid
+            .close()
+            .await
+            .map_err(|error| error.to_string())?;
+        // The ledger has everything.
+        if let Some(Err(error)) = self.memory.restart.as_ref().map(RestartFile::remove) {
+            tracing::warn!(volume = self.config.name(), %error, "the restart log could not be removed");
+        }
+        Ok(())
     }
 }

@@ -21,6 +21,7 @@ pub mod refused;
 pub mod shown;
 pub mod store;
 pub mod tier;
+pub mod ublk;
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
@@ -32,6 +33,7 @@ use device::{Device, Meter};
 use env::Mailbox;
 use env::net::Address;
 use front::nbd;
+use report::terminal::said;
 
 use crate::api;
 use crate::api::clients::{Gone, Which};
@@ -44,6 +46,7 @@ use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer};
 use crate::daemon::thread::refused::Refused;
 use crate::daemon::thread::store::OpenStore;
+use crate::daemon::thread::ublk::UblkDisk;
 
 /// Everything on one data thread.
 pub struct DataThread {
@@ -55,6 +58,8 @@ pub struct DataThread {
     pub cluster: Option<Rc<OpenCluster>>,
     pub exports: Vec<ExportConfig>,
     pub servers: Vec<OpenServer>,
+    /// Exports that the kernel shows.
+    pub disks: Vec<UblkDisk>,
 }
 
 impl DataThread {
@@ -67,6 +72,7 @@ impl DataThread {
             cluster: None,
             exports: Vec::new(),
             servers: Vec::new(),
+            disks: Vec::new(),
         }
     }
 
@@ -154,6 +160,9 @@ impl DataThread {
                 .map(|export| StartedExport {
                     name: export.name.clone(),
                     nbd: self.addresses(export),
+                    ublk: self
+                        .disk(export)
+                        .map(|disk| disk.path.display().to_string()),
                     tls: export.tls.is_some(),
                 })
                 .collect(),
@@ -175,6 +184,12 @@ impl DataThread {
                 tls: open.config.tls.is_some(),
             }),
         }
+    }
+
+    /// The disk of the kernel that an export is.
+    fn disk(&self, export: &ExportConfig) -> Option<&UblkDisk> {
+        let disk = self.disks.iter().find(|disk| disk.export == export.name);
+        disk.filter(|_| export.ublk)
     }
 
     fn addresses(&self, export: &ExportConfig) -> Vec<Address> {
@@ -392,11 +407,19 @@ impl DataThread {
     }
 
     fn report_export(&self, export: &ExportConfig) -> api::status::Export {
+        let disk = self.disk(export);
+        let ublk = disk.map(|disk| disk.path.display().to_string());
+        let failed = disk.map_or(0, |disk| disk.figures().failed);
         if let Some(volume) = self.cluster.as_ref().and_then(|open| open.export(export)) {
-            return volume.report();
+            let report = volume.report();
+            return api::status::Export {
+                ublk,
+                errors: report.errors + failed,
+                ..report
+            };
         }
         let mut connections = 0;
-        let mut errors = 0;
+        let mut errors = failed;
         for server in &self.servers {
             if export.nbd.contains(&server.configured) {
                 let snapshot = server.server.snapshot();
@@ -416,6 +439,7 @@ impl DataThread {
                 .iter()
                 .map(Address::to_string)
                 .collect(),
+            ublk,
             read_only: export.read_only || self.is_read_only(&export.device),
             tls: export.tls.is_some(),
             priority: None,
@@ -430,6 +454,11 @@ impl DataThread {
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
+        for disk in &self.disks {
+            if let Err(error) = disk.close().await {
+                troubles.push(said::words(&error));
+            }
+        }
         if let Some(cluster) = &self.cluster {
             troubles.extend(cluster.close().await);
         }

@@ -1,0 +1,207 @@
+//! One queue of a ublk disk: a task for each tag, which takes a request, carries it out and answers.
+//!
+//! ```text
+//! fetch -> descriptor -> copy in (writes) -> device -> copy out (reads) -> commit and fetch -> ...
+//! ```
+//!
+//! Always true:
+//! 1. A tag has one command at the driver, or one request here, never both.
+//! 2. A request is committed once, after the device has answered it.
+//! 3. The tasks end by the driver's word (the disk was stopped): a command given up earlier tells the driver that its
+//!    server dies.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use base::{Buf, Bytes};
+use device::{Device, DeviceError};
+use env::sync::{Event, join_all};
+
+use super::proto::{self, DESCRIPTOR, Request, errno};
+use crate::pieces::Pieces;
+
+/// A driver as a queue sees it.
+pub trait Port {
+    /// Ends when the first request of `tag` has come; an error ends the tag.
+    fn fetch(&self, tag: u16) -> Pin<Box<dyn Future<Output = io::Result<()>> + '_>>;
+
+    /// Answers the request of `tag`; ends when the next one has come.
+    fn commit(&self, tag: u16, result: i32) -> Pin<Box<dyn Future<Output = io::Result<()>> + '_>>;
+
+    /// The descriptor of the request that has come.
+    fn descriptor(&self, tag: u16) -> [u8; DESCRIPTOR];
+
+    /// Fills `data` with what the request of `tag` writes.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copy_in(&self, tag: u16, data: &mut [u8]) -> io::Result<()>;
+
+    /// Hands over what the request of `tag` reads.
+    ///
+    /// # Errors
+    /// The driver's.
+    fn copy_out(&self, tag: u16, data: &[u8]) -> io::Result<()>;
+}
+
+/// What a queue did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Requests under way.
+    pub under_way: u64,
+    /// Requests answered.
+    pub answered: u64,
+    /// Those among them that failed.
+    pub failed: u64,
+}
+
+/// A disk that is served; see the module's head.
+pub struct Server {
+    port: Rc<dyn Port>,
+    pieces: Pieces,
+    size: Bytes,
+    read_only: bool,
+    under_way: Cell<u64>,
+    answered: Cell<u64>,
+    failed: Cell<u64>,
+    /// Requests that come are neither carried out nor answered.
+    halted: Cell<bool>,
+    /// A request was answered.
+    quiet: Event,
+}
+
+impl Server {
+    /// Serves `device` at `port`.
+    pub fn new(port: Rc<dyn Port>, device: Rc<dyn Device>, read_only: bool) -> Rc<Server> {
+        let info = device.info();
+        Rc::new(Server {
+            port,
+            size: info.size,
+            read_only: read_only || info.read_only,
+            pieces: Pieces::new(device),
+            under_way: Cell::default(),
+            answered: Cell::default(),
+            failed: Cell::default(),
+            halted: Cell::default(),
+            quiet: Event::default(),
+        })
+    }
+
+    /// What it did so far.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            under_way: self.under_way.get(),
+            answered: self.answered.get(),
+            failed: self.failed.get(),
+        }
+    }
+
+    /// Serves `depth` tags until the driver ends them.
+    pub async fn serve(self: Rc<Server>, depth: u16) {
+        let tags = (0..depth).map(|tag| {
+            let server = Rc::clone(&self);
+            env::spawn(async move { server.serve_tag(tag).await })
+        });
+        join_all(tags.collect::<Vec<_>>()).await;
+    }
+
+    /// From now on requests that come wait for the next server, which the driver gives them to.
+    pub fn halt(&self) {
+        self.halted.set(true);
+    }
+
+    /// Waits until no request is under way.
+    pub async fn wait_quiet(&self) {
+        while self.under_way.get() > 0 {
+            self.quiet.wait().await;
+        }
+    }
+
+    async fn serve_tag(&self, tag: u16) {
+        let mut come = self.port.fetch(tag).await;
+        while come.is_ok() {
+            if self.halted.get() {
+                std::future::pending::<()>().await;
+            }
+            self.under_way.set(self.under_way.get() + 1);
+            let result = self.carry_out(tag).await;
+            self.answered.set(self.answered.get() + 1);
+            self.failed.set(self.failed.get() + u64::from(result < 0));
+            self.under_way.set(self.under_way.get() - 1);
+            self.quiet.notify_all();
+            come = self.port.commit(tag, result).await;
+        }
+        if let Err(error) = come {
+            tracing::debug!(tag, %error, "the driver ended a tag");
+        }
+    }
+
+    /// Carries out the request of `tag`; what to answer: bytes, 0 or a negative `errno`.
+    async fn carry_out(&self, tag: u16) -> i32 {
+        let descriptor = self.port.descriptor(tag);
+        match Request::decode(&descriptor, self.size) {
+            Err(errno) => errno,
+            Ok(request) => self.request(tag, request).await.unwrap_or_else(|failed| {
+                if let Failed::Port(error) = &failed {
+                    tracing::warn!(tag, %error, "data of a request could not be copied");
+                }
+                failed.errno()
+            }),
+        }
+    }
+
+    async fn request(&self, tag: u16, request: Request) -> Result<i32, Failed> {
+        let changes = !matches!(request, Request::Read { .. } | Request::Flush);
+        if self.read_only && changes {
+            return Ok(errno::READ_ONLY);
+        }
+        match request {
+            Request::Read { at, len } => {
+                let data = self.pieces.read(at, u64::from(len)).await?;
+                self.port.copy_out(tag, &data).map_err(Failed::Port)?;
+                Ok(len as i32)
+            }
+            Request::Write { at, len, fua } => {
+                let mut data = Buf::for_read(len as usize);
+                self.port.copy_in(tag, &mut data).map_err(Failed::Port)?;
+                self.pieces.write(at, data.freeze(), fua).await?;
+                Ok(len as i32)
+            }
+            Request::Flush => Ok(self.pieces.device().flush().await.map(|()| 0)?),
+            Request::Discard { at, len } => Ok(self.pieces.discard(at, len).await.map(|()| 0)?),
+            Request::WriteZeroes {
+                at,
+                len,
+                fua,
+                no_unmap,
+            } => {
+                let zeroed = self.pieces.write_zeroes(at, len, fua, no_unmap).await;
+                Ok(zeroed.map(|()| 0)?)
+            }
+        }
+    }
+}
+
+/// Why a request failed.
+enum Failed {
+    Device(DeviceError),
+    Port(io::Error),
+}
+
+impl From<DeviceError> for Failed {
+    fn from(error: DeviceError) -> Failed {
+        Failed::Device(error)
+    }
+}
+
+impl Failed {
+    fn errno(&self) -> i32 {
+        match self {
+            Failed::Device(error) => proto::errno_of(error),
+            Failed::Port(error) => error.raw_os_error().map_or(errno::IO, |errno| -errno),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A ublk disk in virtual time: requests, errors, the end of a disk, and the death of its server.
+
+mod driver;
+mod restarts;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos, Sector, Span, View};
+use device::{Device, DeviceExt, Memory};
+use driver::{Ask, Driver, SIZE};
+use front::ublk::{Figures, Port, Server};
+
+const DEPTH: u16 = 4;
+
+fn simulated<T: 'static>(test: impl AsyncFnOnce(Rc<Driver>, Rc<Memory>) -> T + 'static) -> T {
+    env::Runtime::simulated(1).block_on(async move {
+        let memory = Memory::new("disk", SIZE);
+        let driver = Driver::new(DEPTH);
+        test(driver, memory).await
+    })
+}
+
+fn write(at: u64, byte: u8, len: usize) -> Ask {
+    Ask::Write {
+        at,
+        data: vec![byte; len],
+        fua: false,
+    }
+}
+
+#[test]
+fn what_was_written_is_read() {
+    simulated(async |driver, memory| {
+        let server = Server::new(driver.port(), memory.clone(), false);
+        let serving = env::spawn(Rc::clone(&server).serve(DEPTH));
+        driver.submit(write(4096, 7, 3 << 20)).await.unwrap();
+        driver.submit(Ask::Flush).await.unwrap();
+        let read = Ask::Read {
+            at: 4096,
+            len: 3 << 20,
+        };
+        assert_eq!(driver.submit(read).await.unwrap(), vec![7; 3 << 20]);
+        assert_eq!(memory.read_at(Sector(8), Bytes(512)).await.unwrap()[0], 7);
+        let zero = Ask::WriteZeroes {
+            at: 4096,
+            len: 4096,
+        };
+        driver.submit(zero).await.unwrap();
+        let discard = Ask::Discard {
+            at: 1 << 20,
+            len: 1 << 20,
+        };
+        driver.submit(discard).await.unwrap();
+        let read = Ask::Read { at: 0, len: 8192 };
+        assert_eq!(driver.submit(read).await.unwrap(), vec![0; 8192]);
+        driver.stop();
+        serving.await;
+        let figures = Figures {
+            under_way: 0,
+            answered: 10,
+            failed: 0,
+        };
+        assert_eq!(server.figures(), figures);
+    });
+}
+
+#[test]
+fn a_request_that_cannot_be_carried_out_fails_alone() {
+    simulated(async |driver, memory| {
+        let server = Server::new(driver.port(), memory, true);
+        let serving = env::spawn(Rc::clone(&server).serve(DEPTH));
+        assert_eq!(driver.submit(write(0, 1, 512)).await, Err(-30), "read-only");
+        let beyond = Ask::Read {
+            at: SIZE.0 - 512,
+            len: 1024,
+        };
+        assert_eq!(driver.submit(beyond).await, Err(-22));
+        let read = Ask::Read { at: 0, len: 512 };
+        assert_eq!(driver.submit(read).await, Ok(vec![0; 512]));
+        driver.stop();
+        serving.await;
+        assert_eq!(server.figures().failed, 2);
+    });
+}
+
+/// The strictness of the driver: it would see a server that fetches twice, or commits what it does not own.
+#[test]
+fn the_driver_sees_a_server_that_breaks_the_order() {
+    simulated(async |driver, _| {
+        let port = driver.port();
+        let first = env::spawn({
+            let port = Rc::clone(&port);
+            async move { port.fetch(0).await }
+        });
+        env::yield_now().await;
+        assert_eq!(port.fetch(0).await.unwrap_err().raw_os_error(), Some(16));
+        assert_eq!(
+            port.commit(0, 0).await.unwrap_err().raw_os_error(),
+            Some(22)
+        );
+        drop(first);
+    });
+}
+
+#[test]
+fn requests_of_a_dead_server_are_carried_out_by_the_next_one() {
+    simulated(async |driver, memory| {
+        let slow = Slow(memory.clone());
+        let server = Server::new(driver.port(), Rc::new(slow), false);
+        let dying = env::cancel_scope(env::spawn(server.serve(DEPTH)));
+        let answers: Rc<RefCell<Vec<u64>>> = Rc::default();
+        for number in 0..10 {
+            let (driver, answers) = (Rc::clone(&driver), Rc::clone(&answers));
+            env::spawn(async move {
+                driver
+                    .submit(write(number * 4096, number as u8 + 1, 4096))
+                    .await
+                    .unwrap();
+                answers.borrow_mut().push(number);
+            });
+        }
+        env::sleep(Nanos::millis(15)).await;
+        drop(dying);
+        driver.server_died();
+        let before = answers.borrow().len();
+        assert!(before < 10, "some were under way");
+        let server = Server::new(driver.port(), memory.clone(), false);
+        let serving = env::spawn(Rc::clone(&server).serve(DEPTH));
+        env::sleep(Nanos::millis(15)).await;
+        assert_eq!(answers.borrow().len(), 10);
+        for number in 0..10 {
+            let at = Sector::containing(number * 4096);
+            assert_eq!(
+                memory.read_at(at, Bytes(512)).await.unwrap()[0],
+                number as u8 + 1
+            );
+        }
+        driver.stop();
+        serving.await;
+    });
+}
+
+/// A device that takes ten milliseconds for each write.
+struct Slow(Rc<Memory>);
+
+impl Device for Slow {
+    fn info(&self) -> device::Info {
+        self.0.info()
+    }
+
+    fn read(
+        &self,
+        at: Sector,
+        buf: base::Buf,
+        class: device::Class,
+    ) -> device::Pending<'_, base::Buf> {
+        self.0.read(at, buf, class)
+    }
+
+    fn write(&self, at: Sector, data: View, flags: device::WriteFlags) -> device::Pending<'_, ()> {
+        Box::pin(async move {
+            env::sleep(Nanos::millis(10)).await;
+            self.0.write(at, data, flags).await
+        })
+    }
+
+    fn flush(&self) -> device::Pending<'_, ()> {
+        self.0.flush()
+    }
+
+    fn discard(&self, span: Span) -> device::Pending<'_, ()> {
+        self.0.discard(span)
+    }
+
+    fn write_zeroes(&self, span: Span, flags: device::WriteFlags) -> device::Pending<'_, ()> {
+        self.0.write_zeroes(span, flags)
+    }
+}
