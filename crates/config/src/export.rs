@@ -147,15 +147,7 @@ pub(super) fn read_export(
             fairness: fairness.map(|at| at.value),
         },
     });
-    let missing = "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
-                   or \"unix:/run/tanada.sock\"; or write ublk = true for a block device of this machine";
-    let nbd = match nbd {
-        None if ublk => At {
-            value: Vec::new(),
-            at,
-        },
-        nbd => keys.need(nbd, missing)?,
-    };
+    let nbd = need_place(keys, nbd, ublk, at)?;
     check_exposed(keys, &nbd, tls.is_some(), insecure);
     let name = name.unwrap_or_else(|| {
         let own = volume.as_ref().map(|volume| volume.name.to_string());
@@ -166,14 +158,8 @@ pub(super) fn read_export(
         keys.complain_at(name.at, "name", "an export's name has at most 4096 bytes");
     }
     check_addresses(keys, &nbd, &name, tls.as_ref(), earlier, admin);
-    let same = |other: &&ExportConfig| other.ublk && other.name == name.value;
-    if ublk && earlier.iter().any(|other| same(&other)) {
-        let what = format!(
-            "\"{}\" is a block device of this machine already, and is found again by its name after a restart; give this \
-             one another name",
-            name.value
-        );
-        keys.complain_at(name.at, "name", what);
+    if ublk {
+        check_disk(keys, &name, earlier);
     }
     Some(ExportConfig {
         device,
@@ -184,6 +170,37 @@ pub(super) fn read_export(
         read_only,
         tls: tls.flatten(),
     })
+}
+
+/// Where NBD clients connect; an export that `ublk` shows, which stands `at`, needs no such place.
+fn need_place(
+    keys: &mut Keys<'_, '_>,
+    nbd: Option<At<Vec<Address>>>,
+    ublk: bool,
+    at: usize,
+) -> Option<At<Vec<Address>>> {
+    let missing = "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
+                   or \"unix:/run/tanada.sock\"; or write ublk = true for a block device of this machine";
+    match nbd {
+        None if ublk => Some(At {
+            value: Vec::new(),
+            at,
+        }),
+        nbd => keys.need(nbd, missing),
+    }
+}
+
+/// Complains where another export is a block device by this name.
+fn check_disk(keys: &Keys<'_, '_>, name: &At<String>, earlier: &[ExportConfig]) {
+    let mut disks = earlier.iter().filter(|other| other.ublk);
+    if disks.any(|other| other.name == name.value) {
+        let what = format!(
+            "\"{}\" is a block device of this machine already, and is found again by its name after a restart; give this \
+             one another name",
+            name.value
+        );
+        keys.complain_at(name.at, "name", what);
+    }
 }
 
 /// Complains where another listens, or has this name or other settings of TLS. `tls`: the export's table, if it has

@@ -145,36 +145,6 @@ impl Cache {
         self.answered(answer)
     }
 
-    /// Waits until everything changed before this call outlives the process, where there is a restart log.
-    ///
-    /// # Errors
-    /// The fast device failed with the only copy of something.
-    pub async fn outlives_process(&self) -> Result<(), DeviceError> {
-        if !self.state.has_log() {
-            return Ok(());
-        }
-        #[cfg(test)]
-        if self.volume.planted(Mutation::AnsweredBeforeLog) {
-            return Ok(());
-        }
-        if self.is_running() {
-            let missing = self.state.log();
-            if self.state.is_filling() {
-                self.commit.want();
-            }
-            match missing {
-                None => return Ok(()),
-                Some(cut) => match self.commit_reached(cut).await {
-                    Err(error) if self.is_running() => return Err(error),
-                    Err(_) => {}
-                    Ok(()) => return Ok(()),
-                },
-            }
-        }
-        // What is dirty goes to the slow device, where it outlives the process.
-        self.settled().await
-    }
-
     fn answered(&self, answer: Result<(), CommitError>) -> Result<(), DeviceError> {
         // What was durable on a dead device may be lost with it: nothing may rely on it any more.
         if self.health.is(Health::Failed) {

@@ -49,7 +49,7 @@ pub trait Port {
 
 /// What a queue did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Figures {
+pub struct Counters {
     /// Requests under way.
     pub under_way: u64,
     /// Requests answered.
@@ -91,8 +91,8 @@ impl Server {
     }
 
     /// What it did so far.
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn counters(&self) -> Counters {
+        Counters {
             under_way: self.under_way.get(),
             answered: self.answered.get(),
             failed: self.failed.get(),

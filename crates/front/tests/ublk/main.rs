@@ -9,7 +9,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos, Sector, Span, View};
 use device::{Device, DeviceExt, Memory};
 use driver::{Ask, Driver, SIZE};
-use front::ublk::{Figures, Port, Server};
+use front::ublk::{Counters, Port, Server};
 
 const DEPTH: u16 = 4;
 
@@ -56,12 +56,12 @@ fn what_was_written_is_read() {
         assert_eq!(driver.submit(read).await.unwrap(), vec![0; 8192]);
         driver.stop();
         serving.await;
-        let figures = Figures {
+        let counters = Counters {
             under_way: 0,
             answered: 10,
             failed: 0,
         };
-        assert_eq!(server.figures(), figures);
+        assert_eq!(server.counters(), counters);
     });
 }
 
@@ -80,7 +80,7 @@ fn a_request_that_cannot_be_carried_out_fails_alone() {
         assert_eq!(driver.submit(read).await, Ok(vec![0; 512]));
         driver.stop();
         serving.await;
-        assert_eq!(server.figures().failed, 2);
+        assert_eq!(server.counters().failed, 2);
     });
 }
 

@@ -1,5 +1,5 @@
 //! A hybrid behind a ublk disk whose daemon dies again and again, while the client stays: no answered write may be
-//! missing, nothing may fail, and nobody mounts anything anew.
+//! missing, nothing may fail, and nothing is mounted anew.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -107,7 +107,7 @@ fn run(seed: u64, forgets: bool) -> u64 {
                     let port = driver.port_of(move || supply.is_on());
                     let server = Server::new(port, Rc::new(disk), false);
                     Rc::clone(&server).serve(DEPTH).await;
-                    answered.set(answered.get() + server.figures().answered);
+                    answered.set(answered.get() + server.counters().answered);
                 })
             };
             let life = env::cancel_scope(life);

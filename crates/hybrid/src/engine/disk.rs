@@ -11,6 +11,8 @@ use super::gate::{Gate, Inside};
 use crate::attach::label::PAGE;
 use crate::cache::Cache;
 use crate::interpose::Overlay;
+#[cfg(test)]
+use crate::mutation::Mutation;
 use crate::settings::{Mover, Settings};
 use crate::slow::SlowDevice;
 use crate::stats::{Health, Recovered};
@@ -83,10 +85,10 @@ impl Engine {
     /// Waits until what was changed so far outlives the process, where the disk keeps that.
     ///
     /// # Errors
-    /// See [`Cache::outlives_process`].
+    /// The fast device failed with the only copy of something.
     pub async fn outlives_process(&self) -> Result<(), DeviceError> {
         match self.live_cache() {
-            Some(cache) => cache.outlives_process().await,
+            Some(cache) => outlives_process(&cache).await,
             None => Ok(()),
         }
     }
@@ -186,4 +188,34 @@ impl Engine {
             crash_keeping: slow.crash_keeping && self.keeps_changes(),
         }
     }
+}
+
+/// Waits until everything changed before this call outlives the process, where there is a restart log.
+///
+/// # Errors
+/// The fast device failed with the only copy of something.
+async fn outlives_process(cache: &Cache) -> Result<(), DeviceError> {
+    if !cache.state.has_log() {
+        return Ok(());
+    }
+    #[cfg(test)]
+    if cache.volume.planted(Mutation::AnsweredBeforeLog) {
+        return Ok(());
+    }
+    if cache.is_running() {
+        let missing = cache.state.log();
+        if cache.state.is_filling() {
+            cache.commit.want();
+        }
+        match missing {
+            None => return Ok(()),
+            Some(cut) => match cache.commit_reached(cut).await {
+                Err(error) if cache.is_running() => return Err(error),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
+            },
+        }
+    }
+    // What is dirty goes to the slow device, where it outlives the process.
+    cache.settled().await
 }

@@ -14,9 +14,8 @@
 //!             File | ModelDisk | Memory | Striped, on the meters of its members
 //! ```
 
-use std::any::Any;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
@@ -27,23 +26,18 @@ use config::{
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
-use env::net::{Address, Listener};
-use front::nbd;
-use report::terminal::said;
 use tokio::sync::oneshot;
 
 use super::common::pairs::{Memory, PairFile};
 use super::common::registry::Registry;
 use super::common::restart::RestartFile;
-use super::listen::{listen, read_tls};
+use super::entrances::{Listeners, meter, serve, show};
 use super::thread::DataThread;
-use super::thread::cluster::{self, OpenCluster};
+use super::thread::cluster::OpenCluster;
 use super::thread::command::{Started, ThreadHandle};
-use super::thread::exports::AtAddress;
 use super::thread::hybrid::OpenVolume;
-use super::thread::open::{OpenDevice, OpenServer, nbd_limits};
+use super::thread::open::OpenDevice;
 use super::thread::store::{OpenStore, assumed_costs};
-use super::thread::ublk::UblkDisk;
 
 /// How long to wait for an address that another process has.
 pub(super) const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
@@ -290,24 +284,6 @@ async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread
     }
 }
 
-/// The memory of a hybrid's restart log, where both devices keep what a killed daemon wrote.
-fn restart_file(data_dir: &Path, volume: &str, devices: [&Rc<Meter>; 2]) -> Option<RestartFile> {
-    if !devices.iter().all(|device| device.info().crash_keeping) {
-        return None;
-    }
-    match RestartFile::open(data_dir, volume) {
-        Ok(file) => Some(file),
-        Err(error) => {
-            tracing::warn!(
-                volume,
-                "no restart log: {}; if this daemon is killed, what was answered and not flushed may be lost",
-                said::words(&error)
-            );
-            None
-        }
-    }
-}
-
 async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     let listeners = Listeners::open(&plan).await?;
     let (devices, hybrids) = (plan.devices.clone(), plan.hybrids.clone());
@@ -323,7 +299,7 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
             pair: kept.then(|| PairFile::in_dir(&plan.data_dir, config.name())),
             verify: config.verify,
             mode: None,
-            restart: restart_file(&plan.data_dir, config.name(), [&slow, &fast]),
+            restart: RestartFile::of_volume(&plan.data_dir, config.name(), [&slow, &fast]),
         };
         let volume = OpenVolume::open(config, slow, fast, memory).await?;
         thread.volumes.push(volume);
@@ -350,113 +326,6 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         let disk = show(thread, export, &plan.data_dir).await?;
         thread.disks.push(disk);
     }
-    Ok(())
-}
-
-/// The device or volume called `name`, which the configuration says is there.
-fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
-    thread.find(name).expect("the configuration was checked")
-}
-
-/// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
-struct Listeners {
-    exports: Vec<(Address, Listener, Option<nbd::Tls>)>,
-    /// Those of each store.
-    stores: Vec<Vec<Listener>>,
-    cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
-}
-
-impl Listeners {
-    async fn open(plan: &Plan) -> anyhow::Result<Listeners> {
-        let mut exports: Vec<(Address, Listener, Option<nbd::Tls>)> = Vec::new();
-        for export in &plan.exports {
-            for address in &export.nbd {
-                if exports.iter().all(|(known, _, _)| known != address) {
-                    let tls = export.tls.as_ref().map(read_tls).transpose()?;
-                    let what = ("NBD clients", "[[export]] nbd");
-                    let listener = listen(address, plan.socket_mode, what).await?;
-                    exports.push((address.clone(), listener, tls));
-                }
-            }
-        }
-        let mut stores = Vec::new();
-        for store in &plan.stores {
-            let mut listeners = Vec::new();
-            for address in &store.listen {
-                let what = ("clients of a store", "[[store]] listen");
-                listeners.push(listen(address, plan.socket_mode, what).await?);
-            }
-            stores.push(listeners);
-        }
-        let tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
-        let tls = tls.map(read_tls).transpose()?;
-        let mut entrances = Vec::new();
-        for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
-            let what = ("NBD clients", "[cluster] nbd");
-            let listener = listen(address, plan.socket_mode, what).await?;
-            entrances.push((address.clone(), listener));
-        }
-        Ok(Listeners {
-            exports,
-            stores,
-            cluster: (tls, entrances),
-        })
-    }
-}
-
-/// Makes an export a disk of the kernel.
-async fn show(
-    thread: &DataThread,
-    export: &ExportConfig,
-    data_dir: &Path,
-) -> anyhow::Result<UblkDisk> {
-    let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
-    let (device, hold): (Rc<dyn Device>, Box<dyn Any>) = match volume {
-        Some(volume) => {
-            let supplied = volume.open().await.map_err(|why| anyhow!(why))?;
-            (supplied.device, supplied.hold)
-        }
-        None => (meter(thread, &export.device), Box::new(())),
-    };
-    let read_only = export.read_only || thread.is_read_only(&export.device);
-    UblkDisk::open((&export.name, read_only), data_dir, device, hold).await
-}
-
-/// Lets NBD clients in at an address, to all exports of it.
-fn serve(
-    thread: &mut DataThread,
-    (configured, listener, tls): (Address, Listener, Option<nbd::Tls>),
-    connections: usize,
-) -> anyhow::Result<()> {
-    let here = |export: &ExportConfig| export.nbd.contains(&configured);
-    let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
-    let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
-    let limits = match volumes.is_empty() {
-        true => nbd_limits(connections),
-        false => cluster::limits(connections),
-    };
-    let server = nbd::Server::new(nbd::Config { limits, tls });
-    for export in &thread.exports {
-        if export.volume.is_none() && here(export) {
-            server.add_export(nbd::Export {
-                name: export.name.clone(),
-                description: String::new(),
-                device: meter(thread, &export.device),
-                read_only: export.read_only || thread.is_read_only(&export.device),
-            })?;
-        }
-    }
-    let address = listener.address().clone();
-    if !volumes.is_empty() {
-        volumes.iter().for_each(|it| it.found_at(&address));
-        server.set_supply(Rc::new(AtAddress(volumes)));
-    }
-    server.serve(listener);
-    thread.servers.push(OpenServer {
-        configured,
-        address,
-        server,
-    });
     Ok(())
 }
 

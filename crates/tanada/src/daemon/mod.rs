@@ -10,6 +10,7 @@
 pub mod assemble;
 pub mod common;
 pub mod descriptors;
+mod entrances;
 pub mod http;
 mod listen;
 pub mod log;

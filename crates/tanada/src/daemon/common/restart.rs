@@ -10,8 +10,10 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use base::crc::crc32c;
+use device::{Device, Meter};
 use env::Mapping;
 use hybrid::{RESTART_LOG, RestartPlace};
+use report::terminal::said;
 
 /// A file system in memory that every Linux has, and that no service manager empties at a restart.
 const FOLDER: &str = "/dev/shm";
@@ -25,11 +27,33 @@ pub struct RestartFile {
 }
 
 impl RestartFile {
+    /// The memory of a hybrid's restart log, where both devices keep what a killed daemon wrote.
+    pub fn of_volume(
+        data_dir: &Path,
+        volume: &str,
+        devices: [&Rc<Meter>; 2],
+    ) -> Option<RestartFile> {
+        if !devices.iter().all(|device| device.info().crash_keeping) {
+            return None;
+        }
+        match RestartFile::open(data_dir, volume) {
+            Ok(file) => Some(file),
+            Err(error) => {
+                tracing::warn!(
+                    volume,
+                    "no restart log: {}; if this daemon is killed, what was answered and not flushed may be lost",
+                    said::words(&error)
+                );
+                None
+            }
+        }
+    }
+
     /// Opens the file of `volume`, whose daemon keeps its state in `data_dir`.
     ///
     /// # Errors
     /// In words; the volume works without it.
-    pub fn open(data_dir: &Path, volume: &str) -> anyhow::Result<RestartFile> {
+    fn open(data_dir: &Path, volume: &str) -> anyhow::Result<RestartFile> {
         let data_dir = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         let of_daemon = crc32c(data_dir.as_os_str().as_encoded_bytes());
         let path = Path::new(FOLDER).join(format!("tanada-restart-{of_daemon:08x}-{volume}"));

@@ -32,7 +32,6 @@ use config::{Backing, ExportConfig, Kind};
 use device::{Device, Meter};
 use env::Mailbox;
 use env::net::Address;
-use front::nbd;
 use report::terminal::said;
 
 use crate::api;
@@ -43,7 +42,7 @@ use crate::daemon::thread::command::{
     Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
 };
 use crate::daemon::thread::hybrid::OpenVolume;
-use crate::daemon::thread::open::{OpenDevice, OpenServer};
+use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
 use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::ublk::UblkDisk;
@@ -409,7 +408,7 @@ impl DataThread {
     fn report_export(&self, export: &ExportConfig) -> api::status::Export {
         let disk = self.disk(export);
         let ublk = disk.map(|disk| disk.path.display().to_string());
-        let failed = disk.map_or(0, |disk| disk.figures().failed);
+        let failed = disk.map_or(0, |disk| disk.counters().failed);
         if let Some(volume) = self.cluster.as_ref().and_then(|open| open.export(export)) {
             let report = volume.report();
             return api::status::Export {
@@ -483,30 +482,5 @@ impl DataThread {
             }
         }
         troubles
-    }
-}
-
-fn report_client(of: nbd::ConnectionSnapshot) -> api::clients::NbdClient {
-    api::clients::NbdClient {
-        id: of.id,
-        peer: of.peer,
-        export: of.export,
-        tls: of.tls,
-        connected_seconds: of.age.secs_f64(),
-        in_flight: of.counts.in_flight,
-    }
-}
-
-fn report_server(server: &OpenServer) -> api::clients::NbdListener {
-    let snapshot = server.server.snapshot();
-    let clients = snapshot.connections.into_iter().map(report_client);
-    api::clients::NbdListener {
-        address: server.address.to_string(),
-        clients: clients.collect(),
-        accepted: snapshot.accepted,
-        turned_away: snapshot.turned_away,
-        negotiations_failed: snapshot.negotiations_failed,
-        stalled: snapshot.stalled,
-        violations: snapshot.violations,
     }
 }

@@ -7,6 +7,8 @@ use device::Meter;
 use env::net::Address;
 use front::nbd;
 
+use crate::api;
+
 /// A device that is open.
 pub struct OpenDevice {
     pub config: DeviceConfig,
@@ -27,5 +29,32 @@ pub fn nbd_limits(connections: usize) -> nbd::Limits {
         connections,
         connections_per_host: connections - connections / 4,
         ..nbd::Limits::default()
+    }
+}
+
+/// A client of NBD, for people.
+pub fn report_client(of: nbd::ConnectionSnapshot) -> api::clients::NbdClient {
+    api::clients::NbdClient {
+        id: of.id,
+        peer: of.peer,
+        export: of.export,
+        tls: of.tls,
+        connected_seconds: of.age.secs_f64(),
+        in_flight: of.counts.in_flight,
+    }
+}
+
+/// An address of NBD, for people.
+pub fn report_server(server: &OpenServer) -> api::clients::NbdListener {
+    let snapshot = server.server.snapshot();
+    let clients = snapshot.connections.into_iter().map(report_client);
+    api::clients::NbdListener {
+        address: server.address.to_string(),
+        clients: clients.collect(),
+        accepted: snapshot.accepted,
+        turned_away: snapshot.turned_away,
+        negotiations_failed: snapshot.negotiations_failed,
+        stalled: snapshot.stalled,
+        violations: snapshot.violations,
     }
 }

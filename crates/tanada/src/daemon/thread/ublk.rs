@@ -22,7 +22,7 @@ use base::Nanos;
 use device::Device;
 use front::ublk::proto::{DiskInfo, NEEDED, feature};
 use front::ublk::recover::{Plan, plan, server_number};
-use front::ublk::{Control, Figures, Kernel, Server, control};
+use front::ublk::{Control, Counters, Kernel, Server, control};
 
 /// How long a dead server may take to go.
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
@@ -117,11 +117,11 @@ impl UblkDisk {
     }
 
     /// What it did so far.
-    pub fn figures(&self) -> Figures {
+    pub fn counters(&self) -> Counters {
         let served = self.served.borrow();
         served
             .as_ref()
-            .map_or_else(Figures::default, |(server, _)| server.figures())
+            .map_or_else(Counters::default, |(server, _)| server.counters())
     }
 
     /// Ends it. One that is in use and recoverable answers nothing more from here on, and waits for the next daemon.

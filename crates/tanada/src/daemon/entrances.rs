@@ -1,0 +1,128 @@
+//! Where clients of a data thread come: NBD addresses, stores' addresses, and disks of the kernel.
+//!
+//! Always true: every address is listened at before any disk is touched.
+
+use std::any::Any;
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::anyhow;
+use config::ExportConfig;
+use device::{Device, Meter};
+use env::net::{Address, Listener};
+use front::nbd;
+
+use super::assemble::Plan;
+use super::listen::{listen, read_tls};
+use super::thread::DataThread;
+use super::thread::cluster;
+use super::thread::exports::AtAddress;
+use super::thread::open::{OpenServer, nbd_limits};
+use super::thread::ublk::UblkDisk;
+
+/// The device or volume called `name`, which the configuration says is there.
+pub(super) fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
+    thread.find(name).expect("the configuration was checked")
+}
+
+/// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
+pub(super) struct Listeners {
+    pub exports: Vec<(Address, Listener, Option<nbd::Tls>)>,
+    /// Those of each store.
+    pub stores: Vec<Vec<Listener>>,
+    pub cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
+}
+
+impl Listeners {
+    pub async fn open(plan: &Plan) -> anyhow::Result<Listeners> {
+        let mut exports: Vec<(Address, Listener, Option<nbd::Tls>)> = Vec::new();
+        for export in &plan.exports {
+            for address in &export.nbd {
+                if exports.iter().all(|(known, _, _)| known != address) {
+                    let tls = export.tls.as_ref().map(read_tls).transpose()?;
+                    let what = ("NBD clients", "[[export]] nbd");
+                    let listener = listen(address, plan.socket_mode, what).await?;
+                    exports.push((address.clone(), listener, tls));
+                }
+            }
+        }
+        let mut stores = Vec::new();
+        for store in &plan.stores {
+            let mut listeners = Vec::new();
+            for address in &store.listen {
+                let what = ("clients of a store", "[[store]] listen");
+                listeners.push(listen(address, plan.socket_mode, what).await?);
+            }
+            stores.push(listeners);
+        }
+        let tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
+        let tls = tls.map(read_tls).transpose()?;
+        let mut entrances = Vec::new();
+        for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
+            let what = ("NBD clients", "[cluster] nbd");
+            let listener = listen(address, plan.socket_mode, what).await?;
+            entrances.push((address.clone(), listener));
+        }
+        Ok(Listeners {
+            exports,
+            stores,
+            cluster: (tls, entrances),
+        })
+    }
+}
+
+/// Makes an export a disk of the kernel.
+pub(super) async fn show(
+    thread: &DataThread,
+    export: &ExportConfig,
+    data_dir: &Path,
+) -> anyhow::Result<UblkDisk> {
+    let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
+    let (device, hold): (Rc<dyn Device>, Box<dyn Any>) = match volume {
+        Some(volume) => {
+            let supplied = volume.open().await.map_err(|why| anyhow!(why))?;
+            (supplied.device, supplied.hold)
+        }
+        None => (meter(thread, &export.device), Box::new(())),
+    };
+    let read_only = export.read_only || thread.is_read_only(&export.device);
+    UblkDisk::open((&export.name, read_only), data_dir, device, hold).await
+}
+
+/// Lets NBD clients in at an address, to all exports of it.
+pub(super) fn serve(
+    thread: &mut DataThread,
+    (configured, listener, tls): (Address, Listener, Option<nbd::Tls>),
+    connections: usize,
+) -> anyhow::Result<()> {
+    let here = |export: &ExportConfig| export.nbd.contains(&configured);
+    let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
+    let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
+    let limits = match volumes.is_empty() {
+        true => nbd_limits(connections),
+        false => cluster::limits(connections),
+    };
+    let server = nbd::Server::new(nbd::Config { limits, tls });
+    for export in &thread.exports {
+        if export.volume.is_none() && here(export) {
+            server.add_export(nbd::Export {
+                name: export.name.clone(),
+                description: String::new(),
+                device: meter(thread, &export.device),
+                read_only: export.read_only || thread.is_read_only(&export.device),
+            })?;
+        }
+    }
+    let address = listener.address().clone();
+    if !volumes.is_empty() {
+        volumes.iter().for_each(|it| it.found_at(&address));
+        server.set_supply(Rc::new(AtAddress(volumes)));
+    }
+    server.serve(listener);
+    thread.servers.push(OpenServer {
+        configured,
+        address,
+        server,
+    });
+    Ok(())
+}
