@@ -158,7 +158,14 @@ impl Drop for Shown {
 /// A driver's file for commands with 80 bytes of payload, one at a time. The thread waits for each.
 pub struct ControlFile {
     descriptor: OwnedFd,
-    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    /// None after an error that leaves open what the kernel still has of a command.
+    ring: Option<ControlRing>,
+}
+
+type ControlRing = IoUring<squeue::Entry128, cqueue::Entry>;
+
+fn control_ring() -> io::Result<ControlRing> {
+    IoUring::builder().dontfork().build(4)
 }
 
 impl ControlFile {
@@ -169,32 +176,64 @@ impl ControlFile {
     pub fn open(path: &Path) -> io::Result<ControlFile> {
         Ok(ControlFile {
             descriptor: open(path)?,
-            ring: IoUring::builder().dontfork().build(4)?,
+            ring: Some(control_ring()?),
         })
     }
 
-    /// Sends command `code` with `payload`, which is not shorter than the command's and may point to `_memory`, and waits
-    /// for its end.
+    /// Sends command `code` and waits for its end. The driver is told of `memory` in the payload, as in ublk's: bytes 6 and 7
+    /// are its length, bytes 8 to 15 its address; both are 0 if it is empty.
     ///
     /// # Errors
-    /// The driver's.
-    pub fn command(&mut self, code: u32, payload: [u8; 80], _memory: &mut [u8]) -> io::Result<u32> {
+    /// The driver's; `InvalidInput` if the memory is longer than a length can say.
+    pub fn command(
+        &mut self,
+        code: u32,
+        mut payload: [u8; 80],
+        memory: &mut [u8],
+    ) -> io::Result<u32> {
+        let len = u16::try_from(memory.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let address = match memory.is_empty() {
+            true => 0,
+            false => memory.as_mut_ptr() as u64,
+        };
+        payload[6..8].copy_from_slice(&len.to_ne_bytes());
+        payload[8..16].copy_from_slice(&address.to_ne_bytes());
+        let mut ring = match self.ring.take() {
+            Some(ring) => ring,
+            None => control_ring()?,
+        };
         let entry = opcode::UringCmd80::new(types::Fd(self.descriptor.as_raw_fd()), code)
             .cmd(payload)
             .build();
-        // SAFETY: what the payload points to is borrowed until the command has ended, below.
-        unsafe { self.ring.submission().push(&entry) }
+        // SAFETY: the memory is borrowed until the command has ended. On an error the ring goes away instead, and with it
+        // what the kernel has not begun.
+        unsafe { ring.submission().push(&entry) }
             .map_err(|_| io::Error::other("a ring of four entries is full"))?;
-        loop {
-            match self.ring.submit_and_wait(1) {
+        let result = loop {
+            match ring.submit_and_wait(1) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
                 Ok(_) => {}
             }
-            if let Some(ended) = self.ring.completion().next() {
-                let result = ended.result();
-                return u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result));
+            if let Some(ended) = ring.completion().next() {
+                break ended.result();
             }
-        }
+        };
+        self.ring = Some(ring);
+        u32::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+    }
+}
+
+/// Tells the kernel that this thread serves a block device: memory that it asks for is never waited for behind writes to
+/// that device.
+///
+/// # Errors
+/// The system's: it takes `CAP_SYS_RESOURCE`.
+pub fn serve_block_devices() -> io::Result<()> {
+    const PR_SET_IO_FLUSHER: i32 = 57;
+    // SAFETY: the call takes numbers alone.
+    match unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }

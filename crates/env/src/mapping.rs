@@ -24,9 +24,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::fs::TMPFS;
 
-/// `statfs` type of the older file system in memory, which never swaps.
-const RAMFS: i64 = 0x8584_58f6;
-
 /// Bytes that outlive the process.
 ///
 /// # Example
@@ -57,7 +54,7 @@ impl Mapping {
     /// as zeroes. No other process maps it through this function until this one has dropped it or died.
     ///
     /// # Errors
-    /// The system's; also if the file is not on a tmpfs or ramfs, is another user's, or is mapped by another process.
+    /// The system's; also if the file is not on a tmpfs or is another user's, and `ResourceBusy` if another process maps it.
     ///
     /// # Example
     /// ```no_run
@@ -79,12 +76,13 @@ impl Mapping {
         if !status.is_file() || status.uid() != rustix::process::geteuid().as_raw() {
             return Err(refused("it is not a regular file of this user"));
         }
-        if !matches!(rustix::fs::fstatfs(&file)?.f_type, TMPFS | RAMFS) {
+        if rustix::fs::fstatfs(&file)?.f_type != TMPFS {
             return Err(refused("it is not on a file system in memory (tmpfs)"));
         }
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(refused("another process uses it"));
+                let why = refused("another process uses it");
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
             }
             answer => answer?,
         }

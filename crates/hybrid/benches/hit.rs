@@ -5,13 +5,14 @@
 //!
 //! hit       random 4 KiB reads of a full cache; the fast device answers at once and copies nothing
 //! memory    what the map and the policy hold, and what the process grew by
+//! write     random 4 KiB writes of a cache, with and without a restart log; both devices answer at once
 //! recovery  reading the map of a full cache back
 //! writes    random 4 KiB writes with a flush every 32 or 128: requests the fast device got
 //! miss      random 4 KiB reads, none cached, beside the same reads of the slow device alone
 //! cleaner   random 4 KiB writes destaged in address order, beside the same writes as they came
 //! ```
 //!
-//! Hits and recovery count processor time of this thread, on this machine. Writes, misses and the cleaner
+//! Hits, writes and recovery count processor time of this thread, on this machine. Writes, misses and the cleaner
 //! run on modelled devices in virtual time; their runs differ by seed. Figures are the median of the runs
 //! with the lowest and the highest.
 #![allow(clippy::print_stdout)]
@@ -24,8 +25,8 @@ use base::{Buf, Bytes, PAGE, Sector, Span, View, crc::crc32c};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Class, Device, DeviceError, DeviceExt, Info, Memory, Op, Pending, WriteFlags, ready};
 use env::sync::join_all;
-use env::{Rng, Runtime};
-use hybrid::{Admission, Hybrid, Settings, Ties, WriteMode};
+use env::{Mapping, Rng, Runtime};
+use hybrid::{Admission, Hybrid, RESTART_LOG, RestartPlace, Settings, Ties, WriteMode};
 use policy::cache::Kind;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -351,8 +352,48 @@ async fn read_all(disk: &dyn Device, places: &[Sector]) -> (f64, Buf) {
     ((cpu_ns() - start) as f64 / places.len() as f64, buf)
 }
 
+/// Processor time per cached write, with a restart log or without one.
+fn cached_write(logged: bool, count: u64, seed: u64) -> f64 {
+    const PAGES: u64 = 50_000;
+    Runtime::simulated(seed).block_on(async move {
+        let slow = Hollow::data_only("slow", Bytes(4 * PAGES * PAGE as u64));
+        let fast = Hollow::new("fast", fast_size(4 * PAGES));
+        let ties = Ties {
+            restart: logged.then(|| RestartPlace {
+                memory: Rc::new(Mapping::simulated(RESTART_LOG)),
+                boot: 1,
+            }),
+            ..Ties::default()
+        };
+        let settings = full_settings(Kind::S3Fifo, 4 * PAGES);
+        let made = Hybrid::create(settings, slow, fast, ties);
+        let disk = made.await.expect("two blank devices make a disk");
+        let mut rng = Rng::from_seed(seed);
+        let page = View::copy_of(&[FILL; PAGE]);
+        let start = cpu_ns();
+        for number in 1..=count {
+            let at = Sector::containing(rng.below(PAGES) * PAGE as u64);
+            let written = disk.write_at(at, page.clone()).await;
+            written.expect("it is written");
+            if number % 4096 == 0 {
+                disk.flush().await.expect("it is flushed");
+            }
+        }
+        (cpu_ns() - start) as f64 / count as f64
+    })
+}
+
 fn measure_full(table: &mut Table, runs: u64, blocks: u64, hits: u64) {
     for run in 0..runs {
+        let count = hits / 8;
+        let [bare, logged] = [false, true].map(|logged| cached_write(logged, count, SEED + run));
+        for (metric, ns, aim) in [
+            ("engine", bare, Aim::None),
+            ("restart log alone", logged - bare, Aim::AtMost(0.1)),
+        ] {
+            let value = (ns / 1000.0, "us of CPU per write");
+            table.add(("write", "s3-fifo", metric), value, aim, false);
+        }
         for kind in [Kind::Lru, Kind::S3Fifo] {
             let name = kind.to_string();
             let full = full_cache(kind, blocks, hits, SEED + run);

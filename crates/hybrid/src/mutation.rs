@@ -1,5 +1,6 @@
 //! Mistakes that tests plant to see that the checkers catch them.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Buf, Sector, Span, View};
@@ -32,8 +33,22 @@ pub(crate) enum Mutation {
     OlderAccepted,
     /// A write is answered before the restart log has it.
     AnsweredBeforeLog,
-    /// A restart log of another boot counts.
+    /// A restart log of another boot counts, whatever the fast device has of what it names.
     LogOverReboot,
+}
+
+thread_local! {
+    static AT_OPEN: Cell<Option<Mutation>> = const { Cell::new(None) };
+}
+
+/// From now on openings on this thread make this mistake.
+pub(crate) fn plant_at_open(mutation: Option<Mutation>) {
+    AT_OPEN.set(mutation);
+}
+
+/// Does a test have openings make this mistake?
+pub(crate) fn planted_at_open(mutation: Mutation) -> bool {
+    AT_OPEN.get() == Some(mutation)
 }
 
 /// A fast device that is not flushed before commits; what is written with FUA, such as a batch, is durable.

@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use device::Info;
 use env::commands::{CommandFile, ControlFile, Shown};
 
-use super::proto::{self, Asked, Control as Command, DEPTH, DESCRIPTOR, DiskInfo, NEW, Queue};
+use super::proto::{self, Asked, Control as Command, DESCRIPTOR, DiskInfo, NEW, Queue};
 use super::queue::Port;
 
 const CONTROL: &str = "/dev/ublk-control";
+const EINVAL: i32 = 22;
+const EOPNOTSUPP: i32 = 95;
 /// Where the system lists the disks that there are.
 const DISKS: &str = "/sys/class/ublk-char";
 
@@ -33,14 +35,7 @@ impl Control {
     }
 
     fn ask(&mut self, command: Command, disk: u32, data: u64, memory: &mut [u8]) -> io::Result<()> {
-        let asked = Asked {
-            disk,
-            memory: match memory.is_empty() {
-                true => (0, 0),
-                false => (memory.as_mut_ptr() as u64, memory.len() as u16),
-            },
-            data,
-        };
+        let asked = Asked { disk, data };
         self.file
             .command(command as u32, asked.encode(), memory)
             .map(drop)
@@ -125,18 +120,23 @@ impl Control {
         self.ask(Command::Stop, disk, 0, &mut [])
     }
 
-    /// Removes it; its queue's file must be closed.
+    /// Removes it, once its queue's file is closed and its last user is gone. An older driver waits for that.
     ///
     /// # Errors
     /// The driver's.
     pub fn delete(&mut self, disk: u32) -> io::Result<()> {
-        self.ask(Command::Delete, disk, 0, &mut [])
+        match self.ask(Command::DeleteLater, disk, 0, &mut []) {
+            Err(error) if matches!(error.raw_os_error(), Some(EOPNOTSUPP | EINVAL)) => {
+                self.ask(Command::Delete, disk, 0, &mut [])
+            }
+            answer => answer,
+        }
     }
 
     /// This process takes a disk over whose server died.
     ///
     /// # Errors
-    /// The driver's; `ResourceBusy` while the dead one is not quite gone.
+    /// The driver's; `ResourceBusy` while the dead one is not quite gone, `InvalidInput` if a recovery was begun before.
     pub fn start_recovery(&mut self, disk: u32) -> io::Result<()> {
         self.ask(Command::StartRecovery, disk, 0, &mut [])
     }
@@ -167,9 +167,10 @@ impl Kernel {
     ///
     /// # Errors
     /// The system's.
-    pub fn open(disk: u32) -> io::Result<Kernel> {
-        let file = CommandFile::open(&PathBuf::from(format!("/dev/ublkc{disk}")))?;
-        let descriptors = file.map(0, proto::descriptors(DEPTH).next_multiple_of(4096))?;
+    pub fn open(disk: &DiskInfo) -> io::Result<Kernel> {
+        let file = CommandFile::open(&PathBuf::from(format!("/dev/ublkc{}", disk.disk)))?;
+        let len = proto::descriptors(disk.depth).next_multiple_of(4096);
+        let descriptors = file.map(0, len)?;
         Ok(Kernel { file, descriptors })
     }
 

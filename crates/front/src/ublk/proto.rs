@@ -73,8 +73,10 @@ pub enum Control {
     GetInfo = code(READ, 0x02, 32),
     /// Make a disk.
     Add = code(BOTH, 0x04, 32),
-    /// Remove it.
+    /// Remove it, and wait until its last user is gone.
     Delete = code(BOTH, 0x05, 32),
+    /// Remove it as soon as its last user is gone (Linux 6.9).
+    DeleteLater = code(READ, 0x14, 32),
     /// Show it to the system.
     Start = code(BOTH, 0x06, 32),
     /// Take it back.
@@ -102,8 +104,6 @@ pub enum Queue {
 pub struct Asked {
     /// The disk; `NEW` for one that is to be made.
     pub disk: u32,
-    /// Where the memory is that goes with it, and how many bytes.
-    pub memory: (u64, u16),
     /// A number that goes with it.
     pub data: u64,
 }
@@ -112,14 +112,12 @@ pub struct Asked {
 pub const NEW: u32 = u32::MAX;
 
 impl Asked {
-    /// As the driver reads it.
+    /// As the driver reads it, but for the memory that goes with it (bytes 6 to 15).
     pub fn encode(&self) -> [u8; 80] {
         let mut bytes = [0; 80];
         bytes[..4].copy_from_slice(&self.disk.to_le_bytes());
         // No queue.
         bytes[4..6].copy_from_slice(&u16::MAX.to_le_bytes());
-        bytes[6..8].copy_from_slice(&self.memory.1.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.memory.0.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.data.to_le_bytes());
         bytes
     }
@@ -258,12 +256,13 @@ pub fn parameters(info: &Info, read_only: bool) -> [u8; PARAMETERS] {
     bytes[16..20].copy_from_slice(&sectors(REQUEST_MAX).to_le_bytes());
     bytes[24..32].copy_from_slice(&(info.size.0 / SECTOR).to_le_bytes());
     // Discards: alignment 0, granularity, longest, longest zeroing, one segment.
-    let granularity = if info.discards { 4096u32 } else { 0 };
+    // The driver refuses a granularity of 0, also where nothing can be discarded.
+    let granularity = 4096u32;
     let discards = if info.discards { sectors(LONG_MAX) } else { 0 };
     bytes[44..48].copy_from_slice(&granularity.to_le_bytes());
     bytes[48..52].copy_from_slice(&discards.to_le_bytes());
     bytes[52..56].copy_from_slice(&sectors(LONG_MAX).to_le_bytes());
-    bytes[56..58].copy_from_slice(&u16::from(info.discards).to_le_bytes());
+    bytes[56..58].copy_from_slice(&1u16.to_le_bytes());
     bytes
 }
 
@@ -460,6 +459,30 @@ mod tests {
     }
 
     #[test]
+    fn whatever_a_descriptor_says_a_request_stays_within_the_disk() {
+        let mut rng = env::Rng::from_seed(1);
+        let size = Bytes::mib(1);
+        for _ in 0..200_000 {
+            // Places and lengths near bounds are drawn often.
+            let edges = [0, 1, 2047, 2048, 2049, u64::MAX >> 9, u64::MAX];
+            let mut number = || match rng.chance(0.7) {
+                true => edges[rng.below(edges.len() as u64) as usize],
+                false => rng.bits(),
+            };
+            let (start, sectors, flags) = (number(), number() as u32, number() as u32);
+            let bounds = match Request::decode(&descriptor(flags % 8, sectors, start), size) {
+                Ok(Request::Read { at, len } | Request::Write { at, len, .. }) => {
+                    assert!(u64::from(len) <= REQUEST_MAX.0);
+                    at + u64::from(len)
+                }
+                Ok(Request::Discard { at, len } | Request::WriteZeroes { at, len, .. }) => at + len,
+                Ok(Request::Flush) | Err(_) => 0,
+            };
+            assert!(bounds <= size.0);
+        }
+    }
+
+    #[test]
     fn a_disk_comes_back_as_it_was_made() {
         let made = DiskInfo::new(7, NEEDED, 0x1234, 42);
         assert_eq!(DiskInfo::decode(&made.encode()), Some(made));
@@ -482,5 +505,14 @@ mod tests {
         assert_eq!(word(16), 2048);
         assert_eq!(word(24), 64 * 2048);
         assert_eq!((word(44), word(48)), (4096, 64 * 2048));
+        let spinning = Info {
+            discards: false,
+            rotational: true,
+            ..info
+        };
+        let bytes = parameters(&spinning, false);
+        let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(word(8), 1 << 1 | 1 << 2 | 1 << 3);
+        assert_eq!((word(44), word(48), word(52)), (4096, 0, 64 * 2048));
     }
 }

@@ -1,12 +1,12 @@
 //! Which of the driver's disks is an export's, and what is to be done with it?
 //!
 //! ```text
-//! the disks there are + the export's number + is its device crash-keeping? -> Plan
+//! the disks there are + the export's number + does its device show all that was answered? -> Plan
 //! ```
 //!
 //! Always true:
 //! 1. A disk that another server made is left alone.
-//! 2. A disk is recovered only over a device that shows every answered write.
+//! 2. A disk is recovered only over the device that it was made for, and only if that shows every answered write.
 
 use super::proto::{DiskInfo, State, feature};
 
@@ -23,28 +23,38 @@ pub enum Plan {
     Busy(DiskInfo),
 }
 
-/// The number by which the driver keeps an export of the daemon whose state is in `data_dir`: FNV-1a, never 0.
-pub fn server_number(data_dir: &str, export: &str) -> u64 {
-    let bytes = data_dir.bytes().chain([0]).chain(export.bytes());
+/// What a disk belongs to.
+#[derive(Debug, Clone, Copy)]
+pub struct Identity<'a> {
+    /// The daemon, by its data directory.
+    pub daemon: &'a str,
+    /// The export's name.
+    pub export: &'a str,
+    /// The device behind it, so that a disk never goes on over another one.
+    pub device: &'a str,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// The number by which the driver keeps an export: FNV-1a, never 0.
+pub fn server_number(of: Identity<'_>) -> u64 {
+    let size = of.size.to_string();
+    let parts = [of.daemon, of.export, of.device, &size];
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     hash.max(1)
 }
 
-/// What to do for the export `server`, whose device is `crash_keeping` or not, with the `disks` there are. `alive`: does
-/// this process live?
-pub fn plan(
-    disks: &[DiskInfo],
-    server: u64,
-    crash_keeping: bool,
-    alive: impl Fn(i32) -> bool,
-) -> Plan {
+/// What to do for the export `server` with the `disks` there are. `found_all`: does its device show every answered write of
+/// the last server? `alive`: does this process live?
+pub fn plan(disks: &[DiskInfo], server: u64, found_all: bool, alive: impl Fn(i32) -> bool) -> Plan {
     let ours = disks.iter().find(|disk| disk.server == server);
     let Some(disk) = ours.copied() else {
         return Plan::Make;
     };
-    let recovers = disk.flags & feature::USER_RECOVERY != 0 && crash_keeping;
+    let recovers = disk.flags & feature::USER_RECOVERY != 0 && found_all;
     match disk.state {
         State::Quiesced if recovers => Plan::Recover(disk),
         State::Quiesced | State::Dead => Plan::Replace(disk),
@@ -93,8 +103,8 @@ mod tests {
             (vec![live], true, false, Plan::Recover(live)),
             (vec![live], false, false, Plan::Replace(live)),
         ];
-        for (disks, crash_keeping, alive, expected) in cases {
-            assert_eq!(plan(&disks, OURS, crash_keeping, |_| alive), expected);
+        for (disks, found_all, alive, expected) in cases {
+            assert_eq!(plan(&disks, OURS, found_all, |_| alive), expected);
         }
         let plain = disk(OURS, State::Quiesced, 0);
         assert_eq!(plan(&[plain], OURS, true, |_| false), Plan::Replace(plain));
@@ -102,12 +112,37 @@ mod tests {
 
     #[test]
     fn exports_and_daemons_have_numbers_of_their_own() {
+        let of = Identity {
+            daemon: "/var/lib/tanada",
+            export: "vol0",
+            device: "/dev/sda",
+            size: 1 << 30,
+        };
         let numbers = [
-            server_number("/var/lib/tanada", "vol0"),
-            server_number("/var/lib/tanada", "vol1"),
-            server_number("/var/lib/tanad", "avol0"),
-            server_number("/srv", "vol0"),
-        ];
+            of,
+            Identity {
+                export: "vol1",
+                ..of
+            },
+            Identity {
+                daemon: "/srv",
+                ..of
+            },
+            Identity {
+                daemon: "/var/lib/tanad",
+                export: "avol0",
+                ..of
+            },
+            Identity {
+                device: "/dev/sdb",
+                ..of
+            },
+            Identity {
+                size: 1 << 31,
+                ..of
+            },
+        ]
+        .map(server_number);
         for (at, number) in numbers.iter().enumerate() {
             assert!(!numbers[..at].contains(number));
         }

@@ -454,7 +454,11 @@ impl Run {
                 // Every write answered in this life outlives the process.
                 self.world.oracle.borrow_mut().survived(shared.begun.get());
             } else {
-                shared.reboot();
+                // One device may lose its power while the machine goes on.
+                let both = slow == fast;
+                if both || shared.rng.borrow_mut().chance(0.5) {
+                    shared.reboot();
+                }
                 self.world.oracle.borrow_mut().lost_power();
             }
             shared.begun.set(self.world.oracle.borrow_mut().tick());

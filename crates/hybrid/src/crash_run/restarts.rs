@@ -3,10 +3,11 @@
 //! ```text
 //! work, faults, ends as in `faults`; each write to the log's memory counts as a step at which the life may end
 //! both devices kept what they had -> every answered write must show
-//! a device lost its power -> another boot, with the old log still in memory: it must count for nothing
+//! both devices lost their power -> another boot, with the old log still in memory: it must count for nothing
+//! one device lost its power -> another boot, or the same one: what was flushed must be there all the same
 //! ```
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use device::crash::PowerSupply;
@@ -15,7 +16,7 @@ use env::{Mapping, Rng};
 use super::faults::{catch, survive};
 use super::{Oracle, PLAIN, Plan};
 use crate::RestartPlace;
-use crate::mutation::Mutation;
+use crate::mutation::{Mutation, plant_at_open};
 use crate::{Mode, WriteMode};
 
 /// Memory of the kernel's.
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     memory: Mapping,
     boot: Cell<u128>,
     keeps_boot: bool,
+    /// Drawn for this alone.
+    pub(super) rng: RefCell<Rng>,
     /// The tick at which this life began.
     pub(super) begun: Cell<u64>,
 }
@@ -30,12 +33,14 @@ pub(super) struct Shared {
 impl Shared {
     /// Of a size under which halves are full now and then.
     pub(super) fn new(mutation: Option<Mutation>) -> Rc<Shared> {
+        plant_at_open(mutation);
         let mut rng: Rng = env::rng("shared memory");
         let records = [8, 40, 400, 4000][rng.below(4) as usize];
         Rc::new(Shared {
             memory: Mapping::simulated(4096 + 2 * 32 * records),
             boot: Cell::new(1),
             keeps_boot: mutation == Some(Mutation::LogOverReboot),
+            rng: RefCell::new(rng),
             begun: Cell::default(),
         })
     }

@@ -31,6 +31,8 @@ pub(crate) struct Engine {
     /// Management operations go one at a time.
     pub managing: Cell<bool>,
     pub recovered: Cell<Recovered>,
+    /// Did the opening find all that was answered before?
+    pub found_all: Cell<bool>,
 }
 
 impl Engine {
@@ -44,6 +46,7 @@ impl Engine {
             gate: Gate::default(),
             managing: Cell::new(false),
             recovered: Cell::default(),
+            found_all: Cell::new(true),
         })
     }
 
@@ -163,7 +166,7 @@ impl Engine {
     }
 
     /// Does what was changed between two commits outlive the process?
-    fn keeps_changes(&self) -> bool {
+    pub fn keeps_changes(&self) -> bool {
         let settings = self.volume.settings.borrow();
         // The buffer of a published mover is in memory.
         let buffered = settings.mode.has_tier() && settings.tier.mover == Mover::Published;

@@ -415,6 +415,12 @@ pub(super) async fn set(engine: &Rc<Engine>, settings: Settings) -> Result<(), S
         )?;
     }
     apply(engine, &settings);
+    if !engine.keeps_changes()
+        && let Some(tier) = &tier
+    {
+        // What the buffer of a published mover holds is in no log.
+        end_log(&tier.cache);
+    }
     match tier.filter(|_| clean_first) {
         Some(tier) => Ok(clean_all(engine, &tier.cache).await?),
         None => Ok(()),

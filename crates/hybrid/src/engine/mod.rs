@@ -17,6 +17,7 @@ pub(crate) mod disk;
 mod flush;
 mod format;
 mod gate;
+mod late;
 pub(crate) mod manage;
 mod misses;
 mod open;
@@ -265,6 +266,12 @@ impl Hybrid {
             ..self.settings()
         };
         self.set(settings).await
+    }
+
+    /// Did the opening find everything that was answered before it? After the death of a process that is so only if its
+    /// restart log was found and goes on from the last commit. A client that stayed may go on then, and only then.
+    pub fn found_all(&self) -> bool {
+        self.engine.found_all.get()
     }
 
     /// The tier, where there is one.

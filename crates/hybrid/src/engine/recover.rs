@@ -18,6 +18,7 @@ use ledger::{Ledger, LedgerError, Record, Replay};
 
 use super::compare::{KnownContents, check_slow};
 use super::disk::Engine;
+use super::late::{Late, late_changes};
 use super::manage::resize_at_open;
 use super::setup::{Ties, begin_commits, begin_log, check_block, note_pair, put_to_work, quiet};
 use crate::attach::error::OpenError;
@@ -26,7 +27,6 @@ use crate::attach::pair::{Keeper, Pair};
 use crate::attach::relabel::Change;
 use crate::cache::{Cache, Made};
 use crate::durable::record::{Fact, understand};
-use crate::durable::restart::{Left, RestartPlace, left};
 use crate::durable::samples::Samples;
 use crate::health::Ends;
 use crate::index::extents::{ExtentRecord, ExtentTable};
@@ -49,50 +49,6 @@ struct Facts {
     now: Instant,
     /// What the restart log added: the ledger lacks it.
     late: Late,
-}
-
-/// Keys of what the restart log added to the ledger.
-#[derive(Default)]
-struct Late {
-    records: u64,
-    pages: Vec<u64>,
-    intents: Vec<u64>,
-    samples: Vec<u64>,
-    extents: Vec<u32>,
-}
-
-impl Late {
-    fn note(&mut self, fact: &Fact) {
-        self.records += 1;
-        match fact {
-            Fact::Page(page, _) => self.pages.push(*page),
-            Fact::Intent(region, _) => self.intents.push(*region),
-            Fact::Sample(number, _) => self.samples.push(*number),
-            Fact::Extent(extent, _) => self.extents.push(*extent),
-        }
-    }
-
-    /// The next commit carries it all, as it is in memory by now.
-    fn touch(&self, cache: &Cache) {
-        for page in &self.pages {
-            cache.touch(*page);
-        }
-        let mut intents = cache.state.intents.borrow_mut();
-        self.intents
-            .iter()
-            .for_each(|region| intents.touch(*region));
-        let mut samples = cache.state.samples.borrow_mut();
-        self.samples
-            .iter()
-            .for_each(|number| samples.touch(*number));
-        let mut extents = cache.state.extents.borrow_mut();
-        self.extents
-            .iter()
-            .for_each(|extent| extents.touch(*extent));
-        if self.records > 0 {
-            cache.commit.note();
-        }
-    }
 }
 
 impl Facts {
@@ -142,21 +98,11 @@ impl Facts {
         }
     }
 
-    /// What a dead process of this boot left beside the ledger, whose last batch is `sequence`.
-    fn apply_log(&mut self, place: &RestartPlace, label: &Label, sequence: u64, volume: &str) {
-        match left(place, label.id(), sequence) {
-            Left::Nothing => {}
-            Left::Changes(facts) => {
-                for fact in facts {
-                    self.late.note(&fact);
-                    self.apply(fact);
-                }
-            }
-            Left::Apart => tracing::warn!(
-                volume,
-                "the restart log goes on from another commit than the fast device has: what was answered and not \
-                 flushed before the last end of the process may be missing"
-            ),
+    /// Adds what the restart log has beyond the ledger.
+    fn add(&mut self, late: Vec<Fact>) {
+        for fact in late {
+            self.late.note(&fact);
+            self.apply(fact);
         }
     }
 
@@ -231,9 +177,9 @@ async fn replay(
             source,
         },
     })?;
-    if let Some(place) = &ties.restart {
-        facts.apply_log(place, label, ledger.figures().sequence, &volume.name);
-    }
+    let late = late_changes(engine, fast, label, ledger.figures().sequence, ties).await;
+    engine.found_all.set(late.is_some() || label.closed);
+    facts.add(late.unwrap_or_default());
     match facts.finish(label.slots, &settings) {
         Ok(()) => Ok((ledger, replay, facts)),
         Err(why) => Err(OpenError::Damaged { fast: device, why }),

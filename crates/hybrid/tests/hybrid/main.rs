@@ -12,6 +12,7 @@ mod plain;
 mod published;
 mod reopening;
 mod rescuing;
+mod restarting;
 mod tiering;
 #[path = "../../../device/tests/reference/mod.rs"]
 mod twin;

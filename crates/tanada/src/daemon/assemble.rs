@@ -294,12 +294,13 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     for config in plan.hybrids {
         let (slow, fast) = (meter(thread, &config.slow), meter(thread, &config.fast));
         let kept = !ends_with_us(&config.slow, &devices, &hybrids);
+        let restart = RestartFile::of_volume(&plan.data_dir, config.name(), [&slow, &fast]).await;
         let memory = Memory {
             registry: Registry::in_dir(&plan.data_dir),
             pair: kept.then(|| PairFile::in_dir(&plan.data_dir, config.name())),
             verify: config.verify,
             mode: None,
-            restart: RestartFile::of_volume(&plan.data_dir, config.name(), [&slow, &fast]),
+            restart,
         };
         let volume = OpenVolume::open(config, slow, fast, memory).await?;
         thread.volumes.push(volume);
@@ -324,7 +325,7 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     }
     for export in thread.exports.clone().iter().filter(|export| export.ublk) {
         let disk = show(thread, export, &plan.data_dir).await?;
-        thread.disks.push(disk);
+        thread.disks.extend(disk);
     }
     Ok(())
 }

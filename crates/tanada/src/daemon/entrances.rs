@@ -6,7 +6,6 @@ use std::any::Any;
 use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::anyhow;
 use config::ExportConfig;
 use device::{Device, Meter};
 use env::net::{Address, Listener};
@@ -18,7 +17,7 @@ use super::thread::DataThread;
 use super::thread::cluster;
 use super::thread::exports::AtAddress;
 use super::thread::open::{OpenServer, nbd_limits};
-use super::thread::ublk::UblkDisk;
+use super::thread::ublk::{UblkDisk, Wanted, found_all, identity_of};
 
 /// The device or volume called `name`, which the configuration says is there.
 pub(super) fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
@@ -71,22 +70,41 @@ impl Listeners {
     }
 }
 
-/// Makes an export a disk of the kernel.
+/// Makes an export a disk of the kernel; `None` if its volume cannot be opened now.
+///
+/// # Errors
+/// What the driver refuses, in words.
 pub(super) async fn show(
     thread: &DataThread,
     export: &ExportConfig,
     data_dir: &Path,
-) -> anyhow::Result<UblkDisk> {
+) -> anyhow::Result<Option<UblkDisk>> {
     let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
     let (device, hold): (Rc<dyn Device>, Box<dyn Any>) = match volume {
-        Some(volume) => {
-            let supplied = volume.open().await.map_err(|why| anyhow!(why))?;
-            (supplied.device, supplied.hold)
-        }
         None => (meter(thread, &export.device), Box::new(())),
+        Some(volume) => match volume.open().await {
+            Ok(supplied) => (supplied.device, supplied.hold),
+            Err(why) => {
+                // The node's stores must not wait for it: the volume may be on them.
+                tracing::error!(
+                    why,
+                    "no block device is made of it; make the volume, or its stores reachable, and start again"
+                );
+                return Ok(None);
+            }
+        },
     };
-    let read_only = export.read_only || thread.is_read_only(&export.device);
-    UblkDisk::open((&export.name, read_only), data_dir, device, hold).await
+    let identity = identity_of(thread, &export.device);
+    let disk = UblkDisk::open(Wanted {
+        export: &export.name,
+        data_dir,
+        found_all: found_all(thread, &export.device, &*device),
+        device,
+        identity: &identity,
+        read_only: export.read_only || thread.is_read_only(&export.device),
+        hold,
+    });
+    disk.await.map(Some)
 }
 
 /// Lets NBD clients in at an address, to all exports of it.

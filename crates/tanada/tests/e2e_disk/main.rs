@@ -9,4 +9,5 @@ mod fio_kills;
 mod guest;
 mod kill9;
 mod power;
+mod ublk;
 mod ways;

@@ -1,22 +1,30 @@
 //! Where a hybrid's restart log lies: a file on a file system in memory, which outlives the daemon and not the boot.
 //!
-//! `/dev/shm/tanada-restart-XXXXXXXX-NAME`: eight digits of the data directory, the volume's name. It is made when the
+//! `FOLDER/XXXXXXXX-NAME`: eight digits of the data directory, the volume's name. The folder is root's
+//! `/run/tanada-restart`, where no other user can be beforehand; one in `/dev/shm` for others, and where `/run` is on a disk. The file is made when the
 //! volume is opened and removed when it is closed cleanly; what a killed daemon left, the next one finds.
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Context;
+use base::Nanos;
 use base::crc::crc32c;
 use device::{Device, Meter};
 use env::Mapping;
 use hybrid::{RESTART_LOG, RestartPlace};
 use report::terminal::said;
 
-/// A file system in memory that every Linux has, and that no service manager empties at a restart.
-const FOLDER: &str = "/dev/shm";
+/// No service manager empties it when a service ends, as it does with the service's own folder in `/run`.
+const OF_ROOT: &str = "/run/tanada-restart";
+/// How long a daemon that was killed may take to be gone.
+const BUSY: Nanos = Nanos::secs(5);
+const EVERY: Nanos = Nanos::millis(50);
+/// `statfs` type of a tmpfs.
+const TMPFS: i64 = 0x0102_1994;
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The memory of one hybrid's restart log.
@@ -28,7 +36,7 @@ pub struct RestartFile {
 
 impl RestartFile {
     /// The memory of a hybrid's restart log, where both devices keep what a killed daemon wrote.
-    pub fn of_volume(
+    pub async fn of_volume(
         data_dir: &Path,
         volume: &str,
         devices: [&Rc<Meter>; 2],
@@ -36,7 +44,7 @@ impl RestartFile {
         if !devices.iter().all(|device| device.info().crash_keeping) {
             return None;
         }
-        match RestartFile::open(data_dir, volume) {
+        match RestartFile::open(data_dir, volume).await {
             Ok(file) => Some(file),
             Err(error) => {
                 tracing::warn!(
@@ -50,14 +58,18 @@ impl RestartFile {
     }
 
     /// Opens the file of `volume`, whose daemon keeps its state in `data_dir`.
-    ///
-    /// # Errors
-    /// In words; the volume works without it.
-    fn open(data_dir: &Path, volume: &str) -> anyhow::Result<RestartFile> {
+    async fn open(data_dir: &Path, volume: &str) -> anyhow::Result<RestartFile> {
         let data_dir = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         let of_daemon = crc32c(data_dir.as_os_str().as_encoded_bytes());
-        let path = Path::new(FOLDER).join(format!("tanada-restart-{of_daemon:08x}-{volume}"));
-        let memory = Mapping::open(&path, RESTART_LOG)?;
+        let path = folder()?.join(format!("{of_daemon:08x}-{volume}"));
+        let end = env::now() + BUSY;
+        let memory = loop {
+            match Mapping::open(&path, RESTART_LOG) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy && env::now() < end => {}
+                answer => break answer?,
+            }
+            env::sleep(EVERY).await;
+        };
         Ok(RestartFile {
             place: RestartPlace {
                 memory: Rc::new(memory),
@@ -71,6 +83,29 @@ impl RestartFile {
     pub fn remove(&self) -> io::Result<()> {
         fs::remove_file(&self.path)
     }
+}
+
+/// A folder of this user's alone, on a file system in memory where there is one.
+fn folder() -> io::Result<PathBuf> {
+    let user = rustix::process::geteuid();
+    let shared = PathBuf::from(format!("/dev/shm/tanada-restart-{}", user.as_raw()));
+    if user.is_root() && rustix::fs::statfs("/run").is_ok_and(|run| run.f_type == TMPFS) {
+        return own(PathBuf::from(OF_ROOT), user.as_raw());
+    }
+    own(shared, user.as_raw())
+}
+
+fn own(folder: PathBuf, user: u32) -> io::Result<PathBuf> {
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        answer => answer?,
+    }
+    let status = fs::symlink_metadata(&folder)?;
+    if !status.is_dir() || status.uid() != user || status.mode() & 0o077 != 0 {
+        let why = format!("{} is not a folder of this user's alone", folder.display());
+        return Err(io::Error::other(why));
+    }
+    Ok(folder)
 }
 
 /// The kernel's name for this boot.
@@ -88,23 +123,26 @@ mod tests {
 
     #[test]
     fn each_volume_of_each_daemon_has_its_own_file_until_it_is_removed() {
-        let [one, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-        let first = RestartFile::open(one.path(), "vol0").unwrap();
-        first.place.memory.write(0, b"left");
-        assert!(
-            RestartFile::open(one.path(), "vol0").is_err(),
-            "it is in use"
-        );
-        let beside = RestartFile::open(other.path(), "vol0").unwrap();
-        assert_eq!(first.place.boot, beside.place.boot);
-        let path = first.path.clone();
-        drop(first);
-        let next = RestartFile::open(one.path(), "vol0").unwrap();
-        let mut found = [0; 4];
-        next.place.memory.read(0, &mut found);
-        assert_eq!(&found, b"left");
-        next.remove().unwrap();
-        beside.remove().unwrap();
-        assert!(!path.exists());
+        let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
+        runtime.block_on(async {
+            let [one, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+            let first = RestartFile::open(one.path(), "vol0").await.unwrap();
+            first.place.memory.write(0, b"left");
+            let beside = RestartFile::open(other.path(), "vol0").await.unwrap();
+            assert_eq!(first.place.boot, beside.place.boot);
+            let path = first.path.clone();
+            // One that is about to go is waited for.
+            env::spawn(async move {
+                env::sleep(Nanos::millis(200)).await;
+                drop(first);
+            });
+            let next = RestartFile::open(one.path(), "vol0").await.unwrap();
+            let mut found = [0; 4];
+            next.place.memory.read(0, &mut found);
+            assert_eq!(&found, b"left");
+            next.remove().unwrap();
+            beside.remove().unwrap();
+            assert!(!path.exists());
+        });
     }
 }

@@ -388,6 +388,11 @@ impl OpenVolume {
         Ok(())
     }
 
+    /// Does it show everything that an earlier daemon answered?
+    pub fn found_all(&self) -> bool {
+        self.hybrid.found_all()
+    }
+
     /// Ends it cleanly.
     pub async fn close(&self) -> Result<(), String> {
         self.traces.stop().await;

@@ -8,26 +8,36 @@
 //! Always true:
 //! 1. The driver's control commands are waited for on a thread of their own: some of them end only when this thread has
 //!    served a request.
-//! 2. A disk whose device is not crash-keeping is never left to the next start.
+//! 2. A disk whose device is not crash-keeping is never left to the next start, and one that is left goes on only over the
+//!    device it was made for, with all that was answered.
 
 use std::cell::RefCell;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::task::Poll;
 
 use anyhow::{Context, anyhow, bail};
 use base::Nanos;
+use config::Kind;
 use device::Device;
-use front::ublk::proto::{DiskInfo, NEEDED, feature};
-use front::ublk::recover::{Plan, plan, server_number};
+use front::ublk::proto::{DiskInfo, NEEDED, State, feature};
+use front::ublk::recover::{Identity, Plan, plan, server_number};
 use front::ublk::{Control, Counters, Kernel, Server, control};
+
+use super::DataThread;
+use super::hybrid::OpenVolume;
 
 /// How long a dead server may take to go.
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
-/// Between two attempts to take a disk over.
-const RECOVERY_EVERY: Nanos = Nanos::millis(100);
+/// How long the file of a new disk's queue may not be there, or be open elsewhere.
+const QUEUE_TIMEOUT: Nanos = Nanos::secs(10);
+/// How long the end of a disk is waited for that was taken back.
+const DELETE_TIMEOUT: Nanos = Nanos::secs(5);
+/// Between two attempts.
+const EVERY: Nanos = Nanos::millis(100);
 /// After this long the driver asks whether its server lives, milliseconds: it finds one dead that held every request.
 const IO_TIMEOUT: &str = "1000";
 
@@ -63,31 +73,64 @@ async fn on_a_thread<T: Send + 'static>(
         .map_err(|_| anyhow!("the thread that speaks to the ublk driver ended without an answer"))?
 }
 
+/// What is to be shown.
+pub struct Wanted<'a> {
+    /// The export's name.
+    pub export: &'a str,
+    pub data_dir: &'a Path,
+    pub device: Rc<dyn Device>,
+    /// What the device stands on, in words that no other device has.
+    pub identity: &'a str,
+    pub read_only: bool,
+    /// Does the device show every write that an earlier daemon answered?
+    pub found_all: bool,
+    /// Keeps the device open.
+    pub hold: Box<dyn std::any::Any>,
+}
+
+impl Wanted<'_> {
+    /// By which the driver keeps the disk, of `size` bytes.
+    fn number(&self, size: u64) -> u64 {
+        let only = if self.read_only { ", read-only" } else { "" };
+        server_number(Identity {
+            daemon: &daemon_of(self.data_dir),
+            export: self.export,
+            device: &format!("{}{only}", self.identity),
+            size,
+        })
+    }
+}
+
 impl UblkDisk {
-    /// Shows `device` as a disk of the kernel; goes on with the one that an earlier daemon with this `data_dir` left.
+    /// Shows a device as a disk of the kernel; goes on with the one that an earlier daemon with this data directory left.
     ///
     /// # Errors
     /// In words, with what to do.
-    pub async fn open(
-        (export, read_only): (&str, bool),
-        data_dir: &Path,
-        device: Rc<dyn Device>,
-        hold: Box<dyn std::any::Any>,
-    ) -> anyhow::Result<UblkDisk> {
+    pub async fn open(wanted: Wanted<'_>) -> anyhow::Result<UblkDisk> {
+        let export = wanted.export;
         let failed = || format!("export {export}: ublk");
-        let info = device.info();
-        let data_dir = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
-        let number = server_number(&data_dir.to_string_lossy(), export);
-        let recovers = info.crash_keeping;
+        let info = wanted.device.info();
+        let (read_only, found_all) = (wanted.read_only, wanted.found_all);
+        let number = wanted.number(info.size.0);
+        if let Err(error) = env::commands::serve_block_devices() {
+            tracing::warn!(export, %error, "this thread may wait for its own disk when memory is short");
+        }
         let ready = on_a_thread({
             let info = info.clone();
-            move || ready(number, &info, read_only)
+            move || ready(number, &info, read_only, found_all)
         });
         let (disk, recovered) = ready.await.with_context(failed)?;
-        let kernel = Kernel::open(disk.disk).with_context(failed)?;
-        let server = Server::new(Rc::new(kernel), device, read_only);
-        let serving = env::spawn(Rc::clone(&server).serve(disk.depth));
         let number = disk.disk;
+        let server = match open_queue(&disk).await {
+            Ok(kernel) => Server::new(Rc::new(kernel), wanted.device, read_only),
+            Err(error) if recovered => return Err(error).with_context(failed),
+            Err(error) => {
+                // Nothing is left of a disk that was never shown.
+                let _ = on_a_thread(move || Ok(Control::open()?.delete(number)?)).await;
+                return Err(error).with_context(failed);
+            }
+        };
+        let mut serving = env::spawn(Rc::clone(&server).serve(disk.depth));
         let begun = on_a_thread(move || {
             let mut driver = Control::open()?;
             match recovered {
@@ -97,8 +140,9 @@ impl UblkDisk {
             tune(number);
             Ok(())
         });
-        begun.await.with_context(failed)?;
+        first_of(begun, &mut serving).await.with_context(failed)?;
         let path = control::path_of(number);
+        let recovers = info.crash_keeping && disk.flags & feature::USER_RECOVERY != 0;
         tracing::info!(
             export,
             path = %path.display(),
@@ -110,9 +154,9 @@ impl UblkDisk {
             export: export.to_owned(),
             path,
             disk: number,
-            recovers: recovers && disk.flags & feature::USER_RECOVERY != 0,
+            recovers,
             served: RefCell::new(Some((server, serving))),
-            _hold: hold,
+            _hold: wanted.hold,
         })
     }
 
@@ -129,7 +173,10 @@ impl UblkDisk {
     /// # Errors
     /// In words.
     pub async fn close(&self) -> anyhow::Result<()> {
-        if self.recovers && in_use(&self.path) {
+        let path = self.path.clone();
+        // On a thread: the system may wait for a request that this one serves.
+        let in_use = on_a_thread(move || Ok(in_use(&path))).await?;
+        if self.recovers && in_use {
             let server = self
                 .served
                 .borrow()
@@ -139,12 +186,19 @@ impl UblkDisk {
                 server.halt();
                 server.wait_quiet().await;
             }
-            tracing::info!(
+            tracing::warn!(
                 export = self.export,
                 path = %self.path.display(),
                 "the disk is in use: its requests wait for the next start"
             );
             return Ok(());
+        }
+        if in_use {
+            tracing::warn!(
+                export = self.export,
+                path = %self.path.display(),
+                "the disk is in use, and its device does not keep what was answered: its requests fail from now on"
+            );
         }
         let disk = self.disk;
         let failed = || format!("export {}: ublk", self.export);
@@ -157,12 +211,21 @@ impl UblkDisk {
             drop(server);
         }
         let deleted = on_a_thread(move || Ok(Control::open()?.delete(disk)?));
-        deleted.await.with_context(failed)
+        match env::timeout(DELETE_TIMEOUT, deleted).await {
+            Ok(deleted) => deleted.with_context(failed),
+            // An older driver waits for the last user. The disk goes with it.
+            Err(_) => Ok(()),
+        }
     }
 }
 
 /// A disk for the server `number`, made or taken over, that is not begun yet; was it taken over?
-fn ready(number: u64, info: &device::Info, read_only: bool) -> anyhow::Result<(DiskInfo, bool)> {
+fn ready(
+    number: u64,
+    info: &device::Info,
+    read_only: bool,
+    found_all: bool,
+) -> anyhow::Result<(DiskInfo, bool)> {
     let mut driver = Control::open().map_err(no_driver)?;
     let features = driver
         .features()
@@ -171,23 +234,29 @@ fn ready(number: u64, info: &device::Info, read_only: bool) -> anyhow::Result<(D
         bail!("the driver does not copy data (user copy); Linux 6.5 or later is needed");
     }
     let disks = driver.disks()?;
-    match plan(&disks, number, info.crash_keeping, lives) {
+    match plan(&disks, number, found_all, lives) {
         Plan::Busy(disk) => bail!(
             "{} is served by process {}; stop that daemon first, or give this one a data_dir of its own",
             control::path_of(disk.disk).display(),
             disk.process
         ),
         Plan::Recover(disk) => {
-            take_over(&mut driver, disk.disk)?;
+            take_over(&mut driver, &disk)?;
             return Ok((disk, true));
         }
         Plan::Replace(disk) => {
-            tracing::warn!(
-                path = %control::path_of(disk.disk).display(),
-                "a disk is left of an earlier daemon, and its device does not keep what was answered: it ends with errors"
-            );
-            driver.stop(disk.disk)?;
-            driver.delete(disk.disk)?;
+            if disk.state != State::Dead {
+                tracing::error!(
+                    path = %control::path_of(disk.disk).display(),
+                    "a disk waits for this daemon, and what was answered before the last one ended is not all there: the disk \
+                     ends with errors; unmount what is on it, check it (fsck), and mount the new disk"
+                );
+                driver.stop(disk.disk)?;
+            }
+            // It may be mounted still, and an older driver waits for that: the new disk does not.
+            let number = disk.disk;
+            let thread = std::thread::Builder::new().name("tanada-ublk".into());
+            thread.spawn(move || Control::open().and_then(|mut driver| driver.delete(number)))?;
         }
         Plan::Make => {}
     }
@@ -217,18 +286,68 @@ fn no_driver(error: io::Error) -> anyhow::Error {
 }
 
 /// Begins the recovery of a disk once the driver has seen that its server is gone.
-fn take_over(driver: &mut Control, disk: u32) -> anyhow::Result<()> {
-    let attempts = RECOVERY_TIMEOUT.0 / RECOVERY_EVERY.0;
+fn take_over(driver: &mut Control, disk: &DiskInfo) -> anyhow::Result<()> {
+    let attempts = RECOVERY_TIMEOUT.0 / EVERY.0;
     for _ in 0..attempts {
-        match driver.start_recovery(disk) {
+        match driver.start_recovery(disk.disk) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            // Another daemon began it, and died before it served the disk.
+            Err(error)
+                if error.kind() == io::ErrorKind::InvalidInput
+                    && driver.info(disk.disk)?.state == State::Quiesced =>
+            {
+                return Ok(());
+            }
             answer => return answer.context("the disk cannot be taken over"),
         }
-        std::thread::park_timeout(RECOVERY_EVERY.duration());
+        std::thread::park_timeout(EVERY.duration());
     }
     bail!(
-        "the driver still waits for the dead daemon of disk {disk}; try again, or restart the machine"
+        "the driver still waits for the dead daemon of {}; try again, or restart the machine",
+        control::path_of(disk.disk).display()
     )
+}
+
+/// The queue of a disk that was just made, whose file the system may be a moment late with, or another program may look at.
+async fn open_queue(disk: &DiskInfo) -> io::Result<Kernel> {
+    let end = env::now() + QUEUE_TIMEOUT;
+    loop {
+        match Kernel::open(disk) {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::ResourceBusy
+                ) && env::now() < end => {}
+            answer => return answer,
+        }
+        env::sleep(EVERY).await;
+    }
+}
+
+/// Waits until the disk is `begun`; an error if its tags end before.
+async fn first_of(
+    begun: impl Future<Output = anyhow::Result<()>>,
+    serving: &mut env::Task<()>,
+) -> anyhow::Result<()> {
+    let mut begun = std::pin::pin!(begun);
+    std::future::poll_fn(|cx| {
+        if let Poll::Ready(answer) = begun.as_mut().poll(cx) {
+            return Poll::Ready(answer);
+        }
+        std::pin::Pin::new(&mut *serving).poll(cx).map(|()| {
+            Err(anyhow!(
+                "the driver takes no commands of this thread; `tanada doctor` says whether io_uring is allowed"
+            ))
+        })
+    })
+    .await
+}
+
+/// Names the daemon whose data directory this is, on this machine and in this container.
+fn daemon_of(data_dir: &Path) -> String {
+    let path = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
+    let place = fs::metadata(&path).map(|folder| (folder.dev(), folder.ino()));
+    format!("{} {:?}", path.display(), place.unwrap_or_default())
 }
 
 /// Does this process live?
@@ -246,11 +365,39 @@ fn tune(disk: u32) {
     }
 }
 
-/// Is the disk mounted, or open exclusively?
+/// May the disk be mounted, or open exclusively? Only an exclusive opening shows that it is not.
 fn in_use(path: &Path) -> bool {
-    let open = OpenOptions::new()
+    OpenOptions::new()
         .read(true)
         .custom_flags(rustix::fs::OFlags::EXCL.bits() as i32)
-        .open(path);
-    open.is_err_and(|error| error.kind() == io::ErrorKind::ResourceBusy)
+        .open(path)
+        .is_err()
+}
+
+/// Does a device or volume show everything that an earlier daemon answered?
+pub fn found_all(thread: &DataThread, name: &str, device: &dyn Device) -> bool {
+    let volume = thread.volumes.iter().find(|v| v.config.name() == name);
+    volume.map_or(device.info().crash_keeping, OpenVolume::found_all)
+}
+
+/// What a device or volume stands on, in words that nothing else has.
+pub fn identity_of(thread: &DataThread, name: &str) -> String {
+    if let Some(volume) = thread.volumes.iter().find(|v| v.config.name() == name) {
+        return format!(
+            "hybrid {name} on {}",
+            identity_of(thread, &volume.config.slow)
+        );
+    }
+    let device = thread.devices.iter().find(|open| open.config.name == name);
+    match device.map(|open| &open.config.kind) {
+        Some(Kind::Path { path, .. }) => {
+            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            path.display().to_string()
+        }
+        Some(Kind::Striped { members, chunk }) => {
+            let members: Vec<String> = members.iter().map(|it| identity_of(thread, it)).collect();
+            format!("stripe of {} by {chunk}", members.join(", "))
+        }
+        _ => name.to_owned(),
+    }
 }
