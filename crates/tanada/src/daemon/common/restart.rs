@@ -4,8 +4,10 @@
 //! `/run/tanada-restart`, where no other user can be beforehand; one in `/dev/shm` for others, and where `/run` is on a disk. The file is made when the
 //! volume is opened and removed when it is closed cleanly; what a killed daemon left, the next one finds.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -20,6 +22,9 @@ use report::terminal::said;
 
 /// No service manager empties it when a service ends, as it does with the service's own folder in `/run`.
 const OF_ROOT: &str = "/run/tanada-restart";
+/// Where in the file the data directory's path is, ended by a zero: in the part of the first page that the log leaves free.
+const OWNER: usize = 1024;
+const OWNER_LEN: usize = 3072;
 /// How long a daemon that was killed may take to be gone.
 const BUSY: Nanos = Nanos::secs(5);
 const EVERY: Nanos = Nanos::millis(50);
@@ -61,7 +66,9 @@ impl RestartFile {
     async fn open(data_dir: &Path, volume: &str) -> anyhow::Result<RestartFile> {
         let data_dir = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
         let of_daemon = crc32c(data_dir.as_os_str().as_encoded_bytes());
-        let path = folder()?.join(format!("{of_daemon:08x}-{volume}"));
+        let folder = folder()?;
+        prune(&folder);
+        let path = folder.join(format!("{of_daemon:08x}-{volume}"));
         let end = env::now() + BUSY;
         let memory = loop {
             match Mapping::open(&path, RESTART_LOG) {
@@ -70,6 +77,8 @@ impl RestartFile {
             }
             env::sleep(EVERY).await;
         };
+        let owner = owner_of(&data_dir);
+        memory.write(OWNER, &owner);
         Ok(RestartFile {
             place: RestartPlace {
                 memory: Rc::new(memory),
@@ -108,6 +117,31 @@ fn own(folder: PathBuf, user: u32) -> io::Result<PathBuf> {
     Ok(folder)
 }
 
+/// The data directory as it stands in a file, so that the file can be told to be of none.
+fn owner_of(data_dir: &Path) -> [u8; OWNER_LEN] {
+    let mut owner = [0; OWNER_LEN];
+    let path = data_dir.as_os_str().as_encoded_bytes();
+    if path.len() < OWNER_LEN {
+        owner[..path.len()].copy_from_slice(path);
+    }
+    owner
+}
+
+/// Removes the files of daemons whose data directory is gone; what cannot be read stays.
+fn prune(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let mut head = [0; OWNER + OWNER_LEN];
+        let read = fs::File::open(entry.path()).and_then(|mut file| file.read_exact(&mut head));
+        let end = head[OWNER..].iter().position(|byte| *byte == 0);
+        let owner = &head[OWNER..OWNER + end.unwrap_or(0)];
+        let is_gone = !owner.is_empty() && !Path::new(OsStr::from_bytes(owner)).exists();
+        if read.is_ok() && is_gone {
+            // Another daemon may have been first.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// The kernel's name for this boot.
 fn boot() -> anyhow::Result<u128> {
     let text = fs::read_to_string(BOOT).with_context(|| format!("cannot read {BOOT}"))?;
@@ -141,8 +175,17 @@ mod tests {
             next.place.memory.read(0, &mut found);
             assert_eq!(&found, b"left");
             next.remove().unwrap();
-            beside.remove().unwrap();
             assert!(!path.exists());
+            // What a daemon left whose directory is gone is removed by the next one that comes.
+            let left = beside.path.clone();
+            drop((beside, other));
+            assert!(left.exists());
+            RestartFile::open(one.path(), "vol0")
+                .await
+                .unwrap()
+                .remove()
+                .unwrap();
+            assert!(!left.exists());
         });
     }
 }
