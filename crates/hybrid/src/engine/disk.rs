@@ -168,7 +168,7 @@ impl Engine {
     /// Does what was changed between two commits outlive the process?
     pub fn keeps_changes(&self) -> bool {
         let settings = self.volume.settings.borrow();
-        // The buffer of a published mover is in memory.
+        // Not promised with a published mover: its buffer may be in memory.
         let buffered = settings.mode.has_tier() && settings.tier.mover == Mover::Published;
         let cache = self.live_cache();
         let kept = cache

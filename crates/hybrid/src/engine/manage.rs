@@ -418,7 +418,7 @@ pub(super) async fn set(engine: &Rc<Engine>, settings: Settings) -> Result<(), S
     if !engine.keeps_changes()
         && let Some(tier) = &tier
     {
-        // What the buffer of a published mover holds is in no log.
+        // With a published mover it is not promised: its buffer may be in memory.
         end_log(&tier.cache);
     }
     match tier.filter(|_| clean_first) {
