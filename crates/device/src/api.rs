@@ -230,6 +230,16 @@ pub trait Device {
     /// Fills `buf` from `at`.
     fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf>;
 
+    /// Fills `bufs`, one after the other, from `at`, as one request; each holds whole sectors. For a caller whose
+    /// neighbouring sectors belong to different places in memory.
+    ///
+    /// A device that cannot scatter reads into one buffer and copies.
+    fn read_vectored(&self, at: Sector, bufs: Vec<Buf>, class: Class) -> Pending<'_, Vec<Buf>> {
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let whole = self.read(at, Buf::for_read(len), class);
+        Box::pin(async move { Ok(scattered(&whole.await?, bufs)) })
+    }
+
     /// Writes `data` to `at`.
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()>;
 
@@ -262,6 +272,17 @@ pub trait Device {
     fn in_flight(&self) -> usize {
         0
     }
+}
+
+/// `bufs` filled from `whole`, which is as long as all of them.
+pub(crate) fn scattered(whole: &Buf, mut bufs: Vec<Buf>) -> Vec<Buf> {
+    let mut from = 0;
+    for buf in &mut bufs {
+        let upto = from + buf.len();
+        buf.copy_from_slice(&whole[from..upto]);
+        from = upto;
+    }
+    bufs
 }
 
 /// An operation whose answer is known.

@@ -50,6 +50,68 @@ fn refusal(path: &Path, options: FileOptions) -> OpenError {
     })
 }
 
+/// Buffers of `lens` bytes, the first of them not where memory is aligned to more than a sector.
+fn pieces(lens: &[usize]) -> Vec<Buf> {
+    let mut rest = Buf::for_read(512 + lens.iter().sum::<usize>());
+    rest = rest.split_off(512);
+    let mut pieces = Vec::new();
+    for len in lens {
+        let next = rest.split_off(*len);
+        pieces.push(std::mem::replace(&mut rest, next));
+    }
+    pieces
+}
+
+#[test]
+fn pieces_are_filled_in_order_by_whatever_alignment_and_driver() {
+    let folder = folder();
+    let mut rng = Rng::from_seed(3);
+    let mut bytes = vec![0; SIZE.usize()];
+    rng.fill(&mut bytes);
+    let path = folder.path().join("disk");
+    std::fs::write(&path, &bytes).expect("a file");
+    let bytes = Rc::new(bytes);
+    let ways = [Direct::Auto, Direct::No].map(|direct| [512, 4096].map(|block| (direct, block)));
+    for (direct, block) in ways.into_iter().flatten() {
+        for driver in [Choice::Auto, Choice::Always] {
+            let (path, bytes) = (path.clone(), Rc::clone(&bytes));
+            let options = FileOptions {
+                direct,
+                block_min: Some(Bytes(block)),
+                ..FileOptions::default()
+            };
+            real(driver).block_on(async move {
+                let file = File::open("disk", &path, options).unwrap();
+                for (sector, lens) in [
+                    (0, vec![4096]),
+                    (8, vec![4096, 8192, 4096]),
+                    (3, vec![512, 1024, 4096, 512]),
+                    (16, vec![512; 1500]),
+                ] {
+                    let read = file.read_vectored(Sector(sector), pieces(&lens), Class::Foreground);
+                    let read = read.await.unwrap();
+                    let read: Vec<u8> = read.iter().flat_map(|piece| piece.to_vec()).collect();
+                    let from = sector as usize * 512;
+                    assert_eq!(
+                        read,
+                        bytes[from..from + read.len()],
+                        "{direct:?} {block} {sector}"
+                    );
+                    assert_eq!(read.len(), lens.iter().sum::<usize>());
+                }
+                let beyond =
+                    file.read_vectored(Sector(2040), pieces(&[4096, 4096]), Class::Foreground);
+                let refused = beyond.await.err();
+                assert!(
+                    matches!(refused, Some(DeviceError::OutOfRange { .. })),
+                    "{refused:?}"
+                );
+                assert_eq!(file.in_flight(), 0);
+            });
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(reference::cases(48))]
 

@@ -20,7 +20,7 @@ use base::{Buf, Bytes, View};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 
 use crate::executor::start;
-use crate::real::{Operation, Outcome};
+use crate::real::{Operation, Outcome, Scatter};
 
 /// Whether a file's data go around the page cache (`O_DIRECT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -177,6 +177,63 @@ impl File {
                 };
             }
             Ok(buf)
+        }
+    }
+
+    /// Fills all of `bufs`, one after the other, from byte `at`, in one request; `UnexpectedEof` if the file ends first.
+    ///
+    /// With direct I/O, `at`, the length of each buffer and its place in memory are multiples of [`File::dio_align`].
+    ///
+    /// # Example
+    /// ```
+    /// use base::{Buf, Bytes, View};
+    /// use env::fs::{File, Options};
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("disk.img");
+    /// let runtime = env::Runtime::real(env::RealConfig::default())?;
+    /// let read = runtime.block_on(async move {
+    ///     let options = Options { create: Some(Bytes::mib(1)), ..Options::default() };
+    ///     let file = File::open(&path, &options)?;
+    ///     file.write_at(View::copy_of(&[7; 4096]), 8192, false).await?;
+    ///     let bufs = vec![Buf::for_read(4096), Buf::for_read(8192)];
+    ///     file.read_vectored_at(bufs, 4096).await
+    /// });
+    /// let bufs = read?;
+    /// assert_eq!((bufs[0][4095], bufs[1][0], bufs[1][4096]), (0, 7, 0));
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn read_vectored_at(
+        &self,
+        bufs: Vec<Buf>,
+        at: u64,
+    ) -> impl Future<Output = io::Result<Vec<Buf>>> + 'static {
+        let file = Rc::clone(&self.descriptor);
+        async move {
+            let mut pieces = Box::new(Scatter::new(bufs));
+            while !pieces.is_full() {
+                let read = Operation::ReadVectored {
+                    file: Rc::clone(&file),
+                    pieces,
+                    at,
+                };
+                let (result, operation) = start(read)?.await;
+                let Operation::ReadVectored { pieces: back, .. } = operation else {
+                    unreachable!("an operation comes back as it went");
+                };
+                pieces = back;
+                match again(result)? {
+                    Some(0) => {
+                        let filled = pieces.filled();
+                        return Err(io::Error::new(
+                            io::ErrorKind::UnexpectedEof,
+                            format!("reading at {at}: the file ends {filled} bytes on"),
+                        ));
+                    }
+                    Some(count) => pieces.advance(count),
+                    None => {}
+                }
+            }
+            Ok(pieces.into_bufs())
         }
     }
 

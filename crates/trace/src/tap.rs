@@ -117,6 +117,12 @@ impl Device for Tap {
         self.inner.read(at, buf, class)
     }
 
+    fn read_vectored(&self, at: Sector, bufs: Vec<Buf>, class: Class) -> Pending<'_, Vec<Buf>> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        self.show(Op::Read, Span::new(at, Bytes(len)));
+        self.inner.read_vectored(at, bufs, class)
+    }
+
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
         self.show(Op::Write, Span::new(at, Bytes(data.len() as u64)));
         self.inner.write(at, data, flags)

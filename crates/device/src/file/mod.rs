@@ -39,6 +39,7 @@ pub use self::error::OpenError;
 use self::kernel::{number, queue_figure};
 use self::ranges::RangeLocks;
 use self::taking::{Taken, take};
+use crate::api::scattered;
 use crate::memory::Waiting;
 use crate::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags, ready};
 
@@ -227,6 +228,25 @@ impl File {
         Ok(buf)
     }
 
+    /// Do all of `bufs` lie as the target wants them, in memory and from byte `at` on?
+    fn fit(&self, at: u64, bufs: &mut [Buf]) -> bool {
+        let unit = self.unit;
+        let whole = |buf: &mut Buf| {
+            let address: *const u8 = buf.address();
+            (buf.len() as u64).is_multiple_of(unit) && self.fits_memory(address)
+        };
+        at.is_multiple_of(unit) && bufs.iter_mut().all(whole)
+    }
+
+    async fn read_pieces(&self, at: u64, mut bufs: Vec<Buf>) -> io::Result<Vec<Buf>> {
+        if self.fit(at, &mut bufs) {
+            return self.file.read_vectored_at(bufs, at).await;
+        }
+        let len = bufs.iter().map(|buf| buf.len()).sum();
+        let whole = self.read_bytes(at, Buf::for_read(len)).await?;
+        Ok(scattered(&whole, bufs))
+    }
+
     /// Writes with the blocks locked by the caller.
     async fn write_bytes(&self, at: u64, data: View, dsync: bool) -> io::Result<()> {
         let to = at + data.len() as u64;
@@ -412,6 +432,15 @@ impl Device for File {
         let span = Span::new(at, Bytes(buf.len() as u64));
         self.serve(Op::Read, span, async move {
             let read = self.read_bytes(at.byte(), buf).await;
+            read.map_err(|error| self.error(Op::Read, span, &error))
+        })
+    }
+
+    fn read_vectored(&self, at: Sector, bufs: Vec<Buf>, _class: Class) -> Pending<'_, Vec<Buf>> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let span = Span::new(at, Bytes(len));
+        self.serve(Op::Read, span, async move {
+            let read = self.read_pieces(at.byte(), bufs).await;
             read.map_err(|error| self.error(Op::Read, span, &error))
         })
     }

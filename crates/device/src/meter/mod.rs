@@ -348,6 +348,13 @@ impl Device for Meter {
         })
     }
 
+    fn read_vectored(&self, at: Sector, bufs: Vec<Buf>, class: Class) -> Pending<'_, Vec<Buf>> {
+        let bytes = bufs.iter().map(|buf| buf.len() as u64).sum();
+        self.watch(Op::Read, class, bytes, move |device| {
+            device.read_vectored(at, bufs, class)
+        })
+    }
+
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
         let bytes = data.len() as u64;
         self.watch(Op::Write, flags.class, bytes, move |device| {

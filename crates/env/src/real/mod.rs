@@ -31,7 +31,7 @@ use std::task::{Context, Poll};
 use base::{Instant, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-pub(crate) use operation::{Message, Operation};
+pub(crate) use operation::{Message, Operation, Scatter};
 
 use pool::Pool;
 use ring::Ring;

@@ -20,6 +20,12 @@ pub(crate) enum Operation {
         filled: usize,
         at: u64,
     },
+    /// Fills what is left of the pieces, one after the other, from byte `at` on for the first of them.
+    ReadVectored {
+        file: Rc<OwnedFd>,
+        pieces: Box<Scatter>,
+        at: u64,
+    },
     /// Writes `data[written..]` at byte `at + written`.
     Write {
         file: Rc<OwnedFd>,
@@ -81,62 +87,133 @@ impl Operation {
     }
 }
 
+/// Most pieces one call takes (IOV_MAX).
+const PIECES_MAX: usize = 1024;
+
+/// The kernel's view of pieces of memory, and how far it got with them.
+struct Pieces {
+    rest: Vec<libc::iovec>,
+    /// First entry of `rest` that is not done.
+    next: usize,
+}
+
+impl Pieces {
+    fn new(pieces: impl Iterator<Item = (*mut u8, usize)>) -> Pieces {
+        let rest = pieces.filter(|(_, len)| *len > 0);
+        let rest = rest.map(|(at, iov_len)| libc::iovec {
+            iov_base: at.cast(),
+            iov_len,
+        });
+        Pieces {
+            rest: rest.collect(),
+            next: 0,
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.next == self.rest.len()
+    }
+
+    /// What one call may take of the rest.
+    fn rest(&mut self) -> &mut [libc::iovec] {
+        let upto = self.rest.len().min(self.next + PIECES_MAX);
+        &mut self.rest[self.next..upto]
+    }
+
+    /// `done` bytes more are done.
+    fn advance(&mut self, mut done: usize) {
+        while let Some(piece) = self.rest.get_mut(self.next) {
+            if done < piece.iov_len {
+                // SAFETY: stays within the piece, since fewer bytes than it has are done.
+                piece.iov_base = unsafe { piece.iov_base.cast::<u8>().add(done) }.cast();
+                piece.iov_len -= done;
+                return;
+            }
+            done -= piece.iov_len;
+            self.next += 1;
+        }
+    }
+}
+
+/// Buffers to fill in order.
+pub(crate) struct Scatter {
+    pieces: Pieces,
+    filled: u64,
+    /// What `pieces` points into.
+    bufs: Vec<Buf>,
+}
+
+impl Scatter {
+    pub(crate) fn new(mut bufs: Vec<Buf>) -> Scatter {
+        let pieces = bufs.iter_mut().map(|buf| (buf.address(), buf.len()));
+        Scatter {
+            pieces: Pieces::new(pieces),
+            filled: 0,
+            bufs,
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.pieces.is_done()
+    }
+
+    /// Bytes filled so far.
+    pub(crate) fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// What one call may fill; valid while `self` stays where it is and unchanged.
+    pub(super) fn rest(&mut self) -> (*const libc::iovec, usize) {
+        let rest = self.pieces.rest();
+        (rest.as_ptr(), rest.len())
+    }
+
+    pub(crate) fn advance(&mut self, filled: usize) {
+        self.filled += filled as u64;
+        self.pieces.advance(filled);
+    }
+
+    pub(crate) fn into_bufs(self) -> Vec<Buf> {
+        self.bufs
+    }
+}
+
 /// Pieces to send in order, with the kernel's view of what is left of them.
 pub(crate) struct Message {
     header: libc::msghdr,
-    rest: Vec<libc::iovec>,
-    /// First entry of `rest` not yet sent.
-    next: usize,
-    /// Keeps the memory `rest` points into.
-    _pieces: Vec<View>,
+    pieces: Pieces,
+    /// Keeps the memory `pieces` points into.
+    _views: Vec<View>,
 }
 
-/// Most pieces one sendmsg takes (IOV_MAX).
-const PIECES_MAX: usize = 1024;
-
 impl Message {
-    pub(crate) fn new(pieces: Vec<View>) -> Message {
-        let rest = pieces
+    pub(crate) fn new(views: Vec<View>) -> Message {
+        let pieces = views
             .iter()
-            .filter(|piece| !piece.is_empty())
-            .map(|piece| libc::iovec {
-                iov_base: piece.address().cast_mut().cast(),
-                iov_len: piece.len(),
-            })
-            .collect();
+            .map(|view| (view.address().cast_mut(), view.len()));
         Message {
             // SAFETY: all zeros is a valid msghdr: no name, no pieces, no control data.
             header: unsafe { std::mem::zeroed() },
-            rest,
-            next: 0,
-            _pieces: pieces,
+            pieces: Pieces::new(pieces),
+            _views: views,
         }
     }
 
     pub(crate) fn is_sent(&self) -> bool {
-        self.next == self.rest.len()
+        self.pieces.is_done()
     }
 
     /// The kernel's header of what is left; valid while `self` stays where it is and unchanged.
     pub(super) fn header(&mut self) -> *const libc::msghdr {
-        let rest = &mut self.rest[self.next..];
+        let rest = self.pieces.rest();
         self.header.msg_iov = rest.as_mut_ptr();
-        self.header.msg_iovlen = rest.len().min(PIECES_MAX);
+        self.header.msg_iovlen = rest.len();
         &self.header
     }
 
     /// `sent` bytes more have gone.
-    pub(crate) fn advance(&mut self, mut sent: usize) {
-        while let Some(piece) = self.rest.get_mut(self.next) {
-            if sent < piece.iov_len {
-                // SAFETY: stays within the piece, since fewer bytes than it has are gone.
-                piece.iov_base = unsafe { piece.iov_base.cast::<u8>().add(sent) }.cast();
-                piece.iov_len -= sent;
-                return;
-            }
-            sent -= piece.iov_len;
-            self.next += 1;
-        }
+    pub(crate) fn advance(&mut self, sent: usize) {
+        self.pieces.advance(sent);
     }
 
     /// Sends what the socket takes now; `WouldBlock` if nothing.

@@ -31,6 +31,11 @@ enum Call {
         len: usize,
         at: u64,
     },
+    ReadVectored {
+        pieces: *const libc::iovec,
+        count: usize,
+        at: u64,
+    },
     Write {
         from: *const u8,
         len: usize,
@@ -66,6 +71,11 @@ impl Call {
                     at: *at + *filled as u64,
                 };
                 (file.as_raw_fd(), call)
+            }
+            Operation::ReadVectored { file, pieces, at } => {
+                let at = *at + pieces.filled();
+                let (pieces, count) = pieces.rest();
+                (file.as_raw_fd(), Call::ReadVectored { pieces, count, at })
             }
             Operation::Write {
                 file,
@@ -240,6 +250,9 @@ fn make(job: Job) -> i32 {
                 Call::Nop => 0,
                 Call::Read { to, len, at } => {
                     libc::pread(job.file, to.cast(), len.min(1 << 30), at as libc::off_t)
+                }
+                Call::ReadVectored { pieces, count, at } => {
+                    libc::preadv(job.file, pieces, count as i32, at as libc::off_t)
                 }
                 Call::Write {
                     from,

@@ -95,6 +95,13 @@ impl Ring {
                     .offset(*at + *filled as u64)
                     .build()
             }
+            Operation::ReadVectored { file, pieces, at } => {
+                let from = *at + pieces.filled();
+                let (rest, count) = pieces.rest();
+                opcode::Readv::new(types::Fd(file.as_raw_fd()), rest, count as u32)
+                    .offset(from)
+                    .build()
+            }
             Operation::Write {
                 file,
                 data,
