@@ -8,7 +8,7 @@
 //! the last owner drops it. A `Buf` can be cut in pieces that are filled apart and joined again.
 //!
 //! Always true:
-//! 1. No two `Buf`s share a byte, and no `Buf` shares one with a `View`.
+//! 1. No two `Buf`s share a byte. One that shares its bytes with a `View` takes a copy before it is written.
 //! 2. Every byte of a buffer was initialised once; a reused one may hold old contents until written.
 //! 3. A fresh buffer starts on a 4096-byte boundary.
 //! 4. Memory that is known to be zero is zero: a caller that may write to it takes that knowledge away first.
@@ -153,6 +153,17 @@ pub struct Buf {
     memory: Rc<Memory>,
     start: usize,
     len: usize,
+    sharing: Sharing,
+}
+
+/// Does a view read the memory of a buffer?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    No,
+    /// The buffer must not be written where it is.
+    Shared,
+    /// One did, and the buffer is a copy beside what was its neighbours'.
+    Moved,
 }
 
 /// A read-only piece of a buffer with any number of owners; cloning and slicing copy no data.
@@ -170,6 +181,7 @@ impl Buf {
             memory: Rc::new(Memory::take(len, false)),
             start: 0,
             len,
+            sharing: Sharing::No,
         }
     }
 
@@ -179,6 +191,7 @@ impl Buf {
             memory: Rc::new(Memory::take(len, true)),
             start: 0,
             len,
+            sharing: Sharing::No,
         };
         buf.zero();
         buf
@@ -241,6 +254,7 @@ impl Buf {
             memory: Rc::clone(&self.memory),
             start: self.start + at,
             len: self.len - at,
+            sharing: self.sharing,
         };
         self.len = at;
         tail
@@ -251,11 +265,57 @@ impl Buf {
     /// # Panics
     /// If `tail` is not the very next piece of the same buffer.
     pub fn join(&mut self, tail: Buf) {
-        assert!(
-            Rc::ptr_eq(&self.memory, &tail.memory) && self.start + self.len == tail.start,
-            "only neighbours of one buffer join"
-        );
-        self.len += tail.len;
+        let beside = Rc::ptr_eq(&self.memory, &tail.memory) && self.start + self.len == tail.start;
+        let moved = self.sharing == Sharing::Moved || tail.sharing == Sharing::Moved;
+        assert!(beside || moved, "only neighbours of one buffer join");
+        if beside {
+            self.len += tail.len;
+            if tail.sharing == Sharing::Shared {
+                self.sharing = Sharing::Shared;
+            }
+            return;
+        }
+        let mut whole = Buf::for_read(self.len + tail.len);
+        whole[..self.len].copy_from_slice(self);
+        whole[self.len..].copy_from_slice(&tail);
+        whole.sharing = Sharing::Moved;
+        *self = whole;
+    }
+
+    /// A view of the bytes as they are now, without a copy. A later write to this buffer takes one instead, while the view
+    /// is there.
+    ///
+    /// # Example
+    /// ```
+    /// use base::Buf;
+    /// let mut buf = Buf::copy_of(b"abc");
+    /// let view = buf.share();
+    /// assert_eq!(view.address(), buf.as_ptr());
+    /// buf[0] = b'x';
+    /// assert_eq!((&view[..], &buf[..]), (&b"abc"[..], &b"xbc"[..]));
+    /// ```
+    pub fn share(&mut self) -> View {
+        self.sharing = Sharing::Shared;
+        View {
+            memory: Rc::clone(&self.memory),
+            start: self.start,
+            len: self.len,
+        }
+    }
+
+    /// Makes the memory this buffer's alone, before it is written.
+    fn take_apart(&mut self) {
+        if self.sharing != Sharing::Shared {
+            return;
+        }
+        if Rc::strong_count(&self.memory) == 1 {
+            self.sharing = Sharing::No;
+        } else {
+            let mut own = Buf::for_read(self.len);
+            own.copy_from_slice(self);
+            own.sharing = Sharing::Moved;
+            *self = own;
+        }
     }
 
     /// Shortens the buffer to `len` bytes; longer than it is changes nothing.
@@ -272,8 +332,9 @@ impl Buf {
         }
     }
 
-    /// Where the buffer starts in memory; stays put until the last owner drops.
+    /// Where the buffer starts in memory, to be written; stays put until the last owner drops.
     pub fn address(&mut self) -> *mut u8 {
+        self.take_apart();
         self.memory.zero.set(false);
         // SAFETY: `start` is within the allocation.
         unsafe { self.memory.at.as_ptr().add(self.start) }
@@ -289,9 +350,11 @@ impl Deref for Buf {
 }
 
 impl DerefMut for Buf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        self.take_apart();
         self.memory.zero.set(false);
-        // SAFETY: as in `deref`, and `&mut self` is the only way in.
+        // SAFETY: as in `deref`, `&mut self` is the only way in, and no view has the memory.
         unsafe { std::slice::from_raw_parts_mut(self.memory.at.as_ptr().add(self.start), self.len) }
     }
 }
@@ -336,6 +399,7 @@ impl View {
                 memory: self.memory,
                 start: self.start,
                 len: self.len,
+                sharing: Sharing::No,
             }
         } else {
             Buf::copy_of(&self)
@@ -352,7 +416,7 @@ impl View {
 impl Deref for View {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: within the allocation, initialised, and no `Buf` covers this range any more.
+        // SAFETY: within the allocation, initialised, and no `Buf` that covers this range is written.
         unsafe { std::slice::from_raw_parts(self.memory.at.as_ptr().add(self.start), self.len) }
     }
 }
@@ -446,6 +510,26 @@ mod tests {
     fn strangers_do_not_join() {
         let mut a = Buf::zeroed(512);
         a.join(Buf::zeroed(512));
+    }
+
+    #[test]
+    fn a_piece_that_is_shared_is_copied_before_it_is_written_and_still_joins() {
+        let mut head = Buf::copy_of(b"abcdef");
+        let mut tail = head.split_off(3);
+        let view = tail.share();
+        assert_eq!(tail.len() + head.len(), 6);
+        tail[0] = b'x';
+        let mut rest = tail.split_off(1);
+        rest[1] = b'y';
+        tail.join(rest);
+        head.join(tail);
+        assert_eq!((&head[..], &view[..]), (&b"abcxey"[..], &b"def"[..]));
+        let mut alone = Buf::copy_of(b"abc");
+        let view = alone.share();
+        let place = alone.as_ptr();
+        alone.zero();
+        assert_ne!(alone.as_ptr(), place);
+        assert_eq!((&alone[..], &view[..]), (&[0, 0, 0][..], &b"abc"[..]));
     }
 
     #[test]

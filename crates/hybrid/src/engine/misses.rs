@@ -93,14 +93,12 @@ fn widen(cache: &Rc<Cache>, first: u64, end: u64, whole_pages: u64) -> (u64, u64
 }
 
 /// Copies what was read (and fetches the rest of its blocks) in the background.
-pub(super) fn start_fill(cache: &Rc<Cache>, fill: FillToken, at: u64, buf: &Buf) {
+pub(super) fn start_fill(cache: &Rc<Cache>, fill: FillToken, at: u64, buf: &mut Buf) {
     let (from, upto) = (fill.first * PAGE, fill.end * PAGE);
     let have = at..at + buf.len() as u64;
     let shared = have.start.max(from)..have.end.min(upto);
     let (start, end) = (shared.start - have.start, shared.end - have.start);
-    let read = buf
-        .copy_range(start as usize, (end - start) as usize)
-        .freeze();
+    let read = buf.share().slice(start as usize, (end - start) as usize);
     let volume = Rc::clone(&cache.volume);
     env::spawn(async move {
         let data = if shared == (from..upto) {
