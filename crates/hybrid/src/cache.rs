@@ -29,13 +29,16 @@ use crate::index::Index;
 use crate::index::extents::ExtentTable;
 use crate::index::fills::Fills;
 use crate::index::page_map::{Entry, PageMap, REGION_PAGES};
-use crate::index::slots::SlotRun;
+use crate::index::slots::{GROUP, LONG, SlotRun};
 use crate::interpose::Interpose;
 #[cfg(test)]
 use crate::mutation::Mutation;
 use crate::room::Room;
 use crate::stats::{Health, Upkeep, count_in};
 use crate::volume::Volume;
+
+/// A group of slots is emptied ahead of need only where it is at most one part in so many of the cache.
+const GROUP_SHARE: u32 = 64;
 
 /// Who wants clean pages, and how far the cleaner gets.
 pub(crate) struct Destaging {
@@ -285,6 +288,19 @@ impl Cache {
         self.fast.read(first, buf, class, &self.state.index).await
     }
 
+    /// Reads the slots that `pieces` name first, in order, with one request and checks every page.
+    ///
+    /// # Errors
+    /// As for [`FastDevice::read`].
+    pub async fn read_pieces(
+        &self,
+        pieces: Vec<(u32, Buf)>,
+        class: Class,
+    ) -> Result<Vec<Buf>, DeviceError> {
+        let index = &self.state.index;
+        self.fast.read_pieces(pieces, class, index).await
+    }
+
     /// One whole page from its slot.
     pub async fn read_page(&self, slot: u32, class: Class) -> Result<Buf, DeviceError> {
         self.read_slots(slot, Buf::for_read(base::PAGE), class)
@@ -326,17 +342,34 @@ impl Cache {
         }
     }
 
-    /// Evicts one clean block to make room for that of page `incoming` (`None`: ahead of need). False if all is dirty.
-    pub fn evict_one(&self, incoming: Option<u64>) -> bool {
+    /// Evicts a clean block, where `wanted` ones are missing for page `incoming` and those behind it (`None`: ahead of
+    /// need). False if all is dirty.
+    ///
+    /// A long request is written fastest to a long run of slots. So where it needs room, with the next block go unused
+    /// pages beside it: no more than are missing, or a small part of the cache.
+    pub fn evict(&self, incoming: Option<u64>, wanted: u32) -> bool {
         let next = self.commit.next();
         let evicted = self.state.index.borrow_mut().evict(incoming, next);
         let Some(gone) = evicted else { return false };
-        count_in(&self.upkeep, |counts| counts.evicted += gone.len() as u64);
-        for page in gone {
-            self.fills.cancel(page, page + 1);
-            self.touch(page);
+        self.note_evicted(&gone);
+        if let Some((_, slot)) = gone.first().filter(|_| wanted >= LONG) {
+            let most = wanted.max(self.room.frames_max() / GROUP_SHARE).min(GROUP) as usize;
+            let beside = self
+                .state
+                .index
+                .borrow_mut()
+                .evict_beside(*slot, most - 1, next);
+            self.note_evicted(&beside);
         }
         true
+    }
+
+    fn note_evicted(&self, gone: &[(u64, u32)]) {
+        count_in(&self.upkeep, |counts| counts.evicted += gone.len() as u64);
+        for (page, _) in gone {
+            self.fills.cancel(*page, page + 1);
+            self.touch(*page);
+        }
     }
 
     /// Returns slots that were taken and never mapped nor written, or written and never mapped.

@@ -62,7 +62,10 @@ pub(crate) async fn put_cached(
     range: Range<u64>,
     payload: &Payload,
 ) -> Result<(), DeviceError> {
-    let chunk = (cache.room.chunk_pages() * PAGE).min(ZEROES);
+    let chunk = match payload {
+        Payload::Data(_) => cache.room.chunk_pages() * PAGE,
+        Payload::Zeroes => (cache.room.chunk_pages() * PAGE).min(ZEROES),
+    };
     let mut from = range.start;
     while from < range.end {
         // Pieces end on page bounds.

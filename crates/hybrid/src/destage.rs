@@ -152,7 +152,7 @@ fn has_leftovers(cache: &Cache) -> bool {
 /// Beside a tier alone clean pages of the former cache are dropped.
 fn drop_leftovers(cache: &Cache) {
     if has_leftovers(cache) {
-        while cache.evict_one(None) {}
+        while cache.evict(None, 1) {}
     }
 }
 

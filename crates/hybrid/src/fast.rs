@@ -6,10 +6,11 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Sector, Span, View, crc::crc32c_of_page};
-use device::{Class, Device, DeviceError, WriteFlags};
+use device::{Class, Device, DeviceError, Pending, WriteFlags};
 
 use crate::attach::label::{Label, PAGE};
 use crate::index::Index;
+use crate::index::page_map::PageMap;
 use crate::slow::Waited;
 use crate::stats::count;
 use crate::trouble::Unreadable;
@@ -119,14 +120,71 @@ impl FastDevice {
         class: Class,
         index: &RefCell<Index>,
     ) -> Result<Buf, DeviceError> {
-        count(&self.counters.bytes_read, buf.len() as u64);
+        let len = buf.len();
+        let read = self.device.read(self.sector(first), buf, class);
+        let buf = self.watched(len, class, read).await?;
+        self.check(first, &buf, &index.borrow().map)?;
+        Ok(buf)
+    }
+
+    /// Fills each buffer of `pieces` from its slot on, with one request: slots come in rising order, and those between
+    /// two pieces are read into scrap. Every page of a piece is checked as in [`FastDevice::read`].
+    ///
+    /// # Errors
+    /// As for [`FastDevice::read`].
+    pub async fn read_pieces(
+        &self,
+        pieces: Vec<(u32, Buf)>,
+        class: Class,
+        index: &RefCell<Index>,
+    ) -> Result<Vec<Buf>, DeviceError> {
+        let first = pieces[0].0;
+        let mut next = first;
+        let mut bufs = Vec::with_capacity(pieces.len() * 2);
+        let mut slots = Vec::with_capacity(pieces.len() * 2);
+        for (slot, buf) in pieces {
+            if slot > next {
+                bufs.push(Buf::for_read((slot - next) as usize * base::PAGE));
+                slots.push(None);
+            }
+            next = slot + (buf.len() / base::PAGE) as u32;
+            bufs.push(buf);
+            slots.push(Some(slot));
+        }
+        let len = (next - first) as usize * base::PAGE;
+        let read = self.device.read_vectored(self.sector(first), bufs, class);
+        let bufs = self.watched(len, class, read).await?;
+        let map = &index.borrow().map;
+        let mut filled = Vec::with_capacity(bufs.len());
+        for (slot, buf) in slots.into_iter().zip(bufs) {
+            let Some(slot) = slot else { continue };
+            self.check(slot, &buf, map)?;
+            let count = (buf.len() / base::PAGE) as u32;
+            self.unreadable.read(slot, count, false);
+            filled.push(buf);
+        }
+        Ok(filled)
+    }
+
+    /// Counts a read of `len` bytes.
+    async fn watched<T>(
+        &self,
+        len: usize,
+        class: Class,
+        read: Pending<'_, T>,
+    ) -> Result<T, DeviceError> {
+        count(&self.counters.bytes_read, len as u64);
         let begun = env::now();
-        let buf = self.device.read(self.sector(first), buf, class).await?;
+        let answer = read.await?;
         if class != Class::Background {
             Waited::add(&self.waited, begun);
         }
         self.failed_reads.set(0);
-        let map = &index.borrow().map;
+        Ok(answer)
+    }
+
+    /// Do the pages in `buf`, read from slot `first` on, agree with their checksums?
+    fn check(&self, first: u32, buf: &Buf, map: &PageMap) -> Result<(), DeviceError> {
         let zero = buf.is_known_zero();
         for (slot, page) in (first..).zip(buf.chunks(PAGE as usize)) {
             if crc32c_of_page(page, zero) != map.crc(slot) {
@@ -138,7 +196,7 @@ impl FastDevice {
                 });
             }
         }
-        Ok(buf)
+        Ok(())
     }
 
     /// Reads of users from slots, and what they waited.

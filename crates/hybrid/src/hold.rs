@@ -62,7 +62,8 @@ impl Reserved {
                     frames: needed,
                 });
             }
-            if !cache.evict_one(Some(first)) {
+            let missing = held + needed - cache.room.frames_max();
+            if !cache.evict(Some(first), missing) {
                 return None;
             }
         }
@@ -111,7 +112,7 @@ async fn wait_for_cleaner(cache: &Cache) {
 pub(crate) fn make_room_beside(cache: &Cache, held: u64) -> bool {
     let most = cache.room.frames_beside(held);
     while cache.state.map().frames() + cache.room.reserved() > most {
-        if !cache.evict_one(None) {
+        if !cache.evict(None, 1) {
             return false;
         }
     }
@@ -149,7 +150,7 @@ pub(crate) async fn take(cache: &Cache, wanted: u32) -> Result<Vec<SlotRun>, Dev
         }
         count_in(&cache.upkeep, |counts| counts.waits_for_room += 1);
         if cache.state.map().frames() > cache.room.frames_max() {
-            cache.evict_one(None);
+            cache.evict(None, 1);
         }
         if cache.state.slots().awaiting_commit() > 0 {
             cache.commit.want();

@@ -25,6 +25,7 @@ mod parts;
 mod read;
 mod recover;
 pub mod rescue;
+mod runs;
 mod setup;
 mod status;
 mod write;

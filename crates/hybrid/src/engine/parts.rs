@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use base::{Buf, Sector};
 use device::{Class, DeviceError};
-use env::sync::join_all;
 
 use crate::attach::label::PAGE;
 use crate::cache::Cache;
@@ -195,32 +194,6 @@ pub(super) async fn read_part(
             Ok(buf)
         }
     }
-}
-
-pub(super) async fn read_parts(
-    cache: &Rc<Cache>,
-    parts: &[Part],
-    mut buf: Buf,
-    class: Class,
-) -> Result<Buf, DeviceError> {
-    let mut pieces = Vec::with_capacity(parts.len());
-    for part in parts {
-        let rest = buf.split_off(part.len);
-        pieces.push(std::mem::replace(&mut buf, rest));
-    }
-    let reads = parts
-        .iter()
-        .zip(pieces)
-        .map(|(part, piece)| read_part(cache, *part, piece, class));
-    let mut joined: Option<Buf> = None;
-    for piece in join_all(reads).await {
-        let piece = piece?;
-        match &mut joined {
-            None => joined = Some(piece),
-            Some(whole) => whole.join(piece),
-        }
-    }
-    Ok(joined.expect("a request has at least one part"))
 }
 
 /// The asked-for part alone of a page of which the fast device holds only some sectors.

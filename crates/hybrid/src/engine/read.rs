@@ -19,8 +19,9 @@ use device::{Class, DeviceError};
 use super::disk::Engine;
 use super::misses::{choose_fills, start_fill};
 use super::parts::{
-    Part, Source, all_here, drop_unreadable, note_use, plan, read_carefully, read_part, read_parts,
+    Part, Source, all_here, drop_unreadable, note_use, plan, read_carefully, read_part,
 };
+use super::runs::read_parts;
 use crate::attach::label::PAGE;
 use crate::fill::FillToken;
 use crate::hold::Reader;
@@ -138,7 +139,7 @@ async fn read_both(tier: &Rc<Tier>, at: u64, buf: Buf, class: Class) -> Result<B
         _ => read_parts(cache, parts, buf, class).await,
     };
     drop(reader);
-    let buf = match answer {
+    let mut buf = match answer {
         Ok(buf) => buf,
         // The fast device has what the slow one was asked for to spare it.
         Err(_) if choice.either => read_carefully(cache, at, len, class).await?,
@@ -154,7 +155,7 @@ async fn read_both(tier: &Rc<Tier>, at: u64, buf: Buf, class: Class) -> Result<B
     let counters = &cache.volume.counters;
     counters.read(fast, slow, choice.sequential);
     for fill in choice.fills {
-        start_fill(cache, fill, at, &buf);
+        start_fill(cache, fill, at, &mut buf);
     }
     Ok(buf)
 }

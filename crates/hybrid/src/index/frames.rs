@@ -5,6 +5,8 @@
 //!
 //! Always true: a block's frame is in the policy exactly while a page of it is resident and not pinned.
 
+use std::ops::Range;
+
 use policy::cache::{Index, Kind, Replacement};
 
 use super::entries::Entries;
@@ -123,11 +125,7 @@ impl Frames {
 
     /// Takes one clean block out of the policy to make room for block `incoming` (`None`: ahead of need). Returns its
     /// pages; the caller lets each go with [`Frames::evicted`].
-    pub fn evict(
-        &mut self,
-        incoming: Option<u64>,
-        entries: &Entries,
-    ) -> Option<std::ops::Range<u64>> {
+    pub fn evict(&mut self, incoming: Option<u64>, entries: &Entries) -> Option<Range<u64>> {
         let Frames { policy, blocks } = self;
         let frame = match blocks {
             None => policy.evict(incoming, &|slot| entries.page_of(slot), &mut |slot| {
@@ -149,6 +147,18 @@ impl Frames {
                 key << blocks.shift..(key + 1) << blocks.shift
             }
         })
+    }
+
+    /// Is the page in `slot`, which is resident and not pinned, unused as far as the policy knows? Not known of larger
+    /// blocks.
+    pub fn is_unused(&self, slot: u32) -> bool {
+        self.blocks.is_none() && self.policy.is_unused(slot)
+    }
+
+    /// `page`, in `slot`, is evicted though others come before it.
+    pub fn leave(&mut self, page: u64, slot: u32) {
+        debug_assert!(self.blocks.is_none());
+        self.policy.leave(slot, page);
     }
 
     /// `page` of a block that was evicted is resident no more.

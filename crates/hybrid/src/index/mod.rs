@@ -21,7 +21,7 @@ use base::{Instant, Map};
 use ledger::Cut;
 
 use page_map::{Entry, PageMap, UNIT_PAGES};
-use slots::SlotAllocator;
+use slots::{GROUP, SlotAllocator};
 
 /// Which page is in which slot, and which slots are free.
 pub(crate) struct Index {
@@ -64,17 +64,37 @@ impl Index {
         true
     }
 
-    /// Evicts one clean block to make room for that of `incoming`; the pages that left are forgotten durably with
+    /// Evicts one clean block to make room for that of `incoming`; its pages and their slots are forgotten durably with
     /// commit `next`. `None` if all is dirty.
-    pub fn evict(&mut self, incoming: Option<u64>, next: Cut) -> Option<Vec<u64>> {
+    pub fn evict(&mut self, incoming: Option<u64>, next: Cut) -> Option<Vec<(u64, u32)>> {
         let mut gone = Vec::new();
-        let Index { map, slots, recent } = self;
-        let evicted = map.evict(incoming, &mut |page, slot| {
-            slots.release(slot);
-            recent.insert(page / UNIT_PAGES, next);
-            gone.push(page);
-        });
+        let evicted = self
+            .map
+            .evict(incoming, &mut |page, slot| gone.push((page, slot)));
+        self.release(&gone, next);
         evicted.then_some(gone)
+    }
+
+    /// Evicts up to `most` clean unused pages of the group that `slot` is in, as [`Index::evict`]; none if that would
+    /// leave the group in fragments.
+    pub fn evict_beside(&mut self, slot: u32, most: usize, next: Cut) -> Vec<(u64, u32)> {
+        let mut gone = self.map.unused_in(self.slots.group_of(slot));
+        if gone.len() as u32 + self.slots.free_beside(slot) < GROUP / 4 {
+            return Vec::new();
+        }
+        gone.truncate(most);
+        for (page, slot) in &gone {
+            self.map.evict_unused(*page, *slot);
+        }
+        self.release(&gone, next);
+        gone
+    }
+
+    fn release(&mut self, gone: &[(u64, u32)], next: Cut) {
+        for (page, slot) in gone {
+            self.slots.release(*slot);
+            self.recent.insert(page / UNIT_PAGES, next);
+        }
     }
 
     /// Has the map one of pages `first..end`, or may the durable one have it?

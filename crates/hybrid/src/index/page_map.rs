@@ -16,6 +16,8 @@
 //! 2. The dirty regions count the dirty slots.
 //! 3. A block's frame is in the policy exactly while a page of it is resident and it is not pinned.
 
+use std::ops::Range;
+
 use base::Instant;
 use policy::cache::Kind;
 
@@ -239,6 +241,22 @@ impl PageMap {
             }
         }
         true
+    }
+
+    /// The clean pages in `slots` that were not used lately: page and slot.
+    pub fn unused_in(&self, slots: Range<u32>) -> Vec<(u64, u32)> {
+        let unused = slots.filter_map(|slot| {
+            let (page, entry) = self.in_slot(slot)?;
+            let may = !entry.dirty && !self.pins.has(page);
+            (may && self.frames.is_unused(slot)).then_some((page, slot))
+        });
+        unused.collect()
+    }
+
+    /// Evicts one of [`PageMap::unused_in`], though others come before it.
+    pub fn evict_unused(&mut self, page: u64, slot: u32) {
+        self.frames.leave(page, slot);
+        self.drop_page(page, slot);
     }
 
     /// Pins the MiBs from page `first` to `end`, or lets them go: their pages leave the policy or enter it.

@@ -5,12 +5,18 @@
 //!      -> [no reader that may still look at it is under way] -> free
 //! ```
 //!
+//! A long request wants neighbours: a run costs one request of the fast device however long it is. So a want of at least
+//! [`LONG`] slots takes the first run that holds it, else the longest one seen, and shorter wants fill the fragments
+//! between.
+//!
 //! Always true:
 //! 1. A slot is handed out only when no durable map entry names it and no read of it is under way.
-//! 2. Free slots are handed out lowest number first from a cursor that goes round, in runs, so that data
-//!    written together lies together.
+//! 2. Free slots are handed out from a cursor that goes round, in runs, so that data written together lies together.
+//! 3. A group counts its free slots.
 //!
-//! Source: DMSSD 4.2 ("lowest number first"); the commit rule is ours.
+//! Source: DMSSD 4.2 ("lowest number first"); the commit rule and the runs are ours.
+
+use std::ops::{ControlFlow, Range};
 
 use ledger::{Epoch, Reclaim};
 
@@ -21,9 +27,20 @@ pub(crate) struct SlotRun {
     pub count: u32,
 }
 
+/// A want of so many slots looks for a run that holds it whole.
+pub(crate) const LONG: u32 = 16;
+/// Slots of a group.
+pub(crate) const GROUP: u32 = 256;
+/// Groups that a search for a long run looks at.
+const LONG_SEARCH: u32 = 64;
+/// Groups that a search for a fragment looks at.
+const SHORT_SEARCH: u32 = 8;
+
 pub(crate) struct SlotAllocator {
     /// One bit a slot, set while it is free.
     free: Vec<u64>,
+    /// Free slots of each group.
+    groups: Vec<u16>,
     free_count: u32,
     total: u32,
     cursor: u32,
@@ -36,6 +53,7 @@ impl SlotAllocator {
     pub fn new(total: u32) -> SlotAllocator {
         let mut slots = SlotAllocator {
             free: Vec::new(),
+            groups: Vec::new(),
             free_count: 0,
             total: 0,
             cursor: 0,
@@ -65,13 +83,26 @@ impl SlotAllocator {
     fn set_free(&mut self, slot: u32) {
         assert!(!self.is_free(slot), "slot {slot} is freed once");
         self.free[slot as usize / 64] |= 1 << (slot % 64);
+        self.groups[(slot / GROUP) as usize] += 1;
         self.free_count += 1;
     }
 
     fn set_taken(&mut self, slot: u32) {
         assert!(self.is_free(slot), "slot {slot} is taken once");
         self.free[slot as usize / 64] &= !(1 << (slot % 64));
+        self.groups[(slot / GROUP) as usize] -= 1;
         self.free_count -= 1;
+    }
+
+    /// Free slots of the group of `slot`.
+    pub fn free_beside(&self, slot: u32) -> u32 {
+        u32::from(self.groups[(slot / GROUP) as usize])
+    }
+
+    /// The slots of the group of `slot`.
+    pub fn group_of(&self, slot: u32) -> Range<u32> {
+        let first = slot / GROUP * GROUP;
+        first..(first + GROUP).min(self.total)
     }
 
     /// Takes this very slot (recovery).
@@ -100,18 +131,109 @@ impl SlotAllocator {
 
     /// Takes up to `wanted` neighbouring slots; `None` if none is free.
     fn take_run(&mut self, wanted: u32) -> Option<SlotRun> {
-        let first = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
-        let mut count = 0;
-        while count < wanted && first + count < self.total && self.is_free(first + count) {
-            self.set_taken(first + count);
-            count += 1;
-        }
-        self.cursor = if first + count >= self.total {
-            0
-        } else {
-            first + count
+        let run = match wanted < LONG {
+            true => self.find_fragment(wanted),
+            false => self.find_long(wanted),
         };
+        let run = run.or_else(|| self.first_free(wanted))?;
+        let count = run.count.min(wanted);
+        let end = run.first + count;
+        (run.first..end).for_each(|slot| self.set_taken(slot));
+        self.cursor = if end >= self.total { 0 } else { end };
+        Some(SlotRun { count, ..run })
+    }
+
+    /// The first run that holds `wanted` slots, else the longest one seen. A want of whole groups rather takes such.
+    fn find_long(&self, wanted: u32) -> Option<SlotRun> {
+        let mut longest: Option<SlotRun> = None;
+        let mut found: Option<SlotRun> = None;
+        self.free_runs(LONG_SEARCH, |run| {
+            if longest.is_none_or(|longest| run.count > longest.count) {
+                longest = Some(run);
+            }
+            let run = if wanted >= GROUP { on_groups(run) } else { run };
+            found = (run.count >= wanted).then_some(run);
+            match found {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
+        });
+        found.or(longest)
+    }
+
+    /// Of the next runs that hold `wanted` slots the shortest: long ones are left whole.
+    fn find_fragment(&self, wanted: u32) -> Option<SlotRun> {
+        let mut shortest: Option<SlotRun> = None;
+        self.free_runs(SHORT_SEARCH, |run| {
+            if run.count >= wanted && shortest.is_none_or(|found| run.count < found.count) {
+                shortest = Some(run);
+            }
+            match shortest {
+                Some(run) if run.count < LONG => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        });
+        shortest
+    }
+
+    /// The first free slot from the cursor on, with up to `wanted` neighbours.
+    fn first_free(&self, wanted: u32) -> Option<SlotRun> {
+        let first = self.next_free(self.cursor).or_else(|| self.next_free(0))?;
+        let end = self.total.min(first.saturating_add(wanted));
+        let free = (first..end).take_while(|slot| self.is_free(*slot));
+        let count = free.count() as u32;
         Some(SlotRun { first, count })
+    }
+
+    /// Calls `visit` with each free run of the next `groups` groups, from the cursor on and round the end.
+    fn free_runs(&self, groups: u32, mut visit: impl FnMut(SlotRun) -> ControlFlow<()>) {
+        let bound = self.cursor.saturating_add(groups * GROUP).min(self.total);
+        let left = groups * GROUP - (bound - self.cursor);
+        for part in [self.cursor..bound, 0..left.min(self.cursor)] {
+            if self.runs_within(part, &mut visit).is_break() {
+                return;
+            }
+        }
+    }
+
+    fn runs_within(
+        &self,
+        part: Range<u32>,
+        visit: &mut impl FnMut(SlotRun) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut at = part.start;
+        while at < part.end {
+            let taken = self.stretch(at, false).min(part.end - at);
+            at += taken;
+            let mut count = 0;
+            while at + count < part.end {
+                let free = self.stretch(at + count, true);
+                if free == 0 {
+                    break;
+                }
+                count += free;
+            }
+            let count = count.min(part.end - at);
+            if count > 0 {
+                visit(SlotRun { first: at, count })?;
+            }
+            at += count;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// How many slots from `at` on are free, or taken: as far as its word shows, or its group where that is uniform.
+    fn stretch(&self, at: u32, free: bool) -> u32 {
+        let whole = if free { GROUP as u16 } else { 0 };
+        if at.is_multiple_of(GROUP) && self.groups[(at / GROUP) as usize] == whole {
+            return GROUP;
+        }
+        let word = self.free[at as usize / 64] >> (at % 64);
+        let same = match free {
+            true => word.trailing_ones(),
+            false => word.trailing_zeros(),
+        };
+        same.min(64 - at % 64)
     }
 
     fn next_free(&self, from: u32) -> Option<u32> {
@@ -164,11 +286,9 @@ impl SlotAllocator {
     pub fn grow(&mut self, total: u32) {
         assert!(total >= self.total);
         self.free.resize((total as usize).div_ceil(64), 0);
-        for slot in self.total..total {
-            self.free[slot as usize / 64] |= 1 << (slot % 64);
-        }
-        self.free_count += total - self.total;
-        self.total = total;
+        self.groups.resize(total.div_ceil(GROUP) as usize, 0);
+        let before = std::mem::replace(&mut self.total, total);
+        (before..total).for_each(|slot| self.set_free(slot));
     }
 
     /// Withdraws the free slots from `total` on from use, ahead of [`SlotAllocator::shrink`].
@@ -185,6 +305,7 @@ impl SlotAllocator {
         self.withdraw(total);
         self.total = total;
         self.free.truncate((total as usize).div_ceil(64));
+        self.groups.truncate(total.div_ceil(GROUP) as usize);
         self.reclaim.retain(|slot| *slot < total);
         if self.cursor >= total {
             self.cursor = 0;
@@ -192,8 +313,17 @@ impl SlotAllocator {
     }
 }
 
+/// What of `run` begins on the bound of a group; perhaps nothing.
+fn on_groups(run: SlotRun) -> SlotRun {
+    let first = run.first.next_multiple_of(GROUP);
+    let count = (run.first + run.count).saturating_sub(first);
+    SlotRun { first, count }
+}
+
 #[cfg(test)]
 mod tests {
+    use env::Rng;
+
     use super::*;
 
     #[test]
@@ -228,6 +358,94 @@ mod tests {
             })
         );
         assert_eq!(slots.free_count(), 0);
+    }
+
+    /// Slots `0..total`, of which those of `taken` are taken.
+    fn all_but(total: u32, taken: impl IntoIterator<Item = u32>) -> SlotAllocator {
+        let mut slots = SlotAllocator::new(total);
+        taken.into_iter().for_each(|slot| slots.adopt(slot));
+        slots
+    }
+
+    fn run(first: u32, count: u32) -> SlotRun {
+        SlotRun { first, count }
+    }
+
+    #[test]
+    fn a_long_want_takes_the_first_run_that_holds_it() {
+        // Runs of 40 from 1, of 255 across a bound of groups from 42, of 300 from 298.
+        let mut slots = all_but(700, [0, 41, 297, 598]);
+        assert_eq!(slots.take(200), [run(42, 200)]);
+        assert_eq!(
+            slots.take(256),
+            [run(298, 256)],
+            "none on the bounds of a group"
+        );
+        assert_eq!(slots.take(101), [run(599, 101)]);
+        assert_eq!(slots.take(40), [run(1, 40)], "round the end");
+        let mut slots = all_but(1100, [0]);
+        assert_eq!(slots.take(256), [run(256, 256)], "on the bounds of a group");
+        assert_eq!(slots.take(16), [run(512, 16)]);
+        assert_eq!(slots.take(257), [run(768, 257)]);
+    }
+
+    #[test]
+    fn a_long_want_that_no_run_holds_takes_the_longest_ones() {
+        let mut slots = all_but(300, [20, 21, 90, 130]);
+        assert_eq!(slots.take(250), [run(131, 169), run(22, 68), run(0, 13)]);
+    }
+
+    #[test]
+    fn a_short_want_fills_a_fragment_and_leaves_the_long_run_whole() {
+        let mut slots = all_but(1000, [500, 504, 520]);
+        assert_eq!(slots.take(2), [run(501, 2)]);
+        assert_eq!(slots.take(1), [run(503, 1)]);
+        assert_eq!(slots.take(15), [run(505, 15)]);
+        assert_eq!(slots.take(480), [run(0, 480)]);
+    }
+
+    #[test]
+    fn runs_agree_with_a_plain_search() {
+        let mut rng = Rng::from_seed(7);
+        for _ in 0..300 {
+            let total = 1 + rng.below(1500) as u32;
+            let odds = 1 + rng.below(12);
+            let taken: Vec<u32> = (0..total).filter(|_| rng.below(odds) == 0).collect();
+            let mut slots = all_but(total, taken.iter().copied());
+            slots.cursor = rng.below(u64::from(total)) as u32;
+            let mut found = Vec::new();
+            slots.free_runs(u32::MAX / GROUP, |run| {
+                found.push(run);
+                ControlFlow::Continue(())
+            });
+            let mut plain: Vec<SlotRun> = Vec::new();
+            for slot in (slots.cursor..total).chain(0..slots.cursor) {
+                match plain.last_mut() {
+                    _ if !slots.is_free(slot) => {}
+                    Some(last) if last.first + last.count == slot && slot != slots.cursor => {
+                        last.count += 1
+                    }
+                    _ => plain.push(run(slot, 1)),
+                }
+            }
+            assert_eq!(found, plain, "{total} slots from {}", slots.cursor);
+            // Whatever is wanted, all that is free can be had, each slot once.
+            let mut seen = vec![false; total as usize];
+            while slots.free_count() > 0 {
+                let wanted = 1 + rng.below(60) as u32;
+                let before = slots.free_count();
+                let runs = slots.take(wanted);
+                let count: u32 = runs.iter().map(|run| run.count).sum();
+                assert_eq!(count, wanted.min(before));
+                for slot in runs.iter().flat_map(|run| run.first..run.first + run.count) {
+                    assert!(!std::mem::replace(&mut seen[slot as usize], true));
+                }
+            }
+            let groups = slots.groups.iter().all(|free| *free == 0);
+            assert!(
+                groups && seen.iter().filter(|seen| **seen).count() + taken.len() == total as usize
+            );
+        }
     }
 
     #[test]

@@ -70,6 +70,10 @@ impl Replacement for Clock {
         self.held -= 1;
     }
 
+    fn is_unused(&self, frame: u32) -> bool {
+        self.used.get(frame) == 0
+    }
+
     #[inline]
     fn moved(&mut self, from: u32, to: u32) {
         self.lists.replace(from, to);

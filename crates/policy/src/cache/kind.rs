@@ -151,6 +151,13 @@ impl<P: Replacement> Replacement for Remembering<P> {
     fn remove(&mut self, frame: u32) {
         self.policy.remove(frame);
     }
+    fn is_unused(&self, frame: u32) -> bool {
+        self.policy.is_unused(frame)
+    }
+    fn leave(&mut self, frame: u32, key: u64) {
+        self.policy.leave(frame, key);
+        self.ghost.push(key);
+    }
     fn moved(&mut self, from: u32, to: u32) {
         self.policy.moved(from, to);
     }

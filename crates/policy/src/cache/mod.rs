@@ -80,6 +80,17 @@ pub trait Replacement {
     /// `frame` was invalidated: forget it, no ghost.
     fn remove(&mut self, frame: u32);
 
+    /// Was `frame` not used since it came in, or since the hunt last passed it? For a caller that would rather have frames
+    /// which lie together than the next ones. `false` where the policy does not know.
+    fn is_unused(&self, _frame: u32) -> bool {
+        false
+    }
+
+    /// `frame`, which holds `key`, leaves to make room though it is not the next victim; ghosts remember its key.
+    fn leave(&mut self, frame: u32, _key: u64) {
+        self.remove(frame);
+    }
+
     /// The object in `from` lives in `to` from now on, everything else unchanged (out-of-place
     /// overwrite). `to` was free; `from` is free then.
     fn moved(&mut self, from: u32, to: u32);
@@ -134,6 +145,12 @@ impl<P: Replacement + ?Sized> Replacement for Box<P> {
     }
     fn remove(&mut self, frame: u32) {
         (**self).remove(frame);
+    }
+    fn is_unused(&self, frame: u32) -> bool {
+        (**self).is_unused(frame)
+    }
+    fn leave(&mut self, frame: u32, key: u64) {
+        (**self).leave(frame, key);
     }
     fn moved(&mut self, from: u32, to: u32) {
         (**self).moved(from, to);

@@ -239,6 +239,17 @@ impl Replacement for S3Fifo {
         self.forget(frame);
     }
 
+    fn is_unused(&self, frame: u32) -> bool {
+        self.uses.get(frame) == 0
+    }
+
+    fn leave(&mut self, frame: u32, key: u64) {
+        if self.in_main.get(frame) == 0 {
+            self.ghost.push(key);
+        }
+        self.remove(frame);
+    }
+
     #[inline]
     fn moved(&mut self, from: u32, to: u32) {
         self.lists.replace(from, to);
