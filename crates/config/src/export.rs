@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use env::net::Address;
+use policy::poll::Setting;
 use vdisk::cluster::opened::Terms;
 use vdisk::record::{Fairness, Name, PriorityClass};
 
@@ -41,6 +42,8 @@ pub struct ExportConfig {
     pub read_only: bool,
     /// Clients must speak TLS.
     pub tls: Option<TlsConfig>,
+    /// What the data thread behind it does while it has nothing to do, if that is said here.
+    pub poll: Option<Setting>,
 }
 
 /// A volume of the cluster, and what its export sets otherwise.
@@ -125,6 +128,7 @@ pub(super) fn read_export(
     let tls = keys.table("tls").map(read_tls_table);
     let insecure = keys.is_on("insecure");
     let ublk = keys.is_on("ublk");
+    let poll = keys.parse("poll", str::parse);
     let class = keys.parse("priority", priority);
     let fairness = read_fairness(keys);
 
@@ -154,9 +158,7 @@ pub(super) fn read_export(
         let value = own.unwrap_or_else(|| device.clone());
         At { value, at }
     });
-    if name.value.len() > 4096 || name.value.contains('\0') {
-        keys.complain_at(name.at, "name", "an export's name has at most 4096 bytes");
-    }
+    check_text(keys, &name);
     check_addresses(keys, &nbd, &name, tls.as_ref(), earlier, admin);
     if ublk {
         check_disk(keys, &name, earlier);
@@ -169,6 +171,7 @@ pub(super) fn read_export(
         ublk,
         read_only,
         tls: tls.flatten(),
+        poll: poll.map(|at| at.value),
     })
 }
 
@@ -187,6 +190,13 @@ fn need_place(
             at,
         }),
         nbd => keys.need(nbd, missing),
+    }
+}
+
+/// Complains about a name that no client can ask for.
+fn check_text(keys: &Keys<'_, '_>, name: &At<String>) {
+    if name.value.len() > 4096 || name.value.contains('\0') {
+        keys.complain_at(name.at, "name", "an export's name has at most 4096 bytes");
     }
 }
 

@@ -36,6 +36,7 @@ pub use values::{check_name, is_local, read_span};
 use std::path::{Path, PathBuf};
 
 use keys::{Keys, Mistakes};
+use policy::poll::Setting;
 use toml::de::DeTable;
 use values::{Things, read_mode};
 
@@ -88,6 +89,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         .unwrap_or_else(|| DATA_DIR.into());
 
     let socket_mode = root.parse_or("socket_mode", env::net::SOCKET_MODE, read_mode);
+    let poll = root.parse_or("poll", Setting::default(), str::parse);
     let mut things = Things::default();
     let devices = devices::read_devices(&mut root, &data_dir, &mut things);
     let hybrids = hybrids::read_hybrids(&mut root, &devices, &mut things);
@@ -123,6 +125,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
     Config {
         data_dir,
         socket_mode,
+        poll,
         devices,
         hybrids,
         stores,

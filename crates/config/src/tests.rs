@@ -447,6 +447,22 @@ fn sockets_are_open_to_owner_and_group_unless_said_otherwise() {
 }
 
 #[test]
+fn data_threads_poll_adaptively_unless_said_otherwise() {
+    assert_eq!(good(TWO).poll, Setting::Adaptive);
+    for setting in [Setting::Off, Setting::Adaptive, Setting::Always] {
+        assert_eq!(good(&format!("poll = \"{setting}\"\n{TWO}")).poll, setting);
+        let export =
+            format!("{TWO}[[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"\npoll = \"{setting}\"\n");
+        assert_eq!(good(&export).exports[0].poll, Some(setting));
+    }
+    let found = mistakes(&format!("poll = \"sometimes\"\n{TWO}"));
+    assert_eq!(
+        found,
+        ["line 1: poll: 'sometimes' is no way to wait; write off, adaptive or always"]
+    );
+}
+
+#[test]
 fn listening_to_the_world_takes_saying_so() {
     let config = good(&with_two(
         "[admin]\nlisten = \"0.0.0.0:10880\"\nallow_remote = true\nhosts = \"nas.example\"",

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use base::{Bytes, Nanos};
 use env::fs::Direct;
 use env::net::Address;
+use policy::poll::Setting;
 
 use crate::cluster::ClusterConfig;
 use crate::export::ExportConfig;
@@ -19,6 +20,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Permissions of the Unix sockets that NBD clients and clients of stores connect to.
     pub socket_mode: u32,
+    /// What data threads do while they have nothing to do, unless an export says otherwise.
+    pub poll: Setting,
     /// `[[device]]` and `[[stripe]]`, those that others are made of first.
     pub devices: Vec<DeviceConfig>,
     /// In the order they can be made.

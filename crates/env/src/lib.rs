@@ -29,6 +29,7 @@ mod mailbox;
 mod mapping;
 pub mod net;
 mod real;
+mod spinning;
 pub mod sync;
 mod time;
 
@@ -42,5 +43,6 @@ pub use executor::{
 };
 pub use mailbox::{Mailbox, Poster, mailbox};
 pub use mapping::Mapping;
-pub use real::{Choice, RealConfig};
+pub use real::{Choice, Polling, RealConfig, SpinCounters, SpinPolicy, Wait, Watched};
+pub use spinning::{ClientRequest, client_request, is_spinning, spin_counters, watch};
 pub use time::{Elapsed, Sleep, sleep, sleep_until, timeout, wall_clock};

@@ -11,28 +11,29 @@ use base::{Buf, Bytes, Nanos, View};
 use env::fs::{Direct, File, Options};
 use env::net::{Address, Datagram, Listener, Stream};
 use env::sync::{Closed, join_all};
-use env::{Choice, RealConfig, Runtime, mailbox, sleep, spawn};
+use env::{Choice, Polling, RealConfig, Runtime, mailbox, sleep, spawn};
 
 /// One runtime of each driver that this system offers; small rings, so that they run full.
 fn runtimes() -> Vec<Runtime> {
-    let made = |thread_pool, busy_poll| {
+    let made = |thread_pool, polling| {
         Runtime::real(RealConfig {
             seed: Some(7),
             ring_entries: 8,
             thread_pool,
-            busy_poll,
+            polling,
         })
         .unwrap()
     };
-    let pool = made(Choice::Always, Nanos(0));
+    let pool = made(Choice::Always, Polling::Off);
     assert_eq!(pool.driver_name(), "thread pool");
-    let auto = made(Choice::Auto, Nanos(0));
+    let auto = made(Choice::Auto, Polling::Off);
     if auto.driver_name() == "thread pool" {
         println!("skipped: this system refuses io_uring; only the thread pool is tested");
         return vec![pool];
     }
     assert_eq!(auto.driver_name(), "io_uring");
-    vec![auto, made(Choice::Auto, Nanos::micros(50)), pool]
+    let spinning = Polling::UpTo(Nanos::micros(50));
+    vec![auto, made(Choice::Auto, spinning), pool]
 }
 
 /// Bytes that name their place.

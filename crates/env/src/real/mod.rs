@@ -17,6 +17,7 @@ mod operation;
 mod pool;
 mod ring;
 mod slots;
+mod spin;
 pub(crate) mod wake;
 
 use std::cell::RefCell;
@@ -32,6 +33,8 @@ use base::{Instant, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 pub(crate) use operation::{Message, Operation, Scatter};
+pub(crate) use spin::Spinner;
+pub use spin::{Polling, SpinCounters, SpinPolicy, Wait, Watched};
 
 use pool::Pool;
 use ring::Ring;
@@ -66,9 +69,9 @@ pub struct RealConfig {
     pub ring_entries: u32,
     /// Threads and poll(2) instead of io_uring?
     pub thread_pool: Choice,
-    /// How long to look for completions without sleeping before each wait. A processor that is not
-    /// asleep answers sooner, and never rests; zero by default.
-    pub busy_poll: Nanos,
+    /// Whether to look for completions before each sleep. A processor that is not asleep answers sooner,
+    /// and never rests; off by default.
+    pub polling: Polling,
 }
 
 impl Default for RealConfig {
@@ -77,7 +80,7 @@ impl Default for RealConfig {
             seed: None,
             ring_entries: 256,
             thread_pool: Choice::Auto,
-            busy_poll: Nanos(0),
+            polling: Polling::Off,
         }
     }
 }
@@ -94,10 +97,11 @@ pub(crate) fn system_seed() -> io::Result<u64> {
 pub(crate) struct Reactor {
     // Fixed.
     origin: std::time::Instant,
-    busy_poll: Nanos,
     wake: Arc<Wake>,
     ring: Option<RefCell<Ring>>,
     pool: Pool,
+    /// Without: it never spins.
+    spinner: Option<Spinner>,
     // Per operation.
     slots: RefCell<Slots>,
     /// Without a ring: slots that wait for a socket.
@@ -124,7 +128,7 @@ impl Reactor {
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         Ok(Rc::new(Reactor {
             origin: clock(),
-            busy_poll: config.busy_poll,
+            spinner: Spinner::new(config.polling),
             pool: Pool::new(Arc::clone(&wake)),
             ring: ring.map(RefCell::new),
             wake,
@@ -203,15 +207,44 @@ impl Reactor {
         self.finish();
     }
 
+    pub(crate) fn spinner(&self) -> Option<&Spinner> {
+        self.spinner.as_ref()
+    }
+
     /// Submits, and waits until `until` (for ever if `None`) or until something happens.
     pub(crate) fn park(&self, until: Option<Instant>) {
-        if self.busy_poll > Nanos(0) && self.spin(until) {
+        let Some(spinner) = &self.spinner else {
+            self.sleep(until);
             return;
-        }
-        let span = if self.wake.park() {
-            until.map_or(Nanos(u64::MAX), |until| until.since(self.now()))
-        } else {
-            Nanos(0)
+        };
+        let began = self.now();
+        let under_way = spinner.is_under_way();
+        let (found, looked) = match spinner.time_to_look(began) {
+            Nanos(0) => (false, began),
+            look => self.spin(spinner, began, look, until),
+        };
+        let due = until.is_some_and(|until| until <= looked);
+        let came = found || (!due && self.sleep(until));
+        let ended = match found || due {
+            true => looked,
+            false => self.now(),
+        };
+        spinner.waited(&Wait {
+            began,
+            ended,
+            spun: looked.since(began),
+            found,
+            came,
+            under_way,
+        });
+    }
+
+    /// Submits, and sleeps until `until` or until something happens; has something?
+    fn sleep(&self, until: Option<Instant>) -> bool {
+        let free = self.wake.park();
+        let span = match free {
+            true => until.map_or(Nanos(u64::MAX), |until| until.since(self.now())),
+            false => Nanos(0),
         };
         match &self.ring {
             Some(ring) => ring.borrow_mut().turn(
@@ -220,28 +253,40 @@ impl Reactor {
             ),
             None => self.poll_sockets((span < Nanos(u64::MAX)).then_some(span)),
         }
+        let notified = !free || self.wake.was_notified();
         self.wake.turn();
-        self.finish();
+        self.finish() > 0 || notified
     }
 
-    /// Looks for completions for a while; true if there was one, or the time has come.
-    fn spin(&self, until: Option<Instant>) -> bool {
-        let end = self.now() + self.busy_poll;
+    /// Looks for completions until `began + look` or `until`: was there one, and when was the last look?
+    fn spin(
+        &self,
+        spinner: &Spinner,
+        began: Instant,
+        look: Nanos,
+        until: Option<Instant>,
+    ) -> (bool, Instant) {
+        let end = began + look;
         let end = until.map_or(end, |until| end.min(until));
-        loop {
+        spinner.begin();
+        let found = loop {
             match &self.ring {
                 Some(ring) => ring.borrow_mut().turn(None, &mut self.ended.borrow_mut()),
                 None => self.poll_sockets(Some(Nanos(0))),
             }
-            if self.finish() > 0 || self.wake.was_notified() {
-                self.wake.turn();
-                return true;
+            if self.finish() > 0 || self.wake.was_notified() || spinner.sees() {
+                break true;
             }
             if self.now() >= end {
-                return until == Some(end);
+                break false;
             }
             std::hint::spin_loop();
+        };
+        let found = spinner.end() || found;
+        if found {
+            self.wake.turn();
         }
+        (found, self.now())
     }
 
     /// Hands the results collected to the tasks that wait; how many there were.

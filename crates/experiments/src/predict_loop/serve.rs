@@ -171,7 +171,7 @@ impl Served {
         let serving = move || {
             let config = env::RealConfig {
                 seed: Some(seed),
-                busy_poll: AWAKE,
+                polling: env::Polling::UpTo(AWAKE),
                 ..env::RealConfig::default()
             };
             let done = match env::Runtime::real(config) {

@@ -127,7 +127,9 @@ impl Server {
                 std::future::pending::<()>().await;
             }
             self.under_way.set(self.under_way.get() + 1);
+            let request = env::client_request();
             let result = self.carry_out(tag).await;
+            drop(request);
             self.answered.set(self.answered.get() + 1);
             self.failed.set(self.failed.get() + u64::from(result < 0));
             self.under_way.set(self.under_way.get() - 1);

@@ -23,12 +23,30 @@ pub struct Status {
     pub dead: Vec<String>,
     /// How each data thread waits for its files and sockets: `io_uring` or `thread pool`.
     pub drivers: Vec<String>,
+    /// What each data thread did while it had nothing to do, in the same order.
+    #[serde(default)]
+    pub threads: Vec<Thread>,
     pub devices: Vec<Device>,
     pub volumes: Vec<Volume>,
     #[serde(default)]
     pub stores: Vec<Store>,
     pub exports: Vec<Export>,
     pub nbd: Vec<NbdListener>,
+}
+
+/// A data thread, and how it waited for work since it began.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Thread {
+    /// What stands at its top.
+    pub names: Vec<String>,
+    /// `off`: it sleeps at once; `adaptive`: it looks for work before that where it pays; `always`: it never sleeps.
+    pub poll: String,
+    /// Since it began.
+    pub seconds: f64,
+    /// Of them, spent looking for work without sleeping.
+    pub spun_seconds: f64,
+    /// Of these, those in which nothing came.
+    pub spun_in_vain_seconds: f64,
 }
 
 /// A device of the configuration.

@@ -8,7 +8,7 @@ use report::terminal::table::{count, megabytes_per_second, share, size, span};
 use serde::Serialize;
 
 use crate::api::figures::{Counters, Latency, Power, quantile};
-use crate::api::status::{Device, Export, Status};
+use crate::api::status::{Device, Export, Status, Thread};
 use crate::api::store::Store;
 use crate::api::tier::Tier;
 use crate::api::volume::Volume;
@@ -196,12 +196,28 @@ pub fn title(status: &Status) -> String {
         true => String::new(),
         false => format!("; DEAD (see the log): {}", status.dead.join(", ")),
     };
+    let (spun, in_vain) = spun_percent(&status.threads);
+    let spins = match spun >= 0.1 {
+        true => format!("; polls {spun:.1} % of the time, {in_vain:.1} % in vain"),
+        false => String::new(),
+    };
     format!(
-        "Tanada {}, pid {}, up {}, {}{dead}",
+        "Tanada {}, pid {}, up {}, {}{spins}{dead}",
         status.version,
         status.pid,
         uptime(status.uptime_seconds),
         drivers.join(" and ")
+    )
+}
+
+/// Percent of their time that data threads looked for work without sleeping, and percent of it in vain.
+fn spun_percent(threads: &[Thread]) -> (f64, f64) {
+    let sum = |part: fn(&Thread) -> f64| threads.iter().map(part).sum::<f64>();
+    let whole = sum(|thread| thread.seconds).max(1e-9);
+    let percent = |part| 100.0 * sum(part) / whole;
+    (
+        percent(|thread| thread.spun_seconds),
+        percent(|thread| thread.spun_in_vain_seconds),
     )
 }
 

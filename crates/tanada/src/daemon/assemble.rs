@@ -26,9 +26,11 @@ use config::{
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
+use policy::poll::Setting;
 use tokio::sync::oneshot;
 
 use super::common::pairs::{Memory, PairFile};
+use super::common::polling::polling;
 use super::common::registry::Registry;
 use super::common::restart::RestartFile;
 use super::entrances::{Listeners, meter, serve, show};
@@ -53,6 +55,8 @@ pub struct Plan {
     pub data_dir: PathBuf,
     /// Permissions of Unix sockets.
     pub socket_mode: u32,
+    /// What the thread does while it has nothing to do.
+    pub poll: Setting,
     /// Connections that each server takes.
     pub connections: usize,
     pub devices: Vec<DeviceConfig>,
@@ -189,6 +193,8 @@ pub fn threads(config: &Config) -> Vec<Plan> {
     for plan in &mut plans {
         plan.data_dir.clone_from(&config.data_dir);
         plan.socket_mode = config.socket_mode;
+        let said = plan.exports.iter().filter_map(|export| export.poll);
+        plan.poll = said.max().unwrap_or(config.poll);
     }
     let first = plans
         .iter()
@@ -243,7 +249,11 @@ pub fn start(
     let thread = std::thread::Builder::new()
         .name(name)
         .spawn(move || {
-            let runtime = match env::Runtime::real(env::RealConfig::default()) {
+            let config = env::RealConfig {
+                polling: polling(plan.poll),
+                ..env::RealConfig::default()
+            };
+            let runtime = match env::Runtime::real(config) {
                 Ok(runtime) => runtime,
                 Err(error) => {
                     // No receiver is left: then the daemon is ending anyway.
@@ -273,6 +283,8 @@ pub fn start(
 /// Builds what one data thread has, bottom to top. What was opened before a failure is closed again.
 async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread>> {
     let mut thread = DataThread::new(driver);
+    thread.names = plan.names();
+    thread.poll = plan.poll;
     match build_into(&mut thread, plan).await {
         Ok(()) => Ok(Rc::new(thread)),
         Err(error) => {
@@ -417,7 +429,7 @@ pub async fn open_alone(config: &Config, name: &str) -> anyhow::Result<Rc<dyn De
 mod tests {
     use super::*;
 
-    fn plans(rest: &str) -> Vec<Vec<String>> {
+    fn whole_plans(rest: &str) -> Vec<Plan> {
         let mut text = String::new();
         for name in ["a", "b", "c", "d", "e"] {
             text.push_str(&format!(
@@ -426,9 +438,31 @@ mod tests {
         }
         let config = config::read(&(text + rest), "test", None).unwrap();
         threads(&config)
+    }
+
+    fn plans(rest: &str) -> Vec<Vec<String>> {
+        whole_plans(rest)
             .iter()
             .map(|plan| plan.devices.iter().map(|d| d.name.clone()).collect())
             .collect()
+    }
+
+    #[test]
+    fn the_busiest_setting_of_a_threads_exports_counts_for_it() {
+        let exports = |settings: [&str; 3]| {
+            let places = ["unix:x", "unix:x", "unix:c"];
+            let exports = ["a", "b", "c"].iter().zip(places).zip(settings);
+            let export = exports.map(|((device, nbd), poll)| {
+                format!("[[export]]\ndevice = \"{device}\"\nnbd = \"{nbd}\"\n{poll}\n")
+            });
+            let plans = whole_plans(&export.collect::<String>());
+            plans.iter().map(|plan| plan.poll).collect::<Vec<_>>()
+        };
+        let (off, always) = ("poll = \"off\"", "poll = \"always\"");
+        let usual = Setting::Adaptive;
+        assert_eq!(exports(["", "", ""]), [usual, usual]);
+        assert_eq!(exports([off, "", ""]), [Setting::Off, usual]);
+        assert_eq!(exports([off, always, off]), [Setting::Always, Setting::Off]);
     }
 
     #[test]

@@ -395,7 +395,9 @@ impl Connection {
                     data,
                     held,
                 } = job;
+                let request = env::client_request();
                 let answer = shelf.target.carry_out(command, data, structured).await;
+                drop(request);
                 if let Response::Failed(errno, why) = &answer
                     && *errno != Errno::NotSupported
                 {

@@ -387,12 +387,14 @@ impl Connection {
         env::spawn(async move {
             let op = request.op();
             let looks = only_looks(&request);
+            let client_request = env::client_request();
             let work = carry_out(&behalf, request);
             let answer = match looks {
                 true => env::caught(work).await,
                 // Its panic may leave the store's memory half changed: that is the whole thread's end.
                 false => Ok(work.await),
             };
+            drop(client_request);
             connection.in_flight.set(connection.in_flight.get() - 1);
             let answer = match answer {
                 Ok(answer) => answer,

@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod pairs;
+pub mod polling;
 pub mod registry;
 pub mod repair_text;
 pub mod restart;

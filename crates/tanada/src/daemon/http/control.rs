@@ -128,6 +128,7 @@ impl Control {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             dead: self.dead(),
             drivers: Vec::new(),
+            threads: Vec::new(),
             devices: Vec::new(),
             volumes: Vec::new(),
             stores: Vec::new(),
@@ -136,6 +137,7 @@ impl Control {
         };
         for report in self.reports().await? {
             status.drivers.push(report.driver);
+            status.threads.push(report.thread);
             status.devices.extend(report.devices);
             status.volumes.extend(report.volumes);
             status.stores.extend(report.stores);

@@ -79,6 +79,7 @@ impl Collector for Page {
             )?
             .encode_gauge(&status.uptime_seconds)?;
 
+        super::thread_metrics::threads(&mut encoder, &status.threads)?;
         super::cluster_metrics::cluster(&mut encoder, &self.1)?;
         let devices = |device: &Device| (device.name.clone(), device.figures.clone());
         let devices: Vec<_> = status.devices.iter().map(devices).collect();

@@ -82,6 +82,7 @@ pub enum Command {
 /// How a data thread is at one moment.
 pub struct ThreadReport {
     pub driver: String,
+    pub thread: api::status::Thread,
     pub devices: Vec<api::status::Device>,
     pub volumes: Vec<api::volume::Volume>,
     pub stores: Vec<api::store::Store>,

@@ -27,16 +27,18 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
 use std::rc::Rc;
 
-use base::Nanos;
+use base::{Instant, Nanos};
 use config::{Backing, ExportConfig, Kind};
 use device::{Device, Meter};
 use env::Mailbox;
 use env::net::Address;
+use policy::poll::Setting;
 use report::terminal::said;
 
 use crate::api;
 use crate::api::clients::{Gone, Which};
 use crate::api::refusal::Refusal;
+use crate::daemon::common::polling;
 use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
     Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
@@ -50,6 +52,11 @@ use crate::daemon::thread::ublk::UblkDisk;
 /// Everything on one data thread.
 pub struct DataThread {
     driver: &'static str,
+    /// What stands at its top.
+    pub names: Vec<String>,
+    /// What it does while it has nothing to do.
+    pub poll: Setting,
+    since: Instant,
     pub devices: Vec<OpenDevice>,
     /// In the order they were made: each after those it stands on.
     pub volumes: Vec<OpenVolume>,
@@ -65,6 +72,9 @@ impl DataThread {
     pub fn new(driver: &'static str) -> DataThread {
         DataThread {
             driver,
+            names: Vec::new(),
+            poll: Setting::default(),
+            since: env::now(),
             devices: Vec::new(),
             volumes: Vec::new(),
             stores: Vec::new(),
@@ -332,6 +342,7 @@ impl DataThread {
     fn report(&self) -> ThreadReport {
         ThreadReport {
             driver: self.driver.to_owned(),
+            thread: polling::report(&self.names, self.poll, self.since),
             devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
