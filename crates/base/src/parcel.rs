@@ -30,16 +30,24 @@ use crate::{Buf, View};
 pub struct Parcel(Buf);
 
 // SAFETY: `Buf` is not `Send` because others on its thread may share the memory, and count themselves without atomics. Here
-// there are none: `new` saw to it, and the buffer cannot be reached, cut or frozen before `open` takes it out, on one thread.
+// there are none: `of_sole` and `new` saw to it, and the buffer cannot be reached, cut or frozen before `open` takes it out, on one thread.
 unsafe impl Send for Parcel {}
 
 impl Parcel {
     /// Packs `buf`; a copy if pieces of it, or views, are elsewhere.
     pub fn new(buf: Buf) -> Parcel {
-        if buf.is_sole_owner() {
-            return Parcel(buf);
+        Parcel::of_sole(buf).unwrap_or_else(|buf| Parcel(buf.copy_range(0, buf.len())))
+    }
+
+    /// Packs `buf`, and never a copy.
+    ///
+    /// # Errors
+    /// The buffer, where pieces of it, or views, are elsewhere.
+    pub fn of_sole(buf: Buf) -> Result<Parcel, Buf> {
+        match buf.is_sole_owner() {
+            true => Ok(Parcel(buf)),
+            false => Err(buf),
         }
-        Parcel(buf.copy_range(0, buf.len()))
     }
 
     /// Packs what `view` shows; a copy if the view has other owners.
@@ -75,6 +83,8 @@ mod tests {
         let mut back = Parcel::new(buf).open();
         assert_eq!(back.address(), there);
         let tail = back.split_off(4096);
+        let mut back = Parcel::of_sole(back).unwrap_err();
+        assert_eq!(back.address(), there);
         let mut copy = Parcel::new(back).open();
         assert!(copy.address() != there && copy[..] == [7; 4096]);
         drop(tail);
