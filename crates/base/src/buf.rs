@@ -225,6 +225,11 @@ impl Buf {
         self.memory.zero.get()
     }
 
+    /// Does nothing else share the memory, no piece of this buffer and no view?
+    pub(crate) fn is_sole_owner(&self) -> bool {
+        Rc::strong_count(&self.memory) == 1
+    }
+
     /// A copy of the bytes `from..from + len`, which is known to be zero where this buffer is.
     ///
     /// # Panics
@@ -390,6 +395,11 @@ impl View {
     /// Is every byte known to be zero? `false` says nothing.
     pub fn is_known_zero(&self) -> bool {
         self.memory.zero.get()
+    }
+
+    /// Does nothing else share the memory?
+    pub(crate) fn is_sole_owner(&self) -> bool {
+        Rc::strong_count(&self.memory) == 1
     }
 
     /// Writable again, without a copy if this is the only owner of the whole allocation, else a copy.

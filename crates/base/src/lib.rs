@@ -5,9 +5,11 @@
 
 pub mod buf;
 pub mod crc;
+mod parcel;
 pub mod units;
 
 pub use buf::{Buf, PAGE, View};
+pub use parcel::Parcel;
 pub use units::{Bytes, Instant, Nanos, SECTOR, Sector, Span};
 
 /// A hash map whose order is the same in every run (a fixed hash, no random state).

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Device: read, write, flush, discard, write zeroes; owned aligned buffers; completion-based
-//!    file or block device | memory | models of HDD, SSD, SCM, DRAM | striped | crash | fault | hybrid | ...
+//!    file or block device | memory | models of HDD, SSD, SCM, DRAM | striped | a part | of another thread | crash | fault | hybrid | ...
 //! ```
 //!
 //! Always true (the durability contract, one for all levels):
@@ -18,6 +18,8 @@ pub mod file;
 pub mod memory;
 pub mod meter;
 pub mod model;
+pub mod remote;
+pub mod shared;
 pub mod striped;
 
 pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
@@ -26,4 +28,5 @@ pub use fault::Fault;
 pub use file::{File, FileOptions, OpenError};
 pub use memory::Memory;
 pub use meter::Meter;
+pub use remote::Remote;
 pub use striped::{StripeError, Striped};

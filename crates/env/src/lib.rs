@@ -25,6 +25,7 @@ pub mod commands;
 mod critical;
 mod executor;
 pub mod fs;
+mod handover;
 mod mailbox;
 mod mapping;
 pub mod net;
@@ -41,6 +42,7 @@ pub use executor::{
     CancelOnDrop, Remote, Runtime, Task, cancel_scope, events, is_simulated, now, spawn, true_now,
     yield_now,
 };
+pub use handover::{Consumer, Producer, Refused, handover};
 pub use mailbox::{Mailbox, Poster, mailbox};
 pub use mapping::Mapping;
 pub use real::{Choice, Polling, RealConfig, SpinCounters, SpinPolicy, Wait, Watched};

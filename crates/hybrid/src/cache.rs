@@ -98,7 +98,7 @@ impl Cache {
             commit: GroupCommit::new(made.ledger, fast),
             room: Room::new(slots, pages_per_block),
             destaging: Destaging {
-                turn: Semaphore::new(1),
+                turn: volume.destaging_turn(),
                 work: Event::default(),
                 starving: Cell::new(0),
                 wanting: Cell::new(false),

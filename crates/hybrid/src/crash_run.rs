@@ -13,6 +13,7 @@
 
 mod digests;
 mod faults;
+mod lanes;
 mod notes;
 mod restarts;
 mod steps;
@@ -28,19 +29,22 @@ use policy::cache::Kind;
 use policy::tier::Parameters;
 
 use self::digests::noted::Requests;
+use crate::cache::Cache;
 use crate::mutation::{Flushless, Mutation};
 use crate::tier::Tier as TierState;
 use crate::tier::interval::{demote_region, promote_region};
 use crate::writeback::clear_intents;
 use crate::{
-    Admission, Buffer, CopyBack, Demotion, Hybrid, Mode, Mover, OpenError, Settings, Tier, Ties,
-    WriteMode,
+    Admission, Buffer, CopyBack, Demotion, Hybrid, Lanes, Mode, Mover, OpenError, Settings, Tier,
+    Ties, WriteMode,
 };
 
 const SLOW: Bytes = Bytes::mib(24);
 const FAST: Bytes = Bytes::kib(768);
 /// With a tier: room for a few extents.
 const FAST_TIER: Bytes = Bytes::mib(8);
+/// Of each lane of several; none has less than a MiB.
+const FAST_LANE: Bytes = Bytes::mib(1);
 const CLIENTS: u64 = 4;
 /// Between an error and a user's next request.
 const USER_REST: Nanos = Nanos::millis(5);
@@ -262,6 +266,8 @@ struct Plan {
     pairs: bool,
     /// There is a restart log: what was answered outlives the process.
     restarts: bool,
+    /// The disk has so many lanes, of short units.
+    lanes: u32,
     mutation: Option<Mutation>,
 }
 
@@ -271,7 +277,12 @@ impl Plan {
     }
 
     fn fast(&self) -> Bytes {
-        if self.has_tier() { FAST_TIER } else { FAST }
+        let each = match (self.has_tier(), self.lanes) {
+            (true, _) => FAST_TIER,
+            (false, 1) => FAST,
+            (false, _) => FAST_LANE,
+        };
+        each * u64::from(self.lanes)
     }
 }
 
@@ -338,7 +349,7 @@ macro_rules! rest_or_return {
     }};
 }
 
-async fn client(disk: Hybrid, world: Rc<World>, mut rng: Rng) {
+async fn client(disk: impl Device, world: Rc<World>, mut rng: Rng) {
     loop {
         if rng.chance(0.3) {
             env::sleep(Nanos(rng.below(200_000))).await;
@@ -435,12 +446,12 @@ fn check(world: &World, span: Span, bytes: &[u8], begun: Option<u64>, what: &str
     seen
 }
 
-async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: Rng) {
+async fn manager(disk: Lanes, fast: Rc<dyn Device>, world: Rc<World>, mut rng: Rng) {
     loop {
         env::sleep(Nanos(rng.below(3_000_000))).await;
         let modes = world.plan.modes;
-        if let Some(tier) = disk.engine.live_tier().filter(|_| world.plan.has_tier()) {
-            push_regions(&tier, &mut rng);
+        if world.plan.has_tier() && live_tiers(&disk).next().is_some() {
+            push_regions(&disk, &mut rng);
         }
         let draw = match (world.plan.management, world.plan.has_tier()) {
             (true, _) => rng.below(6),
@@ -457,7 +468,7 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
             1 => disk.detach().await.map_err(|error| error.to_string()),
             2 => {
                 let ties = (world.ties.borrow().clone())();
-                match disk.attach(Rc::clone(&fast), ties).await {
+                match disk.attach(Rc::clone(&fast), |_| ties.clone()).await {
                     Err(OpenError::State { .. }) => Ok(()),
                     answer => answer.map_err(|error| error.to_string()),
                 }
@@ -483,7 +494,7 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
                 disk.set(settings).await.map_err(|error| error.to_string())
             }
             _ => {
-                if let Some(cache) = disk.engine.live_cache() {
+                for cache in live_caches(&disk) {
                     let _ = clear_intents(&cache, Nanos(0)).await;
                 }
                 Ok(())
@@ -497,12 +508,22 @@ async fn manager(disk: Hybrid, fast: Rc<dyn Device>, world: Rc<World>, mut rng: 
 
 /// How much of the fast device is used.
 fn size(rng: &mut Rng, plan: Plan) -> Bytes {
-    match plan.has_tier() {
+    let pages = match plan.has_tier() {
         // Where moves are waited for there is room for some.
-        true if plan.aimed => Bytes((900 + rng.below(500)) * 4096),
-        true => Bytes((400 + rng.below(1_000)) * 4096),
-        false => Bytes((64 + rng.below(80)) * 4096),
-    }
+        true if plan.aimed => 900 + rng.below(500),
+        true => 400 + rng.below(1_000),
+        false => 64 + rng.below(80),
+    };
+    Bytes(pages * 4096 * u64::from(plan.lanes))
+}
+
+/// Each lane's tier, where there is one.
+fn live_tiers(disk: &Lanes) -> impl Iterator<Item = Rc<TierState>> {
+    disk.lanes().filter_map(|lane| lane.engine.live_tier())
+}
+
+fn live_caches(disk: &Lanes) -> impl Iterator<Item = Rc<Cache>> {
+    disk.lanes().filter_map(|lane| lane.engine.live_cache())
 }
 
 /// Choices under which regions go up and down all the time.
@@ -558,18 +579,23 @@ fn tier(rng: &mut Rng, plan: Plan) -> Tier {
 }
 
 /// Sends a region up or down, whatever the policy thinks of it.
-fn push_regions(tier: &Rc<TierState>, rng: &mut Rng) {
-    if !tier.cache.volume.has_tier() {
+fn push_regions(disk: &Lanes, rng: &mut Rng) {
+    if !disk.settings().mode.has_tier() {
         return;
     }
     let area = AREAS[rng.below(AREAS.len() as u64) as usize];
+    let draw = rng.below(3);
+    let (lane, there) = disk.place_of(area * 4096);
+    let Some(tier) = lane.engine.live_tier() else {
+        return;
+    };
     let region = {
         let table = tier.cache.state.extents.borrow();
-        table.grains.region_of(table.grains.extent_of(area))
+        table.grains.region_of(table.grains.extent_of(there / 4096))
     };
-    match rng.below(3) {
-        0 => promote_region(tier, region, "torture".to_owned()),
-        1 => demote_region(tier, region, "torture".to_owned()),
+    match draw {
+        0 => promote_region(&tier, region, "torture".to_owned()),
+        1 => demote_region(&tier, region, "torture".to_owned()),
         _ => {}
     }
 }
@@ -598,7 +624,7 @@ fn settings(rng: &mut Rng, plan: Plan) -> Settings {
         dirty_high: 40,
         fast_bytes: Some(match plan.has_tier() {
             true => size(rng, plan),
-            false => Bytes((64 + rng.below(60)) * 4096),
+            false => Bytes((64 + rng.below(60)) * 4096 * u64::from(plan.lanes)),
         }),
         commit_after: Nanos::millis(1 + rng.below(5)),
         mode: match plan.has_tier() {
@@ -665,10 +691,10 @@ fn is_moving(disk: &Hybrid) -> bool {
 
 /// Cuts the power while a move is under way, `steps` device requests after one began. One that is over by then is let
 /// go, and the next waited for.
-async fn cut_in_a_move(disk: Hybrid, supply: Rc<PowerSupply>, steps: u64) {
+async fn cut_in_a_move(disk: Lanes, supply: Rc<PowerSupply>, steps: u64) {
     let mut begun = None;
     loop {
-        begun = match (is_moving(&disk), begun) {
+        begun = match (disk.lanes().any(is_moving), begun) {
             (false, _) => None,
             (true, None) => Some(supply.steps()),
             (true, Some(begun)) if supply.steps() >= begun + steps => {
@@ -706,6 +732,7 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
         slow.set_after_cut(after);
         fast.set_after_cut(after);
         let (mut cuts, mut in_moves) = (0, 0);
+        lanes::shorten_units(&mut rng, plan);
         let mut choices = settings(&mut rng, plan);
         while cuts < plan.cuts {
             // Some cuts come while the pair is being opened or read, most of them under load.
@@ -718,7 +745,8 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                 let fast = requests.of(Rc::clone(&fast) as Rc<dyn Device>);
                 let fast = Flushless::over(fast, plan.mutation);
                 env::spawn(async move {
-                    Hybrid::open_or_create(choices, slow, fast, Ties::default()).await
+                    Lanes::open_or_create(plan.lanes, choices, slow, fast, |_| Ties::default())
+                        .await
                 })
             };
             let opened = until_cut(&supply, opening).await;
@@ -728,7 +756,7 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                 Some(Err(_)) if !supply.is_on() => {}
                 Some(Err(error)) => return Err(format!("cut {cuts}: cannot open: {error}")),
                 Some(Ok(disk)) => {
-                    if let Some(tier) = disk.engine.live_tier() {
+                    for tier in live_tiers(&disk) {
                         let cache = &tier.cache;
                         cache.volume.planted.set(plan.mutation);
                         let step = Bytes::kib(128 << rng.below(4));
@@ -772,9 +800,9 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                         };
                         supply.cut_at(supply.steps() + work);
                         supply.wait_for_cut().await;
-                        in_moves += u64::from(is_moving(&disk));
+                        in_moves += u64::from(disk.lanes().any(is_moving));
                     }
-                    if let Some(cache) = disk.engine.live_cache() {
+                    for cache in live_caches(&disk) {
                         cache.stop();
                         cache.state.map().check();
                         cache.check_tier();
@@ -795,11 +823,12 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
             }
         }
         // The end: open, read twice, detach, and the bare slow device shows the same.
-        let disk = Hybrid::open_or_create(
+        let disk = Lanes::open_or_create(
+            plan.lanes,
             choices,
             requests.of(Rc::clone(&slow) as _),
             requests.of(Rc::clone(&fast) as _),
-            Ties::default(),
+            |_| Ties::default(),
         )
         .await
         .map_err(|error| format!("at the end: {error}"))?;
@@ -882,6 +911,7 @@ const PLAIN: Plan = Plan {
     faults: false,
     pairs: false,
     restarts: false,
+    lanes: 1,
     mutation: None,
 };
 

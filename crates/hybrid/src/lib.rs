@@ -18,6 +18,8 @@
 //! 1. After a crash each sector holds its last flushed contents or those of a later write.
 //! 2. A page on the fast device is whole or not there.
 //! 3. Stale data never come back: what recovery shows stays until the next write.
+//!
+//! A hybrid of several [`Lanes`] is several of these side by side, each on its part of both devices.
 
 mod attach;
 mod cache;
@@ -33,6 +35,7 @@ mod health;
 mod hold;
 mod index;
 mod interpose;
+mod lanes;
 mod moving;
 #[cfg(test)]
 mod mutation;
@@ -56,6 +59,7 @@ pub use engine::Ties;
 pub use engine::rescue;
 pub use engine::{Hybrid, SetError};
 pub use health::Abandon;
+pub use lanes::Lanes;
 pub use settings::{
     Admission, Buffer, CopyBack, Demotion, Energy, Mode, Mover, Settings, SettingsError, Tier,
     TierError, UnknownWord, WriteMode,

@@ -35,6 +35,8 @@ pub(crate) enum Mutation {
     AnsweredBeforeLog,
     /// A restart log of another boot counts, whatever the fast device has of what it names.
     LogOverReboot,
+    /// A flush of a hybrid of several lanes flushes one of them.
+    OneLaneFlushed,
 }
 
 thread_local! {

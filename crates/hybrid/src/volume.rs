@@ -2,15 +2,17 @@
 
 #[cfg(test)]
 use std::cell::Cell;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use base::{Bytes, Span};
+use env::sync::Semaphore;
 use policy::cache::admission::{
     Admission as Reads, FlashBudget, Reads as Rule, StreamPosition, Streams,
 };
 
 use crate::attach::label::PAGE;
+use crate::attach::lane::Lane;
 use crate::durable::samples::Recent;
 use crate::index::locks::PageLocks;
 #[cfg(test)]
@@ -25,6 +27,13 @@ const STREAMS: u32 = 128;
 const SEEN_PART: u64 = 8;
 const SEEN_LEAST: u64 = 1024;
 
+/// What a lane has in common with the others of its hybrid.
+pub(crate) struct Among {
+    pub lane: Lane,
+    /// Who destages now, where that is one lane at a time.
+    pub turn: Option<Rc<Semaphore>>,
+}
+
 /// A volume: its slow device, its choices, and what is decided beside the policy.
 pub(crate) struct Volume {
     pub name: String,
@@ -35,6 +44,8 @@ pub(crate) struct Volume {
     /// What a close fingerprints beside the sampled pages.
     pub recent: RefCell<Recent>,
     pub counters: Counters,
+    /// Set before a fast device is attached, for a lane of several.
+    pub among: OnceCell<Among>,
     streams: RefCell<Streams>,
     budget: RefCell<FlashBudget>,
     reads: RefCell<Reads>,
@@ -53,6 +64,7 @@ impl Volume {
             reads: RefCell::new(Reads::new(Rule::Always, 0)),
             settings: RefCell::new(settings),
             recent: RefCell::default(),
+            among: OnceCell::new(),
             counters: Counters::default(),
             #[cfg(test)]
             planted: Cell::default(),
@@ -63,6 +75,17 @@ impl Volume {
     #[cfg(test)]
     pub fn planted(&self, mutation: Mutation) -> bool {
         self.planted.get() == Some(mutation)
+    }
+
+    /// Which lane of its hybrid it is.
+    pub fn lane(&self) -> Lane {
+        self.among.get().map_or(Lane::ONLY, |among| among.lane)
+    }
+
+    /// The turn of who destages.
+    pub fn destaging_turn(&self) -> Rc<Semaphore> {
+        let shared = self.among.get().and_then(|among| among.turn.clone());
+        shared.unwrap_or_else(|| Semaphore::new(1))
     }
 
     /// Whole pages of the volume; what is behind the last is never cached.

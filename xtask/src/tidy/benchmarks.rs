@@ -41,6 +41,11 @@ pub const BENCHES: &[(&str, &str, &str)] = &[
         "simulated requests per CPU-second of each device model",
     ),
     (
+        "remote",
+        "device",
+        "CPU per request of a device on another thread",
+    ),
+    (
         "policy",
         "policy",
         "requests per second of each cache policy",

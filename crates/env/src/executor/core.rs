@@ -47,6 +47,8 @@ pub(crate) struct Core {
     // Per run.
     pub(super) tasks: Slots,
     timers: RefCell<Timers<Waker>>,
+    /// Tasks of other threads, to be woken when the turn ends.
+    wakes: RefCell<Vec<Waker>>,
     hash: Cell<u64>,
     steps: Cell<u64>,
     streams: RefCell<Map<String, u64>>,
@@ -73,6 +75,7 @@ impl Core {
             inbox,
             tasks: Slots::default(),
             timers: RefCell::default(),
+            wakes: RefCell::default(),
             hash: Cell::new(seed),
             steps: Cell::new(0),
             streams: RefCell::default(),
@@ -122,6 +125,28 @@ impl Core {
     pub(super) fn drain_inbox(&self) {
         for (index, generation) in self.inbox.take().into_iter().flatten() {
             self.tasks.make_ready(index, generation);
+        }
+    }
+
+    /// `waker` is to be woken when this turn ends.
+    pub(super) fn keep_wake(&self, waker: Waker) {
+        self.wakes.borrow_mut().push(waker);
+    }
+
+    /// Ends the turn: wakes those kept for it.
+    #[inline]
+    pub(super) fn wake_kept(&self) {
+        if self.wakes.borrow().is_empty() {
+            return;
+        }
+        let mut kept = self.wakes.take();
+        for waker in kept.drain(..) {
+            waker.wake();
+        }
+        // Keeps the list's memory, unless a foreign waker kept others meanwhile.
+        let mut wakes = self.wakes.borrow_mut();
+        if wakes.is_empty() {
+            *wakes = kept;
         }
     }
 

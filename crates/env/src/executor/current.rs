@@ -36,6 +36,22 @@ pub(crate) fn with_current<T>(f: impl FnOnce(&Core) -> T) -> T {
     try_current(f).expect("called outside a runtime; wrap the call in `Runtime::block_on`")
 }
 
+/// Wakes a task that is likely another thread's, when the turn of this thread's executor ends: what is said to it within one
+/// turn costs one wake. In virtual time, where there is no other thread, and outside a runtime: now.
+pub(crate) fn wake_at_turn_end(waker: Waker) {
+    let mut waker = Some(waker);
+    try_current(|core| {
+        if !core.is_simulated()
+            && let Some(waker) = waker.take()
+        {
+            core.keep_wake(waker);
+        }
+    });
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}
+
 /// Makes an executor this thread's current one, until dropped.
 pub(super) struct Entered {
     before: *const Core,

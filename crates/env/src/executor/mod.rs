@@ -25,7 +25,7 @@ use std::task::Poll;
 
 use base::Instant;
 
-pub(crate) use self::current::{try_current, with_current};
+pub(crate) use self::current::{try_current, wake_at_turn_end, with_current};
 pub use self::task::{CancelOnDrop, Task, cancel_scope, spawn};
 pub(crate) use self::timers::TimerId;
 
@@ -128,9 +128,11 @@ impl Runtime {
                     && (index, generation) == root
                     && let Some(value) = result.borrow_mut().take()
                 {
+                    core.wake_kept();
                     return value;
                 }
             }
+            core.wake_kept();
             if !core.tasks.any_ready() {
                 core.advance();
             } else if let Driver::Real(reactor) = core.driver() {
@@ -169,6 +171,7 @@ impl Drop for Runtime {
             }
         }
         self.core.clear();
+        self.core.wake_kept();
         drop(entered);
         Inbox::unregister(self.core.id());
     }

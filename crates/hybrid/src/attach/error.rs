@@ -211,6 +211,31 @@ pub enum OpenError {
         /// The version known.
         known: u32,
     },
+    /// The cache has another number of lanes.
+    #[error(
+        "the cache on {fast} has {found} lane(s), and {name} is to have {asked}: set lanes = {found}, or detach the cache \
+         first"
+    )]
+    OtherLanes {
+        /// The volume.
+        name: String,
+        /// The fast device.
+        fast: String,
+        /// How many its cache has.
+        found: u32,
+        /// How many were asked for.
+        asked: u32,
+    },
+    /// A hybrid of these devices cannot have so many lanes.
+    #[error("{name} cannot have {asked} lanes: {why}")]
+    Lanes {
+        /// The volume.
+        name: String,
+        /// How many were asked for.
+        asked: u32,
+        /// What stands in the way, and what would do.
+        why: String,
+    },
     /// The cache belongs to a slow device of another size.
     #[error(
         "{fast} is the cache of a slow device of {}, but {slow} has {}: {}",

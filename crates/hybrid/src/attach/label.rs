@@ -14,11 +14,13 @@
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Sector, Span, crc::crc32c};
+use device::shared::{Shared, Slice};
 use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
 use ledger::Ledger;
 use zerocopy::little_endian::{U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::lane::{LANES_VERSION, Lane, RawLane};
 use super::made::AttachmentId;
 use crate::settings::Mode;
 
@@ -26,7 +28,10 @@ pub(crate) const PAGE: u64 = base::PAGE as u64;
 /// Page numbers are kept in 40 bits: disks up to 4 PiB.
 pub(crate) const PAGES_MAX: u64 = 1 << 40;
 const MAGIC: [u8; 8] = *b"TANADAHY";
-pub(crate) const VERSION: u32 = 2;
+/// Of the only lane of a hybrid; those of several have [`LANES_VERSION`].
+const VERSION: u32 = 2;
+/// The latest that is read.
+pub(crate) const VERSION_MAX: u32 = LANES_VERSION;
 /// What this version still reads: version 1 has no attachment and is never closed.
 const VERSION_MIN: u32 = 1;
 const LEDGER_START: u64 = 2 * PAGE;
@@ -86,6 +91,8 @@ pub(crate) struct Label {
     pub closed: bool,
     /// The mode that the volume has where nothing else is said; `None` where a version wrote it that kept none.
     pub mode: Option<Mode>,
+    /// Which lane of the hybrid it is.
+    pub lane: Lane,
 }
 
 /// Where on the fast device ledger and slots lie, in bytes.
@@ -115,7 +122,15 @@ struct Raw {
     name: [u8; 64],
     generation: U64,
     closed: U32,
+    later: RawLater,
+}
+
+/// What came later than version 2; programs before it wrote zeroes there.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+struct RawLater {
     mode: U32,
+    lane: RawLane,
 }
 
 /// Why a label could not be read.
@@ -203,6 +218,7 @@ impl Label {
             generation: 0,
             closed: false,
             mode: None,
+            lane: Lane::ONLY,
         })
     }
 
@@ -223,7 +239,12 @@ impl Label {
         name[..self.name.len()].copy_from_slice(self.name.as_bytes());
         let raw = Raw {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: if self.lane.is_only() {
+                VERSION
+            } else {
+                LANES_VERSION
+            }
+            .into(),
             crc: 0.into(),
             sequence: self.sequence.into(),
             uuid: self.uuid.into(),
@@ -246,7 +267,10 @@ impl Label {
             name,
             generation: self.generation.into(),
             closed: u32::from(self.closed).into(),
-            mode: number_of(self.mode).into(),
+            later: RawLater {
+                mode: number_of(self.mode).into(),
+                lane: RawLane::of(self.lane),
+            },
         };
         let mut page = Buf::zeroed(base::PAGE);
         let bytes = raw.as_bytes();
@@ -269,7 +293,7 @@ impl Label {
         if crc32c(&unsigned) != raw.crc.get() {
             return Err(Unlabelled::Damaged);
         }
-        if !(VERSION_MIN..=VERSION).contains(&raw.version.get()) {
+        if !(VERSION_MIN..=VERSION_MAX).contains(&raw.version.get()) {
             return Err(Unlabelled::Version(raw.version.get()));
         }
         let attachment = match raw.attachment.get() {
@@ -284,6 +308,7 @@ impl Label {
             .get(..raw.name_len.get() as usize)
             .and_then(|name| std::str::from_utf8(name).ok())
             .ok_or(Unlabelled::Damaged)?;
+        let lane = raw.later.lane.lane(raw.version.get());
         let label = Label {
             sequence: raw.sequence.get(),
             uuid: raw.uuid.get(),
@@ -296,7 +321,8 @@ impl Label {
             name: name.to_owned(),
             generation: raw.generation.get(),
             closed: raw.closed.get() == 1,
-            mode: mode_of(raw.mode.get()),
+            mode: mode_of(raw.later.mode.get()),
+            lane: lane.ok_or(Unlabelled::Damaged)?,
         };
         // A checksum says that we wrote it, not that it fits the device it was found on.
         let end = label
@@ -333,6 +359,26 @@ impl Label {
             Err(Unlabelled::Blank) => Ok(Err(look_further(device, size).await?)),
             answer => Ok(answer),
         }
+    }
+
+    /// What the labels of all lanes show of the hybrid whose first one begins `device` with `first`.
+    pub async fn of_lanes(
+        device: &Rc<dyn Device>,
+        first: &Label,
+    ) -> Result<Vec<Result<Label, Unlabelled>>, DeviceError> {
+        let mut labels = vec![Ok(first.clone())];
+        let Lane { lanes, len, .. } = first.lane;
+        let shared = Shared::new(Rc::clone(device), lanes);
+        for lane in 1..lanes {
+            let span = Span::bytes(u64::from(lane) * len.0, len.0);
+            if span.end().byte() > device.info().size.0 {
+                labels.push(Err(Unlabelled::Short(span.end().byte())));
+                continue;
+            }
+            let slice: Rc<dyn Device> = Slice::new(&shared, lane, span);
+            labels.push(Label::read(&slice).await?);
+        }
+        Ok(labels)
     }
 
     /// The newest label whole in the first two pages of `device`, if one of ours is there.

@@ -9,6 +9,7 @@
 pub(crate) mod error;
 pub mod inspect;
 pub(crate) mod label;
+pub(crate) mod lane;
 pub(crate) mod made;
 pub(crate) mod pair;
 pub(crate) mod refuse;

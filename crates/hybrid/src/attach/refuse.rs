@@ -66,7 +66,7 @@ pub(crate) fn refused(
         Refusal::Version(found) => OpenError::Version {
             fast,
             found,
-            known: label::VERSION,
+            known: label::VERSION_MAX,
         },
         Refusal::Damaged => OpenError::Damaged {
             fast,

@@ -29,7 +29,7 @@ use crate::attach::label::Label;
 use crate::cache::Cache;
 use crate::durable::samples::sample_pages;
 use crate::mutation::Mutation;
-use crate::{Hybrid, Mode, OpenError, Settings, Ties, WriteMode};
+use crate::{Hybrid, Lanes, Mode, OpenError, Settings, Ties, WriteMode};
 
 /// A life whose devices answer no more ends after this long.
 const LIFE_MAX: Nanos = Nanos::millis(400);
@@ -342,7 +342,8 @@ impl Run {
         }
         let fast: Rc<dyn Device> = book.wrap(self.fast.clone());
         let world = Rc::clone(&self.world);
-        let manager = manager(disk.clone(), fast, world, env::rng("manager"));
+        let lanes = Lanes::around(disk.clone(), Rc::clone(&fast));
+        let manager = manager(lanes, fast, world, env::rng("manager"));
         users.push(env::cancel_scope(env::spawn(manager)));
         let steps = self.supply.steps() + self.rng.below(WORK_STEPS);
         if !self.rng.chance(0.2) {

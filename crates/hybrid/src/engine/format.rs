@@ -16,8 +16,8 @@ use ledger::{Identity, Ledger, LedgerError};
 
 use super::disk::Engine;
 use super::setup::{
-    Ties, all_samples, begin_commits, begin_log, check_block, keeper, note_in, note_pair,
-    put_to_work, quiet, refused_words,
+    Ties, all_samples, begin_commits, begin_log, check_block, check_lane, keeper, note_in,
+    note_pair, put_to_work, quiet, refused_words,
 };
 use crate::attach::error::OpenError;
 use crate::attach::label::{Attachment, Label, PAGE, Unlabelled};
@@ -47,8 +47,8 @@ async fn check_free(
     let slow = slow.as_ref();
     let judged = |force| judge_both(name, record, slow, found, &ties.abandoned, force);
     match judged(ties.force) {
-        Verdict::Make => {}
-        Verdict::Open if may_force => return Ok(()),
+        Verdict::Make => check_others(engine, fast, found, ties).await?,
+        Verdict::Open if may_force => return check_others(engine, fast, found, ties).await,
         Verdict::Open => {
             return Err(OpenError::State {
                 what: "make a cache for",
@@ -72,6 +72,54 @@ async fn check_free(
         _ => tracing::info!("{}: {}", fast.info().name, makes(name, found)),
     }
     Ok(())
+}
+
+/// Refuses to make a cache over lanes that count, where the hybrid had another number of them.
+///
+/// # Errors
+/// [`OpenError::OtherLanes`], [`OpenError::Damaged`]; or a device's.
+async fn check_others(
+    engine: &Engine,
+    fast: &Rc<dyn Device>,
+    found: &Result<Label, Unlabelled>,
+    ties: &Ties,
+) -> Result<(), OpenError> {
+    let lane = engine.volume.lane();
+    let Some(label) = found.as_ref().ok().filter(|label| label.lane != lane) else {
+        return Ok(());
+    };
+    let counts = |label: &Label| label.attachment.counts() && !ties.abandoned.contains(&label.uuid);
+    if counts(label) {
+        return check_lane(engine, fast, label);
+    }
+    // A lane of several sees its own part alone: who divides the device has looked at the whole.
+    if !lane.is_only() {
+        return Ok(());
+    }
+    for other in Label::of_lanes(fast, label).await? {
+        match other {
+            Ok(other) if counts(&other) => return check_lane(engine, fast, &other),
+            Ok(_) => {}
+            Err(why) => check_lost(&fast.info().name, why)?,
+        }
+    }
+    Ok(())
+}
+
+/// May a lane be passed over whose label shows this?
+///
+/// # Errors
+/// It may count.
+pub(crate) fn check_lost(fast: &str, why: Unlabelled) -> Result<(), OpenError> {
+    let fast = fast.to_owned();
+    match why {
+        Unlabelled::Blank | Unlabelled::Foreign | Unlabelled::Short(_) => Ok(()),
+        Unlabelled::Unreadable => Err(OpenError::Unreadable { fast }),
+        Unlabelled::Version(_) | Unlabelled::Damaged => Err(OpenError::Damaged {
+            fast,
+            why: "the label of one of its lanes cannot be understood".to_owned(),
+        }),
+    }
 }
 
 /// The label of a new cache on `fast`, which began with `found`.
@@ -115,8 +163,23 @@ fn new_label(
         generation: attached.max(record.generation) + 1,
         mode: Some(ties.mode.unwrap_or(settings.mode)),
         attachment: Attachment::Detached,
+        lane: volume.lane(),
         ..label
     })
+}
+
+/// May an empty cache be made on `fast`? Nothing is written.
+///
+/// # Errors
+/// [`OpenError`], as [`format`] has it.
+pub(super) async fn may_format(
+    engine: &Engine,
+    fast: &Rc<dyn Device>,
+    ties: &Ties,
+) -> Result<(), OpenError> {
+    let keeper = keeper(&engine.volume.name, ties)?;
+    let found = Label::read(fast).await?;
+    check_free(engine, fast, &found, keeper.record(), ties).await
 }
 
 /// An empty ledger, where nothing of a former life counts, also of another version.

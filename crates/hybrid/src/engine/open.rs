@@ -7,7 +7,7 @@ use device::Device;
 use super::disk::Engine;
 use super::format::format;
 use super::recover::recover;
-use super::setup::{Ties, keeper, refused_words};
+use super::setup::{Ties, check_lane, keeper, refused_words};
 use crate::attach::error::OpenError;
 use crate::attach::label::Label;
 use crate::attach::pair::{Verdict, is_ours, judge};
@@ -24,7 +24,10 @@ pub(super) async fn open(
     let found = Label::read(&fast).await?;
     let verdict = judge(name, keeper.record(), &found, &ties.abandoned, false);
     match (verdict, found) {
-        (Verdict::Open, Ok(label)) => recover(engine, fast, label, ties, keeper).await,
+        (Verdict::Open, Ok(label)) => {
+            check_lane(engine, &fast, &label)?;
+            recover(engine, fast, label, ties, keeper).await
+        }
         (Verdict::Refuse(refusal), found) => {
             Err(refused_words(engine, &fast, &found, refusal, None))
         }
@@ -54,6 +57,7 @@ pub(super) async fn open_or_create(
     let (Verdict::Open, Ok(label)) = (verdict, found) else {
         return format(engine, fast, ties).await;
     };
+    check_lane(engine, &fast, &label)?;
     let ours = is_ours(name, keeper.record(), &label);
     let may_force = ties.force && ours && !keeper.now().dirty;
     match recover(engine, Rc::clone(&fast), label, ties, keeper).await {

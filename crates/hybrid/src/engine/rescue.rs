@@ -182,6 +182,16 @@ fn state(of: &RescueOf, why: String) -> OpenError {
 /// The label of the cache that is meant, if its contents count.
 async fn label_of(fast: &Rc<dyn Device>, of: &RescueOf) -> Result<Label, OpenError> {
     let found = Label::read(fast).await?;
+    if let Ok(label) = &found
+        && !label.lane.is_only()
+    {
+        return Err(OpenError::Lanes {
+            name: of.name.clone(),
+            asked: label.lane.lanes,
+            why: "a cache of several lanes cannot be rescued; copy the device to a sound one and start again"
+                .to_owned(),
+        });
+    }
     let named = matches!(&found, Ok(label) if label.uuid == of.cache);
     if !named {
         let why = format!("{} {}", fast.info().name, holding(&found));

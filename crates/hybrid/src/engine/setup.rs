@@ -111,6 +111,37 @@ pub(super) fn refused_words(
     refused(names, info.size, found, refusal, slow)
 }
 
+/// Refuses a cache that is not this lane of the hybrid's.
+///
+/// # Errors
+/// [`OpenError::OtherLanes`], [`OpenError::Damaged`].
+pub(super) fn check_lane(
+    engine: &Engine,
+    fast: &Rc<dyn Device>,
+    label: &Label,
+) -> Result<(), OpenError> {
+    let (lane, other) = (engine.volume.lane(), label.lane);
+    let fast = fast.info().name;
+    if other == lane {
+        return Ok(());
+    }
+    if other.lanes != lane.lanes {
+        return Err(OpenError::OtherLanes {
+            name: engine.volume.name.clone(),
+            fast,
+            found: other.lanes,
+            asked: lane.lanes,
+        });
+    }
+    Err(OpenError::Damaged {
+        fast,
+        why: format!(
+            "lane {} of {} is where lane {} should be",
+            other.lane, other.lanes, lane.lane
+        ),
+    })
+}
+
 /// Refuses blocks so big that a cache of `slots` slots would not hold one.
 ///
 /// # Errors

@@ -6,6 +6,7 @@ mod caching;
 mod common;
 mod failing;
 mod guarding;
+mod laned;
 mod large;
 mod modes;
 mod pairing;

@@ -1,0 +1,147 @@
+//! The owner's side: which device is meant, and what does it answer?
+//!
+//! ```text
+//! request -> a task of its own: device -> answer -> ring
+//! open    -> the supplier's device -> kept under the gate's handle until it is closed, or the gate is gone
+//! ```
+//!
+//! Always true:
+//! 1. A call that began ends, whether or not the gate is still there.
+//! 2. There is room for each answer: the gate sends no more than the ring of answers holds.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use base::{Map, Parcel};
+use env::{Consumer, Producer};
+
+use super::call::{Answer, Call, Handle, Outcome, Request};
+use crate::{Device, DeviceError, Pending};
+
+/// The owner's end of a link. It goes to the thread that has the devices.
+pub struct OwnerEnd {
+    requests: Consumer<Request>,
+    answers: Producer<Answer>,
+}
+
+/// What the tasks of one link share.
+struct Served<S> {
+    supply: S,
+    /// None where the supplier is still at it.
+    open: RefCell<Map<Handle, Option<Rc<dyn Device>>>>,
+    answers: RefCell<Producer<Answer>>,
+}
+
+impl OwnerEnd {
+    pub(super) fn new(requests: Consumer<Request>, answers: Producer<Answer>) -> OwnerEnd {
+        OwnerEnd { requests, answers }
+    }
+
+    /// Serves the gate until it is gone. `supply` has the device of a name, or says why there is none; what it gave is kept
+    /// until the gate gives it up.
+    ///
+    /// Calls that are under way in the end finish by themselves.
+    pub async fn serve<S>(self, supply: S)
+    where
+        S: Fn(&str) -> Pending<'static, Rc<dyn Device>> + 'static,
+    {
+        let OwnerEnd {
+            mut requests,
+            answers,
+        } = self;
+        let served = Rc::new(Served {
+            supply,
+            open: RefCell::default(),
+            answers: RefCell::new(answers),
+        });
+        while let Ok(request) = requests.receive().await {
+            served.begin(request);
+        }
+        // Tasks under way keep their devices themselves.
+        let open = served.open.take();
+        drop(open);
+    }
+}
+
+impl<S> Served<S>
+where
+    S: Fn(&str) -> Pending<'static, Rc<dyn Device>> + 'static,
+{
+    /// Has one request carried out.
+    fn begin(self: &Rc<Self>, request: Request) {
+        let Request { slot, device, call } = request;
+        let served = Rc::clone(self);
+        match call {
+            Call::Open(name) => {
+                let opening = (self.supply)(&name);
+                self.open.borrow_mut().insert(device, None);
+                env::spawn(async move {
+                    let outcome = opening.await.map(|opened| {
+                        let info = opened.info();
+                        // Closed meanwhile, or the gate is gone: it is given up again.
+                        if let Some(place) = served.open.borrow_mut().get_mut(&device) {
+                            *place = Some(opened);
+                        }
+                        Outcome::Info(info)
+                    });
+                    served.answer(slot, outcome);
+                });
+            }
+            Call::Close => {
+                let closed = self.open.borrow_mut().remove(&device);
+                // With no borrow held: its last owner may do anything.
+                drop(closed);
+                self.answer(slot, Ok(Outcome::Done));
+            }
+            call => {
+                let found = self.open.borrow().get(&device).cloned().flatten();
+                let Some(found) = found else {
+                    return self.answer(slot, Err(not_open(&call)));
+                };
+                env::spawn(async move {
+                    let outcome = carry_out(&*found, call).await;
+                    served.answer(slot, outcome);
+                });
+            }
+        }
+    }
+
+    fn answer(&self, slot: u32, outcome: Result<Outcome, DeviceError>) {
+        let sent = self.answers.borrow_mut().try_send(Answer { slot, outcome });
+        match sent {
+            Ok(()) | Err(env::Refused::Closed(_)) => {}
+            Err(env::Refused::Full(_)) => unreachable!("a gate keeps to the depth of its link"),
+        }
+    }
+}
+
+fn not_open(call: &Call) -> DeviceError {
+    DeviceError::Gone {
+        device: "a device of another thread".to_owned(),
+        op: call.op(),
+        why: "it is not open".to_owned(),
+    }
+}
+
+async fn carry_out(device: &dyn Device, call: Call) -> Result<Outcome, DeviceError> {
+    match call {
+        Call::Look => Ok(Outcome::Info(device.info())),
+        Call::Read(at, parcel, class) => {
+            let buf = device.read(at, parcel.open(), class).await?;
+            Ok(Outcome::Read(Parcel::new(buf)))
+        }
+        Call::Write(at, parcel, flags) => {
+            let data = parcel.open().freeze();
+            device.write(at, data.clone(), flags).await?;
+            Ok(Outcome::Written(Parcel::of_sole_view(data)))
+        }
+        Call::Flush => device.flush().await.map(|()| Outcome::Done),
+        Call::Discard(span) => device.discard(span).await.map(|()| Outcome::Done),
+        Call::WriteZeroes(span, flags) => {
+            let zeroed = device.write_zeroes(span, flags).await;
+            zeroed.map(|()| Outcome::Done)
+        }
+        Call::Allocation(span) => device.allocation(span).await.map(Outcome::Allocation),
+        Call::Open(_) | Call::Close => unreachable!("looked at before"),
+    }
+}

@@ -1,0 +1,121 @@
+//! Hybrids of several lanes through power cuts: the same runs, with units so short that requests meet all lanes.
+
+use std::rc::Rc;
+
+use base::Bytes;
+use env::{Rng, Runtime};
+
+use super::digests::noted::Requests;
+use super::{DIRECT_MOVES, PLAIN, Plan, catch, run_on, survive};
+use crate::lanes::layout::tests::UNIT;
+use crate::mutation::Mutation;
+use crate::{Mode, WriteMode};
+
+/// Seeds that continuous integration runs of each test here.
+const SEEDS: u64 = 120;
+/// Of each number of lanes so many seeds are run twice.
+const TWICE: u64 = 6;
+
+/// From now on new caches of this thread deal out units so short that a request meets several lanes.
+pub(super) fn shorten_units(rng: &mut Rng, plan: Plan) {
+    let unit = (plan.lanes > 1).then(|| Bytes::kib(16 << rng.below(3)));
+    UNIT.set(unit);
+}
+
+const MANAGED: Plan = Plan {
+    modes: &WriteMode::ALL,
+    management: true,
+    ..PLAIN
+};
+
+const TIERS: Plan = Plan {
+    modes: &[WriteMode::Back, WriteMode::OnlyWrites],
+    uses: &[Mode::Tier, Mode::Both, Mode::Cache],
+    management: true,
+    ..PLAIN
+};
+
+fn of_lanes(lanes: u32, plan: Plan) -> Plan {
+    Plan { lanes, ..plan }
+}
+
+#[test]
+fn two_lanes_survive_power_cuts() {
+    survive(
+        "lanes::two_lanes_survive_power_cuts",
+        SEEDS,
+        of_lanes(2, PLAIN),
+    );
+}
+
+#[test]
+fn four_lanes_survive_power_cuts() {
+    survive(
+        "lanes::four_lanes_survive_power_cuts",
+        SEEDS,
+        of_lanes(4, PLAIN),
+    );
+}
+
+#[test]
+fn eight_lanes_survive_power_cuts() {
+    survive(
+        "lanes::eight_lanes_survive_power_cuts",
+        SEEDS,
+        of_lanes(8, PLAIN),
+    );
+}
+
+#[test]
+fn two_lanes_under_management_survive_power_cuts() {
+    let test = "lanes::two_lanes_under_management_survive_power_cuts";
+    survive(test, SEEDS, of_lanes(2, MANAGED));
+}
+
+#[test]
+fn eight_lanes_under_management_survive_power_cuts() {
+    let test = "lanes::eight_lanes_under_management_survive_power_cuts";
+    survive(test, SEEDS, of_lanes(8, MANAGED));
+}
+
+#[test]
+fn four_lanes_with_a_tier_survive_power_cuts() {
+    let test = "lanes::four_lanes_with_a_tier_survive_power_cuts";
+    survive(test, SEEDS, of_lanes(4, TIERS));
+}
+
+/// What a run did, to the last step.
+fn hash(seed: u64, plan: Plan) -> (u64, u64) {
+    let runtime = Runtime::simulated(seed);
+    let requests = Rc::new(Requests::default());
+    if let Err(why) = run_on(&runtime, plan, &requests) {
+        panic!("seed {seed}, {} lanes: {why}", plan.lanes);
+    }
+    (runtime.trace_hash(), requests.digest())
+}
+
+#[test]
+fn one_seed_gives_one_run_whatever_the_number_of_lanes() {
+    for lanes in [1, 2, 4, 8] {
+        let mut before = None;
+        for seed in 0..TWICE {
+            let plans = [MANAGED, TIERS];
+            let plan = of_lanes(lanes, plans[(seed % 2) as usize]);
+            let first = hash(seed, plan);
+            assert_eq!(first, hash(seed, plan), "seed {seed}, {lanes} lanes");
+            assert_ne!(before.replace(first), Some(first));
+        }
+    }
+}
+
+#[test]
+fn a_flush_of_one_lane_alone_is_caught() {
+    catch(Mutation::OneLaneFlushed, of_lanes(4, PLAIN));
+}
+
+#[test]
+fn bugs_of_one_lane_are_caught_in_several() {
+    catch(Mutation::SkippedFlush, of_lanes(4, PLAIN));
+    catch(Mutation::EarlyClean, of_lanes(2, PLAIN));
+    catch(Mutation::StaleFill, of_lanes(2, DIRECT_MOVES));
+}

@@ -1,0 +1,355 @@
+//! A hybrid of several lanes: each is a whole hybrid of its part of both devices.
+//!
+//! ```text
+//! request -> cut at units -> lane = unit mod L -> Hybrid: map, policy, slots, ledger, intents, restart log
+//! flush   -> all lanes
+//!   slow device: units dealt out to the lanes in turn      fast device: a run for each lane
+//! ```
+//!
+//! Lanes share nothing but the two devices, so each can have a core of its own. A unit is so long (16 MiB, or an extent of a
+//! tier) that a request seldom meets two lanes, and a stream stays a stream within each.
+//!
+//! Always true:
+//! 1. One lane is a [`Hybrid`] on the bare devices: the same bytes and the same requests.
+//! 2. A byte of the volume belongs to one lane for as long as the cache lives: lanes and unit are in its labels.
+//! 3. A flush is complete when that of every lane is.
+//! 4. The first lane's label is the first that says "attached" and the last that says "detached".
+
+mod begin;
+mod device;
+pub(crate) mod layout;
+mod share;
+mod status;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use ::device::Device;
+use ::device::shared::Joined;
+use base::Bytes;
+use env::sync::join_all;
+
+use crate::attach::error::OpenError;
+use crate::attach::label::Label;
+use crate::engine::{Begin, Hybrid, SetError, Ties};
+use crate::settings::{Settings, WriteMode};
+use crate::stats::Status;
+use begin::{Before, Parts, begin_all, lanes_alone, other_lanes};
+use layout::Layout;
+use share::lane_settings;
+use status::joined;
+
+/// A hybrid of one lane or several. See the module's head. Clones are the same disk.
+///
+/// # Example
+/// ```
+/// use base::{Bytes, Sector, View};
+/// use device::{Device, DeviceExt, Memory};
+/// use hybrid::{Lanes, Settings, Ties};
+///
+/// env::Runtime::simulated(1).block_on(async {
+///     let slow = Memory::new("hdd0", Bytes::mib(64));
+///     let fast = Memory::new("ssd0", Bytes::mib(8));
+///     let disk = Lanes::open_or_create(2, Settings::default(), slow, fast, |_| Ties::default()).await?;
+///     // Across the end of a unit: half of it goes to either lane.
+///     disk.write_at(Sector::containing((16 << 20) - 4096), View::copy_of(&[7; 8192])).await?;
+///     disk.flush().await?;
+///     assert_eq!(disk.lanes().map(|lane| lane.status().occupancy.dirty_bytes).collect::<Vec<_>>(), [4096, 4096]);
+///     assert_eq!(disk.status().occupancy.dirty_bytes, 8192);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Lanes {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    // Fixed at open.
+    lanes: Vec<Hybrid>,
+    /// What is dealt out in turn; the whole volume where there is one lane.
+    unit: Bytes,
+    /// They as one device.
+    disk: Rc<Joined>,
+    slow: Rc<dyn Device>,
+    // As it is attached and changed.
+    fast: RefCell<Option<Rc<dyn Device>>>,
+    settings: RefCell<Settings>,
+}
+
+impl Lanes {
+    /// Opens the pair if `fast` is its cache, and makes a cache of `count` lanes on `fast` if it is blank or was detached.
+    /// `ties` are those of each lane, by its number; they recover at the same time.
+    ///
+    /// # Errors
+    /// [`OpenError::Lanes`] if the devices cannot have so many, [`OpenError::OtherLanes`] if the cache on `fast` has another
+    /// number; else as [`Hybrid::open_or_create`].
+    pub async fn open_or_create(
+        count: u32,
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: impl Fn(u32) -> Ties,
+    ) -> Result<Lanes, OpenError> {
+        Lanes::begin(count, Begin::OpenOrCreate, settings, slow, fast, &ties).await
+    }
+
+    /// Makes an empty cache of `count` lanes on `fast`.
+    ///
+    /// # Errors
+    /// [`OpenError::Lanes`] if the devices cannot have so many; else as [`Hybrid::create`].
+    pub async fn create(
+        count: u32,
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: impl Fn(u32) -> Ties,
+    ) -> Result<Lanes, OpenError> {
+        Lanes::begin(count, Begin::Create, settings, slow, fast, &ties).await
+    }
+
+    /// Opens a hybrid made before, warm; it has as many lanes as its cache.
+    ///
+    /// # Errors
+    /// As [`Hybrid::open`].
+    pub async fn open(
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: impl Fn(u32) -> Ties,
+    ) -> Result<Lanes, OpenError> {
+        let found = Label::read(&fast).await?;
+        let count = found.map_or(1, |label| label.lane.lanes);
+        Lanes::begin(count, Begin::Open, settings, slow, fast, &ties).await
+    }
+
+    async fn begin(
+        count: u32,
+        how: Begin,
+        mut settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+        ties: &dyn Fn(u32) -> Ties,
+    ) -> Result<Lanes, OpenError> {
+        // Before it is divided: lanes of a small device are no reason for small extents.
+        settings.fit(&*fast);
+        settings.check()?;
+        if count == 1 {
+            let (below, above) = (Rc::clone(&slow), Rc::clone(&fast));
+            let begun = match how {
+                Begin::Create => Hybrid::create(settings.clone(), below, above, ties(0)).await,
+                Begin::Open => Hybrid::open(settings.clone(), below, above, ties(0)).await,
+                Begin::OpenOrCreate => {
+                    Hybrid::open_or_create(settings.clone(), below, above, ties(0)).await
+                }
+            };
+            return Ok(Lanes::of(
+                vec![begun?],
+                Bytes(u64::MAX),
+                settings,
+                slow,
+                fast,
+            ));
+        }
+        let before = Before::of(&fast, &ties(0).abandoned).await?;
+        let layout = match before.lanes {
+            Some(lane) if lane.lanes == count => Layout::of(lane),
+            Some(lane) => return Err(other_lanes(&settings, &*fast, lane.lanes, count)),
+            None => Layout::fresh(count, &settings, &*slow, &*fast)?,
+        };
+        let parts = Parts::new(layout, &fast);
+        let lanes = lanes_alone(layout, &settings, &slow)?;
+        let anew = how != Begin::Open && !before.first_counts;
+        if anew {
+            parts.make_free(&lanes[0], &fast, &ties(0)).await?;
+        }
+        begin_all(&lanes, how, &parts, anew, ties).await?;
+        Ok(Lanes::of(lanes, layout.unit, settings, slow, fast))
+    }
+
+    fn of(
+        lanes: Vec<Hybrid>,
+        unit: Bytes,
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        fast: Rc<dyn Device>,
+    ) -> Lanes {
+        let parts = lanes.iter().cloned();
+        let parts = parts.map(|lane| Rc::new(lane) as Rc<dyn Device>).collect();
+        Lanes {
+            inner: Rc::new(Inner {
+                disk: Joined::new(settings.name.clone(), parts, unit),
+                lanes,
+                unit,
+                slow,
+                fast: RefCell::new(Some(fast)),
+                settings: RefCell::new(settings),
+            }),
+        }
+    }
+
+    /// The lanes, the first one first.
+    pub fn lanes(&self) -> impl Iterator<Item = &Hybrid> {
+        self.inner.lanes.iter()
+    }
+
+    /// Which lane has byte `at`, and where.
+    #[cfg(test)]
+    pub(crate) fn place_of(&self, at: u64) -> (&Hybrid, u64) {
+        let inner = &self.inner;
+        let (lane, there) = ::device::shared::part_of(inner.unit, inner.count(), at);
+        (&inner.lanes[lane as usize], there)
+    }
+
+    /// A disk of one lane, which is there already.
+    #[cfg(test)]
+    pub(crate) fn around(lane: Hybrid, fast: Rc<dyn Device>) -> Lanes {
+        let slow = Rc::clone(&lane.engine.volume.slow.device);
+        let settings = lane.settings();
+        Lanes::of(vec![lane], Bytes(u64::MAX), settings, slow, fast)
+    }
+
+    /// Changes the write mode alone; see [`Lanes::set`].
+    ///
+    /// # Errors
+    /// As [`Lanes::set`].
+    pub async fn set_write_mode(&self, write: WriteMode) -> Result<(), SetError> {
+        let settings = Settings {
+            write,
+            ..self.settings()
+        };
+        self.set(settings).await
+    }
+
+    /// Destages all dirty data and lets the slow device stand alone, while the disk is in use.
+    ///
+    /// # Errors
+    /// The first lane's that could not: as [`Hybrid::detach`]. Others may be detached then; ask again.
+    pub async fn detach(&self) -> Result<(), OpenError> {
+        let (first, others) = self.inner.lanes.split_first().expect("one lane at least");
+        let answers = join_all(others.iter().map(Hybrid::detach)).await;
+        // The first one last: its label says for all that there is something on the device.
+        let answer = match first_error(&answers) {
+            Some(error) => Err(error),
+            None => first.detach().await,
+        };
+        if answer.is_ok() {
+            self.inner.fast.replace(None);
+        }
+        answer
+    }
+
+    /// Puts `fast` in front of a disk that stands alone, while it is in use. An empty cache is made on it.
+    ///
+    /// # Errors
+    /// As [`Hybrid::attach`]; lanes that were attached before another one failed stay so.
+    pub async fn attach(
+        &self,
+        fast: Rc<dyn Device>,
+        ties: impl Fn(u32) -> Ties,
+    ) -> Result<(), OpenError> {
+        let lanes = &self.inner.lanes;
+        let count = lanes.len() as u32;
+        if count == 1 {
+            lanes[0].attach(Rc::clone(&fast), ties(0)).await?;
+        } else {
+            let settings = self.settings();
+            let fresh = Layout::fresh(count, &settings, &*self.inner.slow, &*fast)?;
+            let layout = Layout {
+                unit: self.inner.unit,
+                ..fresh
+            };
+            let before = Before::of(&fast, &ties(0).abandoned).await?;
+            if let Some(lane) = before.lanes.filter(|lane| lane.lanes != count) {
+                return Err(other_lanes(&settings, &*fast, lane.lanes, count));
+            }
+            let parts = Parts::new(layout, &fast);
+            if !before.first_counts {
+                parts.make_free(&lanes[0], &fast, &ties(0)).await?;
+            }
+            // The first one first, as when a cache is made.
+            lanes[0]
+                .attach(Rc::clone(&parts.slices[0]), ties(0))
+                .await?;
+            let attached = lanes.iter().zip(&parts.slices).zip(0..).skip(1);
+            let attached =
+                attached.map(|((lane, slice), number)| lane.attach(Rc::clone(slice), ties(number)));
+            if let Some(error) = first_error(&join_all(attached).await) {
+                return Err(error);
+            }
+        }
+        self.inner.fast.replace(Some(fast));
+        Ok(())
+    }
+
+    /// Stops cleanly; see [`Hybrid::close`].
+    ///
+    /// # Errors
+    /// The first lane's that could not; all are closed then.
+    pub async fn close(&self) -> Result<(), OpenError> {
+        let answers = join_all(self.lanes().map(Hybrid::close)).await;
+        first_error(&answers).map_or(Ok(()), Err)
+    }
+
+    /// Lets the cache use `fast_bytes` of the fast device (`None`: all of it), an equal part for each lane.
+    ///
+    /// # Errors
+    /// The first lane's that could not: as [`Hybrid::resize`]. Others may have their new size.
+    pub async fn resize(&self, fast_bytes: Option<Bytes>) -> Result<(), OpenError> {
+        let count = self.inner.lanes.len() as u64;
+        let part = fast_bytes.map(|bytes| Bytes(bytes.0 / count));
+        let answers = join_all(self.lanes().map(|lane| lane.resize(part))).await;
+        match first_error(&answers) {
+            Some(error) => Err(error),
+            None => {
+                self.inner.settings.borrow_mut().fast_bytes = fast_bytes;
+                Ok(())
+            }
+        }
+    }
+
+    /// Changes the choices; see [`Hybrid::set`]. Each lane has its part of what is counted for the whole.
+    ///
+    /// # Errors
+    /// The first lane's that could not. Others may have the new choices.
+    pub async fn set(&self, mut settings: Settings) -> Result<(), SetError> {
+        if let Some(fast) = &*self.inner.fast.borrow() {
+            settings.fit(&**fast);
+        }
+        let inner = &self.inner;
+        let changed = inner.lanes.iter().zip(0..).map(|(lane, number)| {
+            lane.set(lane_settings(&settings, inner.count(), number, inner.unit))
+        });
+        let answers = join_all(changed).await;
+        if let Some(error) = answers.into_iter().find_map(Result::err) {
+            return Err(error);
+        }
+        inner.settings.replace(settings);
+        Ok(())
+    }
+
+    /// The choices in force, for all lanes together.
+    pub fn settings(&self) -> Settings {
+        self.inner.settings.borrow().clone()
+    }
+
+    /// What all lanes did together, and where they stand: counts are sums, the health is that of the worst.
+    pub fn status(&self) -> Status {
+        joined(self.lanes().map(Hybrid::status).collect())
+    }
+
+    /// Did the opening find everything that was answered before it, in every lane? See [`Hybrid::found_all`].
+    pub fn found_all(&self) -> bool {
+        self.lanes().all(Hybrid::found_all)
+    }
+}
+
+impl Inner {
+    fn count(&self) -> u32 {
+        self.lanes.len() as u32
+    }
+}
+
+fn first_error(answers: &[Result<(), OpenError>]) -> Option<OpenError> {
+    answers.iter().find_map(|answer| answer.clone().err())
+}
