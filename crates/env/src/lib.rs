@@ -29,6 +29,7 @@ mod mailbox;
 mod mapping;
 pub mod net;
 mod real;
+pub mod shared;
 pub mod sync;
 mod time;
 
