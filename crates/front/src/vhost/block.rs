@@ -348,7 +348,7 @@ mod tests {
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
         assert_eq!(word(0), 64 * 2048);
         assert_eq!((word(8), word(12), word(20)), (1 << 20, 126, 512));
-        assert_eq!((bytes[24], bytes[32], bytes[34], bytes[56]), (3, 1, 4, 1));
+        assert_eq!((bytes[24], bytes[32], bytes[34], bytes[56]), (0, 1, 4, 1));
         assert_eq!(
             (word(36), word(40), word(48), word(52)),
             (131_072, 16, 131_072, 16)
@@ -357,6 +357,7 @@ mod tests {
         assert!(offered & feature::RO != 0 && offered & feature::DISCARD != 0);
         let plain = Info {
             discards: false,
+            physical_block: Bytes(4096),
             ..info
         };
         assert_eq!(
@@ -364,6 +365,7 @@ mod tests {
             0
         );
         let bytes = config(&plain, 1, false);
+        assert_eq!((bytes[24], bytes[26]), (3, 8));
         assert_eq!((bytes[WRITE_BACK], bytes[36]), (0, 0));
     }
 

@@ -148,7 +148,11 @@ impl Server {
         self.draining.set(true);
         let accepting = self.accepting.borrow_mut().take();
         drop(accepting);
-        while let Some(current) = self.current.borrow().clone() {
+        loop {
+            let current = self.current.borrow().clone();
+            let Some(current) = current else {
+                return;
+            };
             let session = current.session.borrow().clone();
             if let Some(session) = session {
                 session.drain().await;
