@@ -28,6 +28,8 @@ use std::net::SocketAddr;
 
 use base::{Buf, View};
 
+use crate::shared::Descriptor;
+
 /// Is this the simulated network?
 fn simulated() -> bool {
     crate::executor::try_current(|core| core.is_simulated()) == Some(true)
@@ -148,6 +150,10 @@ impl Stream {
             AnyStream::Real(stream) => stream.receive(buf, true).await?,
             AnyStream::Simulated(stream) => stream.receive(buf, true).await?,
         };
+        self.whole(filled, buf)
+    }
+
+    fn whole(&self, filled: usize, buf: Buf) -> io::Result<Buf> {
         if filled < buf.len() {
             return Err(io::Error::new(
                 io::ErrorKind::UnexpectedEof,
@@ -159,6 +165,57 @@ impl Stream {
             ));
         }
         Ok(buf)
+    }
+
+    /// As [`Stream::read_exact`], with the descriptors that came with the bytes, of which a Unix socket carries up to 16.
+    /// A stream read so is read in no other way.
+    ///
+    /// # Errors
+    /// As [`Stream::read_exact`]; `InvalidData` if more came.
+    pub async fn read_exact_with(&self, buf: Buf) -> io::Result<(Buf, Vec<Descriptor>)> {
+        let (filled, buf, descriptors) = match &self.0 {
+            AnyStream::Real(stream) => stream.receive_with(buf).await?,
+            AnyStream::Simulated(stream) => stream.receive_with(buf, true).await?,
+        };
+        self.whole(filled, buf).map(|buf| (buf, descriptors))
+    }
+
+    /// Sends `data`, which is not empty, and with it `descriptors`, 16 at most.
+    ///
+    /// # Errors
+    /// The system's; also if the stream is not a Unix socket.
+    pub async fn write_all_with(&self, data: View, descriptors: Vec<Descriptor>) -> io::Result<()> {
+        match &self.0 {
+            AnyStream::Real(stream) => stream.send_with(data, &descriptors).await,
+            AnyStream::Simulated(stream) => stream.send_with(vec![data], descriptors).await,
+        }
+    }
+
+    /// The stream that a descriptor is which came from a peer; a simulated one only once.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no connected Unix socket; else the system's.
+    pub fn of_descriptor(descriptor: &Descriptor) -> io::Result<Stream> {
+        let stream = match descriptor.as_real() {
+            Some(socket) => AnyStream::Real(real::Stream::of_descriptor(socket)?),
+            None => AnyStream::Simulated(
+                descriptor
+                    .take_of_simulation()
+                    .ok_or(io::ErrorKind::InvalidInput)?,
+            ),
+        };
+        Ok(Stream(stream))
+    }
+
+    /// A simulated stream as it travels to a peer.
+    ///
+    /// # Panics
+    /// If it is the system's.
+    pub fn into_descriptor(self) -> Descriptor {
+        match self.0 {
+            AnyStream::Simulated(stream) => Descriptor::of_simulation(Box::new(stream)),
+            AnyStream::Real(_) => panic!("only simulated streams are made descriptors"),
+        }
     }
 
     /// Sends all pieces in order; ends when the last is in the system's hands.

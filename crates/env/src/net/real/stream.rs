@@ -13,24 +13,33 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
+use rustix::cmsg_space;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketType,
+    sockopt,
+};
 
 use super::super::common::{Address, Origin, aborted};
 use super::socket::{FLAGS, family, ready};
 use crate::executor::{start, with_current};
 use crate::real::{Completion, Message, Operation, Outcome};
+use crate::shared::Descriptor;
 
 /// Asked of each Unix socket, so that a whole large request fits; the system may grant less.
 const UNIX_BUFFER: usize = 2 << 20;
 /// Reads or writes done in a row without waiting before other tasks get a turn.
 const EAGER_MAX: u32 = 32;
+/// Descriptors that one call takes.
+const DESCRIPTORS_MAX: usize = 16;
 /// Time between tries to connect to a Unix socket whose backlog is full.
 const UNIX_RETRY: Nanos = Nanos::millis(1);
 
@@ -116,6 +125,16 @@ impl Stream {
         }
     }
 
+    /// The connected Unix socket that came from a peer.
+    pub(crate) fn of_descriptor(socket: &OwnedFd) -> io::Result<Stream> {
+        let is_unix = sockopt::socket_domain(socket)? == AddressFamily::UNIX;
+        if !is_unix || sockopt::socket_type(socket)? != SocketType::STREAM {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let peer = "a socket of the peer's".to_owned();
+        Stream::new(socket.try_clone()?, false, peer, Origin::Unknown)
+    }
+
     /// Receives into `buf`: until full or the end if `whole`, else what is there. How much came.
     pub(crate) async fn receive(&self, mut buf: Buf, whole: bool) -> io::Result<(usize, Buf)> {
         let mut filled = 0;
@@ -161,6 +180,64 @@ impl Stream {
             return Err(aborted());
         }
         Ok((filled, buf))
+    }
+
+    /// Fills `buf`, up to the end; how much came, and the descriptors that came with it. Only for a stream that nothing
+    /// reads otherwise.
+    pub(crate) async fn receive_with(
+        &self,
+        mut buf: Buf,
+    ) -> io::Result<(usize, Buf, Vec<Descriptor>)> {
+        let (mut filled, mut with) = (0, Vec::new());
+        while filled < buf.len() {
+            self.check().await?;
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut came = RecvAncillaryBuffer::new(&mut space);
+            let mut pieces = [io::IoSliceMut::new(&mut buf[filled..])];
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received = rustix::net::recvmsg(&*self.socket, &mut pieces, &mut came, flags);
+            for message in came.drain() {
+                if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                    with.extend(descriptors.map(Descriptor::from));
+                }
+            }
+            match received {
+                Ok(received) if received.flags.contains(ReturnFlags::CTRUNC) => {
+                    let why = format!("more than {DESCRIPTORS_MAX} descriptors came at once");
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+                Ok(received) if received.bytes == 0 => break,
+                Ok(received) => filled += received.bytes,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => ready(&self.socket, PollFlags::IN).await?,
+                Err(errno) => return Err(self.reason(errno.into())),
+            }
+        }
+        Ok((filled, buf, with))
+    }
+
+    /// Sends all of `data`; the descriptors go with its first byte.
+    pub(crate) async fn send_with(&self, data: View, with: &[Descriptor]) -> io::Result<()> {
+        let descriptors: Vec<_> = with.iter().filter_map(Descriptor::as_real).collect();
+        let descriptors: Vec<_> = descriptors.iter().map(|it| it.as_fd()).collect();
+        let sent = loop {
+            self.check().await?;
+            let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+            let mut goes = SendAncillaryBuffer::new(&mut space);
+            if !descriptors.is_empty() && !goes.push(SendAncillaryMessage::ScmRights(&descriptors))
+            {
+                return Err(io::ErrorKind::InvalidInput.into());
+            }
+            let pieces = [io::IoSlice::new(&data)];
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::sendmsg(&*self.socket, &pieces, &mut goes, flags) {
+                Ok(sent) => break sent,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => ready(&self.socket, PollFlags::OUT).await?,
+                Err(errno) => return Err(self.reason(errno.into())),
+            }
+        };
+        self.send(vec![data.slice(sent, data.len() - sent)]).await
     }
 
     async fn receive_in_flight(

@@ -15,11 +15,13 @@ use base::{Instant, View};
 
 use super::super::common::aborted;
 use super::network::{Network, Way};
+use crate::shared::Descriptor;
 use crate::true_now;
 
 /// What travels down a pipe.
 pub(super) enum Segment {
-    Data(View),
+    /// Bytes, and the descriptors that came with the first of them.
+    Data(View, Vec<Descriptor>),
     /// No more data will come.
     Fin,
     /// The other end is closed: no more data will come, and none is taken.
@@ -34,7 +36,7 @@ pub(super) struct Pipe {
     flight: VecDeque<(Instant, Segment)>,
     /// Sent while the way was cut.
     pub(super) stalled: VecDeque<Segment>,
-    pub(super) arrived: VecDeque<View>,
+    pub(super) arrived: VecDeque<(View, Vec<Descriptor>)>,
     pub(super) ended: bool,
     last_arrival: Instant,
     /// Bytes sent and, as far as the sender knows, not read.
@@ -120,7 +122,7 @@ impl Connection {
             return;
         }
         let (len, answered) = match &segment {
-            Segment::Data(data) => (data.len(), true),
+            Segment::Data(data, _) => (data.len(), true),
             Segment::Fin | Segment::Close => (0, true),
             Segment::Reset => (0, false),
         };
@@ -144,7 +146,7 @@ impl Connection {
                 return Some(*arrival);
             }
             match pipe.flight.pop_front().map(|(_, segment)| segment) {
-                Some(Segment::Data(data)) => pipe.arrived.push_back(data),
+                Some(Segment::Data(data, with)) => pipe.arrived.push_back((data, with)),
                 Some(Segment::Fin) => pipe.ended = true,
                 Some(Segment::Close) => {
                     pipe.ended = true;

@@ -12,6 +12,7 @@ use super::super::common::Address;
 use super::connection::{Connection, End, Segment};
 use super::network::{Network, Port, State, host, network};
 use super::wake::{wait_for_wake, wake_all};
+use crate::shared::Descriptor;
 use crate::time::sleep_until_truly;
 use crate::{Elapsed, Rng, now, true_now};
 
@@ -100,8 +101,18 @@ impl Stream {
         wait_for_wake(place, until).await;
     }
 
-    pub(crate) async fn receive(&self, mut buf: Buf, whole: bool) -> io::Result<(usize, Buf)> {
-        let mut filled = 0;
+    pub(crate) async fn receive(&self, buf: Buf, whole: bool) -> io::Result<(usize, Buf)> {
+        let (filled, buf, _) = self.receive_with(buf, whole).await?;
+        Ok((filled, buf))
+    }
+
+    /// Receives, and the descriptors that came with what was received.
+    pub(crate) async fn receive_with(
+        &self,
+        mut buf: Buf,
+        whole: bool,
+    ) -> io::Result<(usize, Buf, Vec<Descriptor>)> {
+        let (mut filled, mut with) = (0, Vec::new());
         while filled < buf.len() {
             let next = {
                 let mut connection = self.connection.borrow_mut();
@@ -109,7 +120,7 @@ impl Stream {
                 if let Some(error) = connection.ends[self.end].error() {
                     return Err(error);
                 }
-                let count = self.take(&mut connection, &mut buf[filled..]);
+                let count = self.take(&mut connection, &mut buf[filled..], &mut with);
                 filled += count;
                 if count > 0 {
                     // The peer may send again.
@@ -128,16 +139,22 @@ impl Stream {
             };
             self.wait_for_wake(true, next).await;
         }
-        Ok((filled, buf))
+        Ok((filled, buf, with))
     }
 
     /// Moves what has arrived to `to`; sometimes less than there is.
-    fn take(&self, connection: &mut Connection, to: &mut [u8]) -> usize {
+    fn take(
+        &self,
+        connection: &mut Connection,
+        to: &mut [u8],
+        with: &mut Vec<Descriptor>,
+    ) -> usize {
         let (from, back) = (1 - self.end, connection.way(self.end));
         let pipe = &mut connection.pipes[from];
-        let Some(first) = pipe.arrived.front_mut() else {
+        let Some((first, came)) = pipe.arrived.front_mut() else {
             return 0;
         };
+        with.append(came);
         let mut count = first.len().min(to.len());
         let mut chance = self.chance.borrow_mut();
         if count > 1 && chance.chance(0.125) {
@@ -157,6 +174,15 @@ impl Stream {
     }
 
     pub(crate) async fn send(&self, pieces: Vec<View>) -> io::Result<()> {
+        self.send_with(pieces, Vec::new()).await
+    }
+
+    /// Sends; `with` goes with the first byte.
+    pub(crate) async fn send_with(
+        &self,
+        pieces: Vec<View>,
+        mut with: Vec<Descriptor>,
+    ) -> io::Result<()> {
         for piece in pieces {
             let mut from = 0;
             while from < piece.len() {
@@ -179,7 +205,8 @@ impl Stream {
                         pipe.in_window += len;
                         // Copied by reference: a view shares its memory.
                         let data = piece.slice(from, len);
-                        connection.put(&self.network, self.end, Segment::Data(data));
+                        let with = std::mem::take(&mut with);
+                        connection.put(&self.network, self.end, Segment::Data(data, with));
                         from += len;
                         let reader = connection.ends[1 - self.end].reader.take();
                         drop(connection);

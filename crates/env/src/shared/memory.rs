@@ -1,0 +1,314 @@
+//! Memory that another process sees, and may change at any moment.
+//!
+//! ```text
+//! copy out: once, then compute     copy in     16-bit loads and stores in order, for the indices of rings
+//! ```
+//!
+//! Always true: no reference to such bytes is ever made, only copies through pointers.
+
+#![allow(unsafe_code)] // Mapped pages are reached through a pointer; see `SharedMemory::at`.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU16, Ordering, compiler_fence, fence};
+
+use rustix::fs::FileType;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::descriptor::{Descriptor, Heap, Kind, Object, Simulated, Writes, unfit};
+use super::guard::Guarded;
+
+/// Copies up to so long are made of single loads, so that nothing computed from them is ever read again.
+const SINGLE_MAX: usize = 64;
+
+/// See the module's head.
+pub struct SharedMemory {
+    pages: Pages,
+    /// Where the first byte is in `pages`.
+    start: usize,
+    len: usize,
+}
+
+enum Pages {
+    Mapped {
+        start: NonNull<u8>,
+        len: usize,
+        guarded: Guarded,
+    },
+    Heap {
+        bytes: Heap,
+        writes: Option<Writes>,
+    },
+}
+
+impl Descriptor {
+    /// Maps `len` bytes from byte `at` on of the memory or file that it is.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no memory or has fewer bytes; else the system's.
+    pub fn map(&self, at: u64, len: usize) -> io::Result<SharedMemory> {
+        let end = at.checked_add(len as u64).filter(|_| len > 0);
+        let end = end.ok_or_else(|| unfit("no bytes, or more than there can be"))?;
+        let descriptor = match &self.0 {
+            Kind::Real(descriptor) => descriptor,
+            Kind::Simulated(Simulated {
+                object: Object::Memory(bytes),
+                writes,
+            }) => {
+                // SAFETY: no reference to the bytes is ever kept, and the type is of one thread.
+                let there = unsafe { (&*bytes.get()).len() };
+                if end > there as u64 {
+                    return Err(unfit("the memory is shorter than said"));
+                }
+                return Ok(SharedMemory {
+                    pages: Pages::Heap {
+                        bytes: bytes.clone(),
+                        writes: writes.clone(),
+                    },
+                    start: at as usize,
+                    len,
+                });
+            }
+            Kind::Simulated(_) => return Err(unfit("it is no memory")),
+        };
+        let status = rustix::fs::fstat(descriptor)?;
+        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+            return Err(unfit("it is no memory"));
+        }
+        if u64::try_from(status.st_size).is_ok_and(|size| size < end) {
+            return Err(unfit("the memory is shorter than said"));
+        }
+        // Pages of hugetlbfs are mapped whole.
+        let page = (status.st_blksize as u64).clamp(4096, 1 << 30);
+        let from = at - at % page;
+        let whole = (end - from).next_multiple_of(page) as usize;
+        // SAFETY: the address is the kernel's choice, so nothing else is mapped there.
+        let start = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                whole,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &**descriptor,
+                from,
+            )?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| unfit("mapped at zero"))?;
+        let pages = Pages::Mapped {
+            start,
+            len: whole,
+            guarded: Guarded::new(start.as_ptr().addr(), whole)?,
+        };
+        Ok(SharedMemory {
+            pages,
+            start: (at - from) as usize,
+            len,
+        })
+    }
+}
+
+impl SharedMemory {
+    /// How many bytes there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Are there none?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Did the peer take bytes away? What was there reads as zeroes, and what is written goes nowhere.
+    pub fn is_broken(&self) -> bool {
+        match &self.pages {
+            Pages::Mapped { guarded, .. } => guarded.is_broken(),
+            Pages::Heap { .. } => false,
+        }
+    }
+
+    /// Copies the bytes from `at` on to `out`, each once.
+    ///
+    /// # Panics
+    /// Beyond the end.
+    pub fn read(&self, at: usize, out: &mut [u8]) {
+        let from = self.at(at, out.len());
+        if out.len() > SINGLE_MAX {
+            // SAFETY: `at` has checked that as many bytes lie there, and `out` is elsewhere. The peer may change them
+            // meanwhile: each byte of the copy is then an old or a new one, and nothing is computed from the source.
+            unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) }
+            compiler_fence(Ordering::SeqCst);
+            return;
+        }
+        for (offset, byte) in out.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *byte = unsafe { from.add(offset).read_volatile() };
+        }
+    }
+
+    /// Puts `bytes` at `at`. What one call wrote is seen before anything of a later [`SharedMemory::store_u16`].
+    ///
+    /// # Panics
+    /// Beyond the end.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let to = self.at(at, bytes.len());
+        if !self.may_write(at, bytes) {
+            return;
+        }
+        // SAFETY: as for `read`.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// The number at `at`, little-endian; what is read later is at least as new.
+    ///
+    /// # Panics
+    /// Beyond the end, or if `at` is odd in memory.
+    pub fn load_u16(&self, at: usize) -> u16 {
+        u16::from_le(self.number(at).load(Ordering::Acquire))
+    }
+
+    /// Puts the number there; what was written before is seen by who sees it.
+    ///
+    /// # Panics
+    /// As [`SharedMemory::load_u16`].
+    pub fn store_u16(&self, at: usize, value: u16) {
+        if self.may_write(at, &value.to_le_bytes()) {
+            self.number(at).store(value.to_le(), Ordering::Release);
+        }
+    }
+
+    /// Can a number of two bytes be loaded from `at`?
+    ///
+    /// # Panics
+    /// Beyond the end.
+    pub fn is_even(&self, at: usize) -> bool {
+        self.at(at, 0).addr().is_multiple_of(2)
+    }
+
+    /// What was written before is seen by the peer before this side reads what comes next.
+    pub fn fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    fn number(&self, at: usize) -> &AtomicU16 {
+        let at = self.at(at, 2);
+        assert!(at.addr().is_multiple_of(2), "a number has an even address");
+        // SAFETY: two bytes lie there, aligned, as was just checked, as long as `self` does; whole words are written by
+        // the peer too, and a simulated one is on this thread.
+        unsafe { AtomicU16::from_ptr(at.cast()) }
+    }
+
+    fn may_write(&self, at: usize, bytes: &[u8]) -> bool {
+        match &self.pages {
+            Pages::Heap {
+                writes: Some(writes),
+                ..
+            } => writes(self.start + at, bytes),
+            _ => true,
+        }
+    }
+
+    /// Where `len` bytes from `at` on are.
+    fn at(&self, at: usize, len: usize) -> *mut u8 {
+        assert!(
+            at.checked_add(len).is_some_and(|end| end <= self.len),
+            "{len} bytes at {at} of {}",
+            self.len
+        );
+        let start = match &self.pages {
+            Pages::Mapped { start, .. } => start.as_ptr(),
+            // SAFETY: no reference to the bytes is ever kept, and the type is of one thread.
+            Pages::Heap { bytes, .. } => unsafe { (*bytes.get()).as_mut_ptr() },
+        };
+        // SAFETY: within the allocation: `start + len` was checked when it was mapped.
+        unsafe { start.add(self.start + at) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        if let Pages::Mapped {
+            start,
+            len,
+            guarded,
+        } = &self.pages
+        {
+            guarded.forget();
+            // SAFETY: mapped by `map` with this length, and no pointer into it is left.
+            let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), *len) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::MemfdFlags;
+
+    use super::*;
+
+    #[test]
+    fn both_sides_of_a_real_memory_see_what_the_other_wrote() {
+        let descriptor = Descriptor::memory(16384).unwrap();
+        let (one, other) = (
+            descriptor.map(4096, 8192).unwrap(),
+            descriptor.map(5000, 100).unwrap(),
+        );
+        one.write(904, &[7; 100]);
+        one.store_u16(906, 0x0102);
+        let mut seen = [0; 100];
+        other.read(0, &mut seen);
+        assert_eq!(seen[..5], [7, 7, 2, 1, 7]);
+        assert_eq!(other.load_u16(2), 0x0102);
+        assert_eq!(
+            descriptor.identity().unwrap(),
+            descriptor.clone().identity().unwrap()
+        );
+    }
+
+    #[test]
+    fn more_than_there_is_cannot_be_mapped() {
+        let descriptor = Descriptor::memory(8192).unwrap();
+        let event = Descriptor::event().unwrap();
+        for (descriptor, at, len) in [
+            (&descriptor, 4096, 4097),
+            (&descriptor, 0, 0),
+            (&descriptor, u64::MAX, 2),
+            (&event, 0, 8),
+        ] {
+            let refused = descriptor.map(at, len).map(|_| ()).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{at} {len}");
+        }
+    }
+
+    #[test]
+    fn memory_that_a_peer_cuts_short_reads_as_zeroes() {
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 8192).unwrap();
+        let theirs = file.try_clone().unwrap();
+        let descriptor = Descriptor::from(file);
+        let memory = descriptor.map(0, 8192).unwrap();
+        memory.write(4096, &[7; 200]);
+        assert!(!memory.is_broken());
+        rustix::fs::ftruncate(&theirs, 4096).unwrap();
+        let mut seen = [1; 200];
+        memory.read(4096, &mut seen);
+        assert_eq!(seen, [0; 200]);
+        assert!(memory.is_broken());
+        memory.write(0, &[1; 100]);
+        assert_eq!(memory.load_u16(4096), 0);
+    }
+
+    #[test]
+    fn a_dead_process_writes_nothing() {
+        crate::Runtime::simulated(1).block_on(async {
+            let descriptor = Descriptor::memory(64).unwrap();
+            let dead = descriptor.of_process(|at, bytes| at != 8 || bytes.len() != 2);
+            let memory = dead.map(8, 8).unwrap();
+            memory.store_u16(0, 7);
+            memory.write(2, &[1, 2]);
+            let mut seen = [9; 4];
+            descriptor.map(8, 8).unwrap().read(0, &mut seen);
+            assert_eq!(seen, [0, 0, 1, 2]);
+        });
+    }
+}

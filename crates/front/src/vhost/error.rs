@@ -1,0 +1,44 @@
+//! Why does a connection end?
+
+use std::io;
+
+use super::guest::QUEUES;
+use super::inflight::InflightError;
+use super::memory::{Outside, TableError};
+use super::message::MessageError;
+use super::recover::Why;
+use super::ring::RingError;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum SessionError {
+    #[error("{0}")]
+    Message(#[from] MessageError),
+    #[error("request {0} is not served here")]
+    Unknown(u32),
+    #[error("features {asked:#x} are asked, of {offered:#x} offered")]
+    Features { asked: u64, offered: u64 },
+    #[error("queue {queue} is asked for, of {QUEUES}")]
+    Queue { queue: u16 },
+    #[error("queue {queue} has no {what} yet")]
+    Early { queue: u16, what: &'static str },
+    #[error("queue {queue} is in use; it is stopped before that is changed")]
+    InUse { queue: u16 },
+    #[error("memory: {0}")]
+    Table(#[from] TableError),
+    #[error("memory: {0}")]
+    Outside(#[from] Outside),
+    #[error("queue {queue}: {source}")]
+    Ring { queue: u16, source: RingError },
+    #[error("queue {queue}: {source}")]
+    Inflight { queue: u16, source: InflightError },
+    #[error("the record of what is in flight: {0}")]
+    Area(InflightError),
+    #[error("queue {queue} cannot go on: {why}")]
+    Refused { queue: u16, why: Why },
+    #[error("a descriptor cannot be used: {0}")]
+    Descriptor(io::Error),
+    #[error("{0}")]
+    Lost(io::Error),
+}

@@ -1,0 +1,412 @@
+//! A guest as its client describes it: its memory, its queues, and the record of what is in flight.
+//!
+//! ```text
+//! memory, sizes, addresses -> kick given: is the guest to be served? -> Queue     enabled -> it is served
+//! stop: paused, quiet -> where it stands
+//! ```
+//!
+//! Always true: no queue is served before [`judge`] has found that its guest misses nothing.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use env::shared::{Descriptor, Notifier};
+
+use super::block;
+use super::error::SessionError;
+use super::inflight::{self, Area, Inflight, InflightError};
+use super::memory::{self, Table};
+use super::message::{self, Addresses, InflightArea, Notifies, Region};
+use super::queue::{Disk, Queue};
+use super::recover::{Course, Verdict, judge};
+use super::ring::{Ring, SIZE_MAX};
+
+/// Queues that a client may have.
+pub(super) const QUEUES: u16 = 64;
+
+/// What outlives a connection: whose guest was served last, and what was in flight where the client keeps no record.
+pub(super) struct Last {
+    /// The memory of the guest.
+    memory: Vec<(u64, u64)>,
+    records: RefCell<BTreeMap<u16, (u16, Rc<Area>)>>,
+    write_back: Cell<bool>,
+}
+
+/// What was told of one queue.
+#[derive(Default)]
+pub(super) struct Told {
+    pub size: Option<u32>,
+    pub at: Option<Addresses>,
+    pub base: u32,
+    call: Option<Rc<Notifier>>,
+    error: Option<Descriptor>,
+    enabled: bool,
+    queue: Option<Rc<Queue>>,
+    /// It was served by this connection.
+    was_served: bool,
+}
+
+/// Memory as it is mapped, and by which numbers it is known again.
+type Mapped = (Rc<Table>, Vec<(u64, u64)>);
+
+/// See the module's head.
+pub(super) struct Guest {
+    // Fixed.
+    disk: Rc<Disk>,
+    /// The device shows every write that an earlier process answered.
+    found_all: bool,
+    /// Whose guest this process served last.
+    last: Option<Rc<Last>>,
+    // As it goes.
+    features: Cell<u64>,
+    /// As the guest chose it on this connection.
+    write_back: Cell<Option<bool>>,
+    table: RefCell<Option<Mapped>>,
+    queues: RefCell<BTreeMap<u16, Told>>,
+    area: RefCell<Option<Rc<Area>>>,
+    /// Was the client's record used before it came here?
+    recorded: Cell<bool>,
+    /// What is left for the next connection, once the guest was found to be served.
+    left: RefCell<Option<Rc<Last>>>,
+}
+
+impl Guest {
+    pub fn new(disk: Rc<Disk>, found_all: bool, last: Option<Rc<Last>>) -> Guest {
+        Guest {
+            disk,
+            found_all,
+            last,
+            features: Cell::default(),
+            write_back: Cell::default(),
+            table: RefCell::default(),
+            queues: RefCell::default(),
+            area: RefCell::default(),
+            recorded: Cell::default(),
+            left: RefCell::default(),
+        }
+    }
+
+    /// What is left for the next connection.
+    pub fn take_left(&self) -> Option<Rc<Last>> {
+        self.left.take()
+    }
+
+    /// Takes no more requests, and waits for the end of those that were taken.
+    pub async fn wait_quiet(&self) {
+        let queues: Vec<Rc<Queue>> = {
+            let told = self.queues.borrow();
+            told.values()
+                .filter_map(|told| told.queue.clone())
+                .collect()
+        };
+        for queue in &queues {
+            queue.pause();
+        }
+        for queue in &queues {
+            queue.wait_quiet().await;
+        }
+    }
+
+    /// What the driver took.
+    pub fn set_features(&self, features: u64) {
+        self.features.set(features);
+        self.choose_durability();
+    }
+
+    /// Does the guest flush what has to be durable?
+    pub fn write_back(&self) -> bool {
+        if let Some(chosen) = self.write_back.get() {
+            return chosen;
+        }
+        match (&*self.area.borrow(), &self.last) {
+            (Some(area), _) => !area.is_write_through(),
+            (None, Some(last)) if self.is_same_guest() => last.write_back.get(),
+            (None, _) => true,
+        }
+    }
+
+    /// The guest chooses.
+    pub fn set_write_back(&self, write_back: bool) {
+        self.write_back.set(Some(write_back));
+        if let Some(area) = &*self.area.borrow() {
+            area.set_write_through(!write_back);
+        }
+        if let Some(left) = &*self.left.borrow() {
+            left.write_back.set(write_back);
+        }
+        self.choose_durability();
+    }
+
+    fn choose_durability(&self) {
+        let through = block::writes_through(self.features.get(), self.write_back());
+        self.disk.write_through.set(through);
+    }
+
+    /// The guest's memory, a descriptor a region.
+    pub fn set_table(
+        &self,
+        regions: Vec<Region>,
+        descriptors: &[Descriptor],
+    ) -> Result<(), SessionError> {
+        memory::check(&regions)?;
+        let (mut mapped, mut ids) = (Vec::new(), Vec::new());
+        for (region, descriptor) in regions.iter().zip(descriptors) {
+            let map = descriptor.map(region.offset, region.len as usize);
+            mapped.push((*region, map.map_err(SessionError::Descriptor)?));
+            ids.push(descriptor.identity().map_err(SessionError::Descriptor)?);
+        }
+        let table = Rc::new(Table::new(mapped));
+        // Queues that are served go on in the new mappings of the same memory.
+        for (&number, told) in self.queues.borrow().iter() {
+            if let (Some(queue), Some(at)) = (&told.queue, told.at) {
+                let moved = queue.ring.borrow().moved(Rc::clone(&table), at);
+                let moved = moved.map_err(|source| SessionError::Ring {
+                    queue: number,
+                    source,
+                })?;
+                *queue.ring.borrow_mut() = moved;
+            }
+        }
+        *self.table.borrow_mut() = Some((table, ids));
+        Ok(())
+    }
+
+    fn is_same_guest(&self) -> bool {
+        let table = self.table.borrow();
+        let ids = table.as_ref().map(|(_, ids)| ids);
+        match (&self.last, ids) {
+            (Some(last), Some(ids)) => ids.iter().any(|id| last.memory.contains(id)),
+            _ => false,
+        }
+    }
+
+    /// The record of what is in flight, which the client keeps.
+    pub fn set_area(
+        &self,
+        what: InflightArea,
+        descriptor: Option<Descriptor>,
+    ) -> Result<(), SessionError> {
+        let Some(descriptor) = descriptor else {
+            return Ok(());
+        };
+        let most = inflight::area(message::QUEUES_MAX, SIZE_MAX).len;
+        if what.len > most {
+            let short = InflightError::Short {
+                len: what.len,
+                queues: what.queues,
+                size: what.size,
+            };
+            return Err(SessionError::Area(short));
+        }
+        let memory = descriptor.map(what.offset, what.len as usize);
+        let memory = memory.map_err(SessionError::Descriptor)?;
+        let area = Area::new(memory, what).map_err(SessionError::Area)?;
+        self.recorded.set(area.is_used());
+        if let Some(write_back) = self.write_back.get() {
+            area.set_write_through(!write_back);
+        }
+        *self.area.borrow_mut() = Some(Rc::new(area));
+        self.choose_durability();
+        Ok(())
+    }
+
+    /// Changes what was told of a queue that is not in use.
+    pub fn told(&self, queue: u16, change: impl FnOnce(&mut Told)) -> Result<(), SessionError> {
+        let mut queues = self.queues.borrow_mut();
+        if queue >= QUEUES {
+            return Err(SessionError::Queue { queue });
+        }
+        let told = queues.entry(queue).or_default();
+        if told.queue.is_some() {
+            return Err(SessionError::InUse { queue });
+        }
+        change(told);
+        Ok(())
+    }
+
+    /// A notifier of a queue. With its kick a queue is complete.
+    pub fn set_notifier(
+        &self,
+        queue: u16,
+        what: Notifies,
+        descriptor: Option<Descriptor>,
+    ) -> Result<(), SessionError> {
+        if queue >= QUEUES {
+            return Err(SessionError::Queue { queue });
+        }
+        let notifier = descriptor.as_ref().map(Descriptor::notifier).transpose();
+        let notifier = notifier.map_err(SessionError::Descriptor)?;
+        if what == Notifies::Kick {
+            let what = "kick, which has to be an eventfd or a pipe";
+            let kick = notifier.ok_or(SessionError::Early { queue, what })?;
+            return self.prepare(queue, kick);
+        }
+        let mut queues = self.queues.borrow_mut();
+        let told = queues.entry(queue).or_default();
+        if what == Notifies::Error {
+            if let Some(queue) = &told.queue {
+                *queue.error.borrow_mut() = notifier;
+            }
+            told.error = descriptor;
+            return Ok(());
+        }
+        let call = notifier.map(Rc::new);
+        if let Some(call) = &call {
+            // Answers that were given before, by a server that died before it called.
+            let _ = call.notify();
+        }
+        if let Some(queue) = &told.queue {
+            *queue.call.borrow_mut() = call.clone();
+        }
+        told.call = call;
+        Ok(())
+    }
+
+    /// Makes a queue of what was told, if its guest is to be served.
+    fn prepare(&self, queue: u16, kick: Notifier) -> Result<(), SessionError> {
+        let mut queues = self.queues.borrow_mut();
+        let told = queues.entry(queue).or_default();
+        let early = |what| SessionError::Early { queue, what };
+        if told.queue.is_some() {
+            return Err(SessionError::InUse { queue });
+        }
+        let size = told.size.ok_or(early("size"))?;
+        let at = told.at.ok_or(early("addresses"))?;
+        let (table, ids) = self.table.borrow().clone().ok_or(early("memory"))?;
+        let in_ring = |source| SessionError::Ring { queue, source };
+        let ring = Ring::new(table, at, size, self.features.get()).map_err(in_ring)?;
+        let given = self.area.borrow().clone();
+        let course = Course {
+            used: ring.used_index(),
+            available: ring.available_index(),
+            base: told.base,
+            recorded: self.recorded.get() && !told.was_served,
+            same_guest: told.was_served || self.is_same_guest(),
+            found_all: self.found_all,
+        };
+        let verdict = judge(course);
+        if let Verdict::Refuse(why) = verdict {
+            return Err(SessionError::Refused { queue, why });
+        }
+        self.keep(ids);
+        self.choose_durability();
+        let (inflight, again) = self.record(queue, &ring, given, verdict)?;
+        ring.begin(again.len() as u16);
+        let made = Queue::new(Rc::clone(&self.disk), ring, kick, inflight, again);
+        *made.call.borrow_mut() = told.call.clone();
+        let error = told.error.as_ref().map(Descriptor::notifier).transpose();
+        *made.error.borrow_mut() = error.map_err(SessionError::Descriptor)?;
+        told.was_served = true;
+        // A client of the first version knows no enabling.
+        if told.enabled || self.features.get() & block::feature::PROTOCOL == 0 {
+            made.serve();
+        }
+        told.queue = Some(made);
+        Ok(())
+    }
+
+    /// The record of a queue, and the requests in flight.
+    fn record(
+        &self,
+        queue: u16,
+        ring: &Ring,
+        given: Option<Rc<Area>>,
+        verdict: Verdict,
+    ) -> Result<(Inflight, Vec<u16>), SessionError> {
+        let (used, available) = (ring.used_index(), ring.available_index());
+        if let Some(area) = given {
+            let record = area.queue(queue, ring.size());
+            let what = "place in the record of what is in flight";
+            let record = record.ok_or(SessionError::Early { queue, what })?;
+            let again = match verdict {
+                Verdict::Begin => {
+                    record.clear(used);
+                    Vec::new()
+                }
+                _ => record
+                    .recover(used, available)
+                    .map_err(|source| SessionError::Inflight { queue, source })?,
+            };
+            return Ok((record, again));
+        }
+        let left = self.left.borrow().clone().expect("it was just made");
+        let mut records = left.records.borrow_mut();
+        let known = records.get(&queue).filter(|(size, _)| *size == ring.size());
+        let area = match known {
+            Some((_, area)) => Rc::clone(area),
+            None => {
+                let what = inflight::area(1, ring.size());
+                let memory = Descriptor::memory(what.len as usize);
+                let memory = memory.and_then(|memory| memory.map(0, what.len as usize));
+                let memory = memory.map_err(SessionError::Descriptor)?;
+                let area = Area::new(memory, what).map_err(SessionError::Area)?;
+                let area = Rc::new(area);
+                records.insert(queue, (ring.size(), Rc::clone(&area)));
+                area
+            }
+        };
+        let record = area.queue(0, ring.size()).expect("made for it");
+        let again = match verdict {
+            Verdict::Begin => Err(()),
+            _ => record.recover(used, available).map_err(drop),
+        };
+        // The guest began anew while no client was there: its old requests are gone with its old rings.
+        let again = again.unwrap_or_else(|()| {
+            record.clear(used);
+            Vec::new()
+        });
+        Ok((record, again))
+    }
+
+    /// This guest is the one that was served last.
+    fn keep(&self, memory: Vec<(u64, u64)>) {
+        let mut left = self.left.borrow_mut();
+        if left.is_some() {
+            return;
+        }
+        let records = match &self.last {
+            Some(last) if self.is_same_guest() => last.records.take(),
+            _ => BTreeMap::new(),
+        };
+        *left = Some(Rc::new(Last {
+            memory,
+            records: RefCell::new(records),
+            write_back: Cell::new(self.write_back()),
+        }));
+    }
+
+    /// Begins with a queue, or pauses.
+    pub fn enable(&self, queue: u16, on: bool) -> Result<(), SessionError> {
+        if queue >= QUEUES {
+            return Err(SessionError::Queue { queue });
+        }
+        let mut queues = self.queues.borrow_mut();
+        let told = queues.entry(queue).or_default();
+        told.enabled = on;
+        match (&told.queue, on) {
+            (Some(queue), true) => queue.serve(),
+            (Some(queue), false) => queue.pause(),
+            (None, _) => {}
+        }
+        Ok(())
+    }
+
+    /// Ends a queue; where it stands.
+    pub async fn stop(&self, queue: u16) -> u32 {
+        let stopped = {
+            let mut queues = self.queues.borrow_mut();
+            queues.get_mut(&queue).and_then(|told| told.queue.take())
+        };
+        if let Some(stopped) = &stopped {
+            stopped.pause();
+            stopped.wait_quiet().await;
+        }
+        let mut queues = self.queues.borrow_mut();
+        let told = queues.entry(queue).or_default();
+        if let Some(stopped) = stopped {
+            told.base = stopped.ring.borrow().next().into();
+        }
+        told.base
+    }
+}

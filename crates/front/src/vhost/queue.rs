@@ -1,0 +1,380 @@
+//! One queue of a disk: takes requests, carries them out on the device, and answers.
+//!
+//! ```text
+//! kick -> take -> in flight -> a task: chain -> copy in (writes) -> device -> copy out (reads) -> status
+//!                                          -> used ring -> not in flight -> call
+//! ```
+//!
+//! Always true:
+//! 1. A request is in the record of what is in flight before anything of it is carried out, and until it is answered.
+//! 2. As many requests are under way as the ring has entries, at most, and hold as much memory as the session allows.
+//! 3. Once the client is gone nothing of its memory is touched; what was under way stays in the record.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, View};
+use device::DeviceError;
+use env::shared::Notifier;
+use env::sync::{Event, Semaphore};
+
+use super::block::{self, HEADER, ID, RANGE, RANGES_MAX, Request, Status};
+use super::inflight::Inflight;
+use super::memory::Place;
+use super::ring::{Chain, Ring, RingError};
+use crate::pieces::Pieces;
+
+/// Data of a request that are in memory at once.
+const PIECE: u64 = 1 << 20;
+
+/// What a disk did.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub under_way: Cell<u64>,
+    pub answered: Cell<u64>,
+    pub failed: Cell<u64>,
+}
+
+fn add(counter: &Cell<u64>, count: u64) {
+    counter.set(counter.get() + count);
+}
+
+/// What all queues of a session share.
+pub(super) struct Disk {
+    pub pieces: Pieces,
+    pub read_only: bool,
+    pub name: [u8; ID],
+    /// Must writes be durable when they are answered?
+    pub write_through: Cell<bool>,
+    /// Bytes that requests may hold.
+    pub budget: Rc<Semaphore>,
+    pub counters: Rc<Counters>,
+    /// The client's memory is not ours any more.
+    pub is_gone: Cell<bool>,
+}
+
+/// A queue that is served, or may be.
+pub(super) struct Queue {
+    // Fixed.
+    disk: Rc<Disk>,
+    kick: Notifier,
+    inflight: Inflight,
+    // As it goes.
+    pub ring: RefCell<Ring>,
+    pub call: RefCell<Option<Rc<Notifier>>>,
+    pub error: RefCell<Option<Notifier>>,
+    /// Requests that the record had, not yet begun.
+    again: RefCell<Vec<u16>>,
+    busy: RefCell<Vec<bool>>,
+    under_way: Cell<u16>,
+    /// A request ended.
+    ended: Event,
+    serving: RefCell<Option<env::CancelOnDrop<()>>>,
+}
+
+impl Queue {
+    /// A queue that goes on with `again`, in this order, and is not served yet.
+    pub fn new(
+        disk: Rc<Disk>,
+        ring: Ring,
+        kick: Notifier,
+        inflight: Inflight,
+        again: Vec<u16>,
+    ) -> Rc<Queue> {
+        Rc::new(Queue {
+            disk,
+            kick,
+            inflight,
+            busy: RefCell::new(vec![false; ring.size().into()]),
+            ring: RefCell::new(ring),
+            call: RefCell::default(),
+            error: RefCell::default(),
+            again: RefCell::new(again),
+            under_way: Cell::default(),
+            ended: Event::default(),
+            serving: RefCell::default(),
+        })
+    }
+
+    /// Begins to take requests.
+    pub fn serve(self: &Rc<Self>) {
+        if self.serving.borrow().is_some() {
+            return;
+        }
+        let queue = Rc::clone(self);
+        let serving = env::spawn(async move { queue.run().await });
+        *self.serving.borrow_mut() = Some(env::cancel_scope(serving));
+    }
+
+    /// Takes no more.
+    pub fn pause(&self) {
+        let serving = self.serving.borrow_mut().take();
+        drop(serving);
+    }
+
+    /// Waits until nothing is under way.
+    pub async fn wait_quiet(&self) {
+        while self.under_way.get() > 0 {
+            self.ended.wait().await;
+        }
+    }
+
+    async fn run(self: Rc<Self>) {
+        let broken = match self.take_all().await {
+            Ok(broken) => broken,
+            Err(error) => {
+                tracing::debug!(%error, "a queue's kicks have ended");
+                return;
+            }
+        };
+        tracing::warn!(error = %broken, "a guest broke its queue, which is not served any more");
+        if let Some(error) = &*self.error.borrow() {
+            // The client may have gone meanwhile.
+            let _ = error.notify();
+        }
+    }
+
+    /// Takes requests until the ring is broken; an error of its kick.
+    async fn take_all(self: &Rc<Self>) -> std::io::Result<RingError> {
+        let again = std::mem::take(&mut *self.again.borrow_mut());
+        for head in again {
+            self.busy.borrow_mut()[usize::from(head)] = true;
+            self.start(head);
+        }
+        loop {
+            let size = self.ring.borrow().size();
+            while self.under_way.get() >= size {
+                self.ended.wait().await;
+            }
+            let taken = self.ring.borrow().take();
+            match taken {
+                Err(error) => return Ok(error),
+                Ok(Some(head)) => {
+                    let before = self.busy.borrow_mut()[usize::from(head)];
+                    if before {
+                        return Ok(RingError::Again { head });
+                    }
+                    self.busy.borrow_mut()[usize::from(head)] = true;
+                    self.inflight.begin(head);
+                    self.start(head);
+                }
+                Ok(None) if self.ring.borrow().wants_kick() => {}
+                Ok(None) => self.kick.wait().await?,
+            }
+        }
+    }
+
+    fn start(self: &Rc<Self>, head: u16) {
+        self.under_way.set(self.under_way.get() + 1);
+        add(&self.disk.counters.under_way, 1);
+        let queue = Rc::clone(self);
+        env::spawn(async move {
+            let chain = queue.ring.borrow().chain(head);
+            match chain {
+                Ok(chain) => {
+                    let written = queue.carry_out(chain).await;
+                    queue.answer(head, written);
+                }
+                // It can be answered all the same: there is no byte of status to be found.
+                Err(error) => {
+                    tracing::warn!(%error, "a guest's request cannot be read");
+                    add(&queue.disk.counters.failed, 1);
+                    queue.answer(head, 0);
+                }
+            }
+            queue.under_way.set(queue.under_way.get() - 1);
+            let counters = &queue.disk.counters;
+            counters.under_way.set(counters.under_way.get() - 1);
+            queue.ended.notify_all();
+        });
+    }
+
+    /// Hands the answer over; the guest finds `written` bytes in its buffers.
+    fn answer(&self, head: u16, written: u32) {
+        if self.disk.is_gone.get() {
+            return;
+        }
+        add(&self.disk.counters.answered, 1);
+        self.busy.borrow_mut()[usize::from(head)] = false;
+        let ring = self.ring.borrow();
+        self.inflight.before_used(head);
+        ring.put_used(head, written);
+        self.inflight.after_used(head, ring.used());
+        if ring.wants_call()
+            && let Some(call) = &*self.call.borrow()
+            && let Err(error) = call.notify()
+        {
+            tracing::debug!(%error, "a guest could not be called");
+        }
+    }
+
+    /// Carries a request out and writes its status; how many bytes of its buffers were written.
+    async fn carry_out(&self, chain: Chain) -> u32 {
+        let Some((room, status_at)) = split_status(chain.writable) else {
+            tracing::warn!("a guest's request has no room for its status");
+            add(&self.disk.counters.failed, 1);
+            return 0;
+        };
+        let outcome = self.request(chain.readable, &room).await;
+        let (status, written) = match outcome {
+            Ok(written) => (Status::Ok, written),
+            Err(Failed::Status(status)) => (status, 0),
+            Err(Failed::Device(error)) => {
+                tracing::debug!(%error, "a request failed");
+                (Status::Io, 0)
+            }
+        };
+        if status != Status::Ok {
+            add(&self.disk.counters.failed, 1);
+        }
+        if !self.disk.is_gone.get() {
+            status_at.write(0, &[status as u8]);
+        }
+        // The byte of status counts; more than a number can say is not told.
+        u32::try_from(written + 1).unwrap_or(u32::MAX)
+    }
+
+    async fn request(&self, readable: Vec<Place>, room: &[Place]) -> Result<u64, Failed> {
+        let (from, to) = (len_of(&readable), len_of(room));
+        let mut header = [0; HEADER];
+        let Some(data) = from.checked_sub(HEADER as u64) else {
+            return Err(Failed::Status(Status::Io));
+        };
+        copy_out(&readable, 0, &mut header);
+        let size = self.disk.pieces.device().info().size;
+        let request = block::decode(&header, data, to, size).map_err(Failed::Status)?;
+        let changes = !matches!(
+            request,
+            Request::Read { .. } | Request::Flush | Request::Name
+        );
+        if self.disk.read_only && changes {
+            return Err(Failed::Status(Status::Io));
+        }
+        let fua = self.disk.write_through.get();
+        match request {
+            Request::Read { at, len } => self.read(at, len, room).await,
+            Request::Write { at, len } => self.write(at, len, &readable, fua).await,
+            Request::Flush => Ok(self.disk.pieces.device().flush().await.map(|()| 0)?),
+            Request::Name => {
+                let len = to.min(ID as u64);
+                copy_in(room, 0, &self.disk.name[..len as usize]);
+                Ok(len)
+            }
+            Request::Discard | Request::WriteZeroes => {
+                let mut bytes = [0; RANGE * RANGES_MAX];
+                let bytes = &mut bytes[..data as usize];
+                copy_out(&readable, HEADER as u64, bytes);
+                let zeroes = request == Request::WriteZeroes;
+                let ranges = block::ranges(bytes, zeroes, size).map_err(Failed::Status)?;
+                for range in ranges {
+                    let (pieces, at, len) = (&self.disk.pieces, range.at, range.len);
+                    match zeroes {
+                        true => pieces.write_zeroes(at, len, fua, !range.unmap).await?,
+                        false => pieces.discard(at, len).await?,
+                    }
+                }
+                Ok(0)
+            }
+        }
+    }
+
+    async fn read(&self, at: u64, len: u64, room: &[Place]) -> Result<u64, Failed> {
+        let mut done = 0;
+        while done < len {
+            let piece = (len - done).min(PIECE);
+            let _held = self.disk.budget.acquire(piece).await;
+            let data = self.disk.pieces.read(at + done, piece).await?;
+            if self.disk.is_gone.get() {
+                break;
+            }
+            copy_in(room, done, &data);
+            done += piece;
+        }
+        Ok(done)
+    }
+
+    async fn write(&self, at: u64, len: u64, from: &[Place], fua: bool) -> Result<u64, Failed> {
+        let mut done = 0;
+        while done < len {
+            let piece = (len - done).min(PIECE);
+            let _held = self.disk.budget.acquire(piece).await;
+            if self.disk.is_gone.get() {
+                break;
+            }
+            let data = self.copy_of(from, HEADER as u64 + done, piece as usize);
+            self.disk.pieces.write(at + done, data, fua).await?;
+            done += piece;
+        }
+        Ok(0)
+    }
+
+    fn copy_of(&self, from: &[Place], at: u64, len: usize) -> View {
+        let mut data = Buf::for_read(len);
+        copy_out(from, at, &mut data);
+        data.freeze()
+    }
+}
+
+/// Why a request failed.
+enum Failed {
+    Device(DeviceError),
+    Status(Status),
+}
+
+impl From<DeviceError> for Failed {
+    fn from(error: DeviceError) -> Failed {
+        Failed::Device(error)
+    }
+}
+
+fn len_of(places: &[Place]) -> u64 {
+    places.iter().map(|place| place.len() as u64).sum()
+}
+
+/// The last byte, which is the status's, apart from the others.
+fn split_status(mut writable: Vec<Place>) -> Option<(Vec<Place>, Place)> {
+    let last = writable.pop()?;
+    let rest = last.len() - 1;
+    let status = last.part(rest, 1);
+    if rest > 0 {
+        writable.push(last.part(0, rest));
+    }
+    Some((writable, status))
+}
+
+/// Calls `each` with the parts of `places` that hold `len` bytes from `at` on, and where in those bytes each begins.
+fn each_part(
+    places: &[Place],
+    at: u64,
+    len: usize,
+    mut each: impl FnMut(&Place, usize, std::ops::Range<usize>),
+) {
+    let (mut skip, mut done) = (at, 0);
+    for place in places {
+        let here = place.len() as u64;
+        if skip >= here {
+            skip -= here;
+            continue;
+        }
+        let count = (here - skip).min((len - done) as u64) as usize;
+        each(place, skip as usize, done..done + count);
+        skip = 0;
+        done += count;
+        if done == len {
+            return;
+        }
+    }
+    assert_eq!(done, len, "the length was checked");
+}
+
+fn copy_out(places: &[Place], at: u64, out: &mut [u8]) {
+    each_part(places, at, out.len(), |place, from, range| {
+        place.read(from, &mut out[range]);
+    });
+}
+
+fn copy_in(places: &[Place], at: u64, data: &[u8]) {
+    each_part(places, at, data.len(), |place, to, range| {
+        place.write(to, &data[range]);
+    });
+}

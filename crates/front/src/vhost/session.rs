@@ -1,0 +1,272 @@
+//! One connection of a client: its messages, and their answers.
+//!
+//! ```text
+//! header -> payload, descriptors -> Message -> the guest, or an answer
+//! connection lost: no request is taken, the guest's memory is left alone, what was under way ends
+//! ```
+//!
+//! Always true: a message that cannot be carried out ends the connection, after its answer.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use base::{Buf, Nanos, View};
+use device::Info;
+use env::net::Stream;
+use env::shared::Descriptor;
+
+use super::block::{self, WRITE_BACK};
+use super::error::SessionError;
+use super::guest::{Guest, Last, QUEUES};
+use super::inflight;
+use super::message::{self, CONFIG_MAX, HEADER, Header, InflightArea, Message, protocol};
+use super::queue::Disk;
+use super::ring::SIZE_MAX;
+use super::{decode, put_config};
+
+/// Between two looks at the size of the device.
+const LOOK_EVERY: Nanos = Nanos::secs(1);
+
+/// What the device lets a client do.
+pub(super) struct Offer {
+    /// The device shows every write that an earlier process answered, and the next one will.
+    pub found_all: bool,
+    pub disk: Rc<Disk>,
+    /// Whose guest this process served last.
+    pub last: Option<Rc<Last>>,
+}
+
+/// See the module's head.
+pub(super) struct Session {
+    // Fixed.
+    stream: Rc<Stream>,
+    disk: Rc<Disk>,
+    found_all: bool,
+    guest: Guest,
+    // As it goes.
+    protocol: Cell<u64>,
+    /// Where this side speaks first.
+    back: RefCell<Option<Rc<Stream>>>,
+}
+
+/// What a message is answered with.
+enum Answer {
+    /// Nothing, but where the client asks for one.
+    Done,
+    /// This.
+    Payload(Vec<u8>),
+    /// This, and a descriptor.
+    With(Vec<u8>, Descriptor),
+}
+
+/// Were all of these offered?
+fn check(asked: u64, offered: u64) -> Result<(), SessionError> {
+    match asked & !offered {
+        0 => Ok(()),
+        _ => Err(SessionError::Features { asked, offered }),
+    }
+}
+
+fn number(value: u64) -> Answer {
+    Answer::Payload(value.to_le_bytes().to_vec())
+}
+
+impl Session {
+    pub fn new(stream: Rc<Stream>, offer: Offer) -> Rc<Session> {
+        let Offer {
+            found_all,
+            disk,
+            last,
+        } = offer;
+        Rc::new(Session {
+            stream,
+            guest: Guest::new(Rc::clone(&disk), found_all, last),
+            disk,
+            found_all,
+            protocol: Cell::default(),
+            back: RefCell::default(),
+        })
+    }
+
+    fn info(&self) -> Info {
+        self.disk.pieces.device().info()
+    }
+
+    /// Serves the client until its connection ends, then waits for what is under way. Why it ended, and what is left for the
+    /// next connection.
+    pub async fn run(self: Rc<Self>) -> (SessionError, Option<Rc<Last>>) {
+        let watching = env::spawn(Rc::clone(&self).watch_size());
+        let watching = env::cancel_scope(watching);
+        let error = loop {
+            if let Err(error) = self.next().await {
+                break error;
+            }
+        };
+        drop(watching);
+        self.disk.is_gone.set(true);
+        self.guest.wait_quiet().await;
+        // A guest that may not go on is not known the next time either.
+        let left = match error {
+            SessionError::Refused { .. } => None,
+            _ => self.guest.take_left(),
+        };
+        (error, left)
+    }
+
+    /// Takes no more requests, and waits for the end of those that were taken, which are answered.
+    pub async fn drain(&self) {
+        self.guest.wait_quiet().await;
+        self.stream.abort();
+    }
+
+    /// Carries out the next message.
+    async fn next(&self) -> Result<(), SessionError> {
+        let lost = SessionError::Lost;
+        let buf = Buf::for_read(HEADER);
+        let (bytes, mut descriptors) = self.stream.read_exact_with(buf).await.map_err(lost)?;
+        let header = Header::decode(bytes[..].try_into().expect("as long as asked"))?;
+        let mut payload = Buf::for_read(header.len);
+        if header.len > 0 {
+            let (bytes, more) = self.stream.read_exact_with(payload).await.map_err(lost)?;
+            payload = bytes;
+            descriptors.extend(more);
+        }
+        let decoded = decode(&header, &payload, descriptors.len());
+        let outcome = match decoded {
+            Ok(message) => self.carry_out(message, descriptors).await,
+            Err(error) => Err(error.into()),
+        };
+        let wants = header.need_reply && self.protocol.get() & protocol::REPLY_ACK != 0;
+        let (payload, with) = match (&outcome, wants) {
+            (Ok(Answer::Payload(payload)), _) => (payload.clone(), None),
+            (Ok(Answer::With(payload, with)), _) => (payload.clone(), Some(with.clone())),
+            (Ok(Answer::Done), true) => (0u64.to_le_bytes().to_vec(), None),
+            (Err(_), true) => (1u64.to_le_bytes().to_vec(), None),
+            (Ok(Answer::Done) | Err(_), false) => {
+                return outcome.map(drop);
+            }
+        };
+        let reply = View::copy_of(&message::reply(header.request, &payload));
+        let with = with.into_iter().collect();
+        self.stream
+            .write_all_with(reply, with)
+            .await
+            .map_err(lost)?;
+        match outcome {
+            // It was asked whether it is known, and has its answer.
+            Err(SessionError::Unknown(_)) => Ok(()),
+            outcome => outcome.map(drop),
+        }
+    }
+
+    async fn carry_out(
+        &self,
+        message: Message,
+        mut descriptors: Vec<Descriptor>,
+    ) -> Result<Answer, SessionError> {
+        match message {
+            Message::GetFeatures => return Ok(number(self.offered())),
+            Message::SetFeatures(asked) => {
+                check(asked, self.offered())?;
+                self.guest.set_features(asked);
+            }
+            Message::SetOwner | Message::ResetOwner => {}
+            Message::GetProtocolFeatures => return Ok(number(self.offered_protocol())),
+            Message::SetProtocolFeatures(asked) => {
+                check(asked, self.offered_protocol())?;
+                self.protocol.set(asked);
+            }
+            Message::GetQueueNum => return Ok(number(QUEUES.into())),
+            Message::SetMemTable(regions) => self.guest.set_table(regions, &descriptors)?,
+            Message::SetVringNum { queue, size } => {
+                self.guest.told(queue, |it| it.size = Some(size))?
+            }
+            Message::SetVringAddr { queue, at } => self.guest.told(queue, |it| it.at = Some(at))?,
+            Message::SetVringBase { queue, index } => {
+                self.guest.told(queue, |it| it.base = index)?
+            }
+            Message::GetVringBase { queue } => {
+                let next = self.guest.stop(queue).await;
+                let mut payload = u32::from(queue).to_le_bytes().to_vec();
+                payload.extend(next.to_le_bytes());
+                return Ok(Answer::Payload(payload));
+            }
+            Message::SetVringNotifier { queue, what, .. } => {
+                self.guest.set_notifier(queue, what, descriptors.pop())?;
+            }
+            Message::SetVringEnable { queue, on } => self.guest.enable(queue, on)?,
+            Message::SetBackendReq => {
+                let stream = descriptors.pop().as_ref().map(Stream::of_descriptor);
+                let stream = stream.transpose().map_err(SessionError::Descriptor)?;
+                *self.back.borrow_mut() = stream.map(Rc::new);
+            }
+            Message::GetConfig { offset, len } => {
+                let config = self.config();
+                let end = (offset + len) as usize;
+                let mut payload = Vec::new();
+                put_config(
+                    &mut payload,
+                    offset,
+                    &config[offset as usize..end.min(CONFIG_MAX)],
+                );
+                return Ok(Answer::Payload(payload));
+            }
+            Message::SetConfig { offset, bytes } => self.set_config(offset as usize, &bytes),
+            Message::GetInflight(asked) => return self.new_area(asked),
+            Message::SetInflight(area) => self.guest.set_area(area, descriptors.pop())?,
+            Message::Other(request) => return Err(SessionError::Unknown(request)),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn offered(&self) -> u64 {
+        block::features(&self.info(), self.disk.read_only)
+    }
+
+    fn offered_protocol(&self) -> u64 {
+        let all = protocol::MQ | protocol::REPLY_ACK | protocol::BACKEND_REQ | protocol::CONFIG;
+        match self.found_all {
+            true => all | protocol::INFLIGHT_SHMFD,
+            false => all,
+        }
+    }
+
+    // --- configuration ------------------------------------------------------------------------------
+
+    fn config(&self) -> [u8; CONFIG_MAX] {
+        block::config(&self.info(), QUEUES, self.guest.write_back())
+    }
+
+    fn set_config(&self, offset: usize, bytes: &[u8]) {
+        // Nothing else can be changed.
+        if let Some(value) = WRITE_BACK.checked_sub(offset).and_then(|at| bytes.get(at)) {
+            self.guest.set_write_back(*value != 0);
+        }
+    }
+
+    /// Tells the client when the device has another size.
+    async fn watch_size(self: Rc<Self>) {
+        let mut size = self.info().size;
+        loop {
+            env::sleep(LOOK_EVERY).await;
+            let now = self.info().size;
+            let back = self.back.borrow().clone();
+            let Some(back) = back.filter(|_| now != size) else {
+                continue;
+            };
+            size = now;
+            let news = View::copy_of(&message::config_changed());
+            if let Err(error) = back.write_all(vec![news]).await {
+                tracing::debug!(%error, "a client does not hear of the new size");
+            }
+        }
+    }
+
+    // --- records of what is in flight ---------------------------------------------------------------
+
+    fn new_area(&self, asked: InflightArea) -> Result<Answer, SessionError> {
+        let area = inflight::area(asked.queues.min(QUEUES), asked.size.min(SIZE_MAX));
+        let memory = Descriptor::memory(area.len as usize).map_err(SessionError::Descriptor)?;
+        Ok(Answer::With(area.encode().to_vec(), memory))
+    }
+}
