@@ -196,23 +196,28 @@ fn sample(folder: &Path, peer: Peer, phase: Phase) -> Result<Option<Sample>> {
     read().map(Some).with_context(|| name("*"))
 }
 
-/// What a guest left in `folder`.
-///
-/// # Errors
-/// If a file is not what the guest writes.
-pub(super) fn round(folder: &Path) -> Result<Round> {
+/// What a guest left in `folder`. A phase whose files are not what the guest writes is absent, and says why.
+pub(super) fn round(folder: &Path) -> Round {
     let mut round = Round::default();
     for peer in Peer::all() {
         if let Ok(why) = fs::read_to_string(folder.join(format!("{}.absent", peer.name()))) {
             round.absent.insert(peer, why);
         }
         for phase in Phase::all() {
-            if let Some(sample) = sample(folder, peer, phase)? {
-                round.samples.insert((peer, phase), sample);
+            match sample(folder, peer, phase) {
+                Ok(Some(sample)) => {
+                    round.samples.insert((peer, phase), sample);
+                }
+                Ok(None) => {}
+                // Data that were lost, say: the other phases count all the same.
+                Err(error) => {
+                    let why = round.absent.entry(peer).or_default();
+                    *why = format!("{why}\n{error:#}").trim().to_owned();
+                }
             }
         }
     }
-    Ok(round)
+    round
 }
 
 /// Processor time of the fio that did nothing, in seconds.
@@ -269,6 +274,38 @@ mod tests {
         {
             assert!(words.contains(&format!("{word}=")), "{word}");
         }
+    }
+
+    #[test]
+    fn a_phase_that_failed_is_named_and_the_others_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let put =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("ours");
+        for phase in ["burst", "verified"] {
+            put(
+                &format!("tanada-ublk.{phase}.before"),
+                include_str!("testdata/tanada-ublk.burst.before"),
+            );
+            put(
+                &format!("tanada-ublk.{phase}.after"),
+                include_str!("testdata/tanada-ublk.burst.after"),
+            );
+        }
+        put(
+            "tanada-ublk.burst.json",
+            include_str!("testdata/bcache.warm-read-1.json"),
+        );
+        put("tanada-ublk.verified.json", "{\"jobs\": [{\"error\": 84}]}");
+        put("dm-cache.absent", "no module\n");
+        let round = round(folder.path());
+        let sample = &round.samples[&(Peer::TanadaUblk, Phase::Burst)];
+        assert_eq!(sample.slow.writes, 6018);
+        assert_eq!(round.samples.len(), 1);
+        assert_eq!(round.absent[&Peer::DmCache], "no module\n");
+        assert_eq!(
+            round.absent[&Peer::TanadaUblk],
+            "tanada-ublk.verified.*: fio met error 84"
+        );
     }
 
     #[test]

@@ -115,7 +115,7 @@ down() {
     case $peer in
     bcache)
         for set in /sys/fs/bcache/*-*; do echo 1 >$set/stop; done
-        [ ! -e /sys/block/bcache0 ] || echo 1 >/sys/block/bcache0/bcache/stop 2>/dev/null
+        { echo 1 >/sys/block/bcache0/bcache/stop; } 2>/dev/null # it may be gone with its set
         for try in $(seq 100); do [ -e /sys/block/bcache0 ] || break; sleep 0.1; done
         sleep 1 ;;
     dm-*) for name in peer data meta; do dmsetup remove --noudevsync $name 2>/dev/null; done ;;
@@ -178,7 +178,7 @@ restarted() {
     timed restarted randread 1 --bs=4k || return 1
     before verified
     fio --name=x --filename=$device --direct=1 --ioengine=libaio --rw=read --bs=4k --iodepth=16 --size=$((HOT / 2))m \
-        --verify=crc32c --output-format=json --output=/lab/$peer.verified.json >&2
+        --verify=crc32c --lat_percentiles=1 --clat_percentiles=0 --output-format=json --output=/lab/$peer.verified.json >&2
     echo $? >/lab/$peer.verified.seconds
     after
 }
