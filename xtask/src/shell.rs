@@ -39,6 +39,19 @@ pub fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
+/// Where cargo put the release build of the program.
+///
+/// # Errors
+/// If there is none.
+pub fn built_program() -> Result<PathBuf> {
+    let target = std::env::var_os("CARGO_TARGET_DIR")
+        .map_or_else(|| project_root().join("target"), PathBuf::from);
+    let program = target.join("release/tanada");
+    program
+        .canonicalize()
+        .with_context(|| format!("there is no {}", program.display()))
+}
+
 /// The command as one would type it.
 #[must_use]
 pub fn show(command: &Command) -> String {

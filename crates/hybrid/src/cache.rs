@@ -14,7 +14,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Buf, Nanos, View};
+use base::{Buf, Bytes, Instant, Nanos, View};
 use device::{Class, Device, DeviceError, Op};
 use env::sync::{Event, Semaphore};
 use ledger::{CommitError, CommitSource, Cut, GroupCommit, Ledger};
@@ -46,6 +46,10 @@ pub(crate) struct Destaging {
     pub turn: Rc<Semaphore>,
     /// The cleaner should look again.
     pub work: Event,
+    /// When a user last wrote something to the cache alone.
+    pub written_at: Cell<Option<Instant>>,
+    /// A cleaner that holds need not look again at a write below so much dirty.
+    pub holds_until: Cell<Bytes>,
     /// How many wait for clean pages.
     pub starving: Cell<u32>,
     /// An extent waits for clean pages that make room for it.
@@ -100,6 +104,8 @@ impl Cache {
             destaging: Destaging {
                 turn: volume.destaging_turn(),
                 work: Event::default(),
+                written_at: Cell::new(None),
+                holds_until: Cell::new(Bytes(0)),
                 starving: Cell::new(0),
                 wanting: Cell::new(false),
                 error: RefCell::new(None),

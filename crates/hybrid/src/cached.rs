@@ -11,7 +11,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use base::{Buf, Sector, View, crc::crc32c_of_page};
+use base::{Buf, Bytes, Sector, View, crc::crc32c_of_page};
 use device::{Class, DeviceError};
 use env::sync::join_all;
 
@@ -133,8 +133,18 @@ async fn put_chunk(cache: &Rc<Cache>, at: u64, data: View) -> Result<(), DeviceE
         };
         cache.map_page(image.page, &entry);
     }
-    cache.destaging.work.notify_all();
+    note_written(cache);
     Ok(())
+}
+
+/// A user wrote: wakes the cleaner if that may change its mind.
+fn note_written(cache: &Cache) {
+    let destaging = &cache.destaging;
+    destaging.written_at.set(Some(env::now()));
+    let dirty = u64::from(cache.state.map().dirty()) * PAGE;
+    if Bytes(dirty) >= destaging.holds_until.get() {
+        destaging.work.notify_all();
+    }
 }
 
 /// Each page of `data` as it is to be written: whole pages as they are, parts merged with what the

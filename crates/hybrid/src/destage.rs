@@ -80,6 +80,11 @@ pub(crate) async fn destage_loop(cache: Rc<Cache>) {
         let which = which(&cache);
         let load = load(&cache, &mut busy, which);
         let decision = pressed(&cache, cleaner.decide(&load), load.dirty);
+        let until = match decision {
+            Decision::Hold => cleaner.holds_until(&load),
+            _ => Bytes(0),
+        };
+        cache.destaging.holds_until.set(until);
         let changed = cache.destaging.work.wait();
         match decision {
             Decision::Hold => {
@@ -188,6 +193,11 @@ fn load(cache: &Cache, busy: &mut Busy, which: Which) -> Load {
         slow_idle_since: cache.volume.slow.idle_since(),
         slow_busy: busy.share(&cache.volume.slow),
         dirty_since: map.regions().oldest().filter(|_| dirty > 0),
+        // A tier alone destages as the paper has it: what it holds dirty is no cache's.
+        written_at: match cache.volume.settings.borrow().mode {
+            crate::Mode::Tier => None,
+            crate::Mode::Cache | crate::Mode::Both => cache.destaging.written_at.get(),
+        },
         standby: cache.volume.slow.asleep(),
     }
 }

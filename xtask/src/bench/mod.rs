@@ -1,6 +1,7 @@
 //! The benchmarks by name. They print figures and never fail for being slow.
 
 mod nbd;
+mod peers;
 mod record;
 
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::shell::{cargo, run};
-use crate::tidy::benchmarks::{self, BENCHES, NBD, NBD_ABOUT};
+use crate::tidy::benchmarks::{self, BENCHES, NBD, OWN, PEERS};
 use crate::tidy::tree::Tree;
 
 /// What the arguments of `cargo xtask bench` ask for.
@@ -101,10 +102,15 @@ fn all(record: bool, args: &[String]) -> Result<()> {
     // One that cannot run does not keep the others from it.
     let mut failed = Vec::new();
     let known = BENCHES.iter().map(|&(name, _, what)| (name, what));
-    for (name, what) in known.chain([(NBD, NBD_ABOUT)]) {
+    for (name, what) in known.chain(OWN.iter().copied()) {
         println!("\n== {name}: {what}");
-        // Its options are its own.
-        let args = if name == NBD { &[] } else { args };
+        // Their options are their own; guests take their time.
+        let quick = ["--quick".to_owned()];
+        let args = match name {
+            NBD => &[],
+            PEERS => &quick[..],
+            _ => args,
+        };
         if let Err(error) = one(name, record, args) {
             eprintln!("bench {name}: {error:#}");
             failed.push(name);
@@ -122,6 +128,7 @@ fn one(name: &str, record: bool, args: &[String]) -> Result<()> {
     }
     match name {
         NBD => nbd::run(args),
+        PEERS => peers::run(args),
         _ => run(&mut command(name, args)?),
     }
 }
@@ -133,7 +140,7 @@ fn json_too(args: &[String]) -> Vec<String> {
     all
 }
 
-/// What runs the benchmark; `nbd` is run by this program.
+/// What runs the benchmark; `nbd` and `peers` are run by this program.
 fn command(name: &str, args: &[String]) -> Result<Command> {
     let mut command = match BENCHES.iter().find(|(known, ..)| *known == name) {
         Some((name, package, _)) => {
@@ -141,9 +148,9 @@ fn command(name: &str, args: &[String]) -> Result<Command> {
             cargo.args(["bench", "--quiet", "-p", package, "--bench", name, "--"]);
             cargo
         }
-        None if name == NBD => {
+        None if OWN.iter().any(|(own, _)| *own == name) => {
             let mut this = Command::new(std::env::current_exe()?);
-            this.args(["bench", NBD]);
+            this.args(["bench", name]);
             this
         }
         None => bail!("there is no benchmark `{name}`; there are:\n{}", list()),
@@ -159,10 +166,9 @@ pub fn list() -> String {
         .iter()
         .map(|(name, _, what)| format!("  {name:<9} {what}"))
         .collect();
-    lines.push(
-        "  nbd       the server against nbdkit and qemu-storage-daemon (nbd --help: its options)"
-            .to_owned(),
-    );
+    let own = OWN.iter();
+    lines
+        .extend(own.map(|(name, what)| format!("  {name:<9} {what} ({name} --help: its options)")));
     lines.join("\n")
 }
 

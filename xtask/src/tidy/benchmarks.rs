@@ -93,11 +93,21 @@ pub const BENCHES: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The benchmark that has programs of its own.
+/// The server beside other NBD servers.
 pub const NBD: &str = "nbd";
-/// What that one measures.
-pub const NBD_ABOUT: &str =
-    "the server beside nbdkit, qemu-storage-daemon and fio on the bare file";
+/// Disks made of a slow and a fast one, in guests.
+pub const PEERS: &str = "peers";
+/// The benchmarks that this program runs itself, and what they measure.
+pub const OWN: &[(&str, &str)] = &[
+    (
+        NBD,
+        "the server beside nbdkit, qemu-storage-daemon and fio on the bare file",
+    ),
+    (
+        PEERS,
+        "a hybrid beside bcache, dm-cache and others over the same two disks, in a guest's kernel",
+    ),
+];
 
 /// Characters in a line of prose.
 const LINE_CHARS: usize = 120;
@@ -171,7 +181,8 @@ pub fn page(records: &[Value]) -> String {
 
 /// Where a benchmark stands in the list; others are behind all of it.
 fn place(name: &str) -> usize {
-    let known = BENCHES.iter().map(|(name, ..)| *name).chain([NBD]);
+    let own = OWN.iter().map(|(name, _)| *name);
+    let known = BENCHES.iter().map(|(name, ..)| *name).chain(own);
     known
         .into_iter()
         .position(|known| known == name)
@@ -180,11 +191,9 @@ fn place(name: &str) -> usize {
 
 /// What a benchmark measures.
 fn about(name: &str) -> Option<&'static str> {
-    if name == NBD {
-        return Some(NBD_ABOUT);
-    }
-    let known = BENCHES.iter().find(|(known, ..)| *known == name)?;
-    Some(known.2)
+    let known = BENCHES.iter().map(|(known, _, what)| (*known, *what));
+    let mut all = known.chain(OWN.iter().copied());
+    all.find(|(known, _)| *known == name).map(|(_, what)| what)
 }
 
 fn section(out: &mut String, record: &Value) {
@@ -278,12 +287,17 @@ struct Figure {
     metric: String,
     kind: String,
     runs: Option<u64>,
+    /// Do methods stand in columns however many there are?
+    wide: bool,
     text: String,
 }
 
 impl Figure {
-    /// None if the row is an aim with its verdict, or no figure at all.
+    /// None if the row is an aim with its verdict, no figure at all, or kept in the record alone.
     fn of(row: &Value) -> Option<Figure> {
+        if row["aside"] == Value::Bool(true) {
+            return None;
+        }
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let metric = row["metric"].as_str()?.to_owned();
         let case = [text("device"), text("case")].join(" ");
@@ -297,6 +311,7 @@ impl Figure {
             metric,
             kind: row["kind"].as_str().unwrap_or(kind).to_owned(),
             runs: row["runs"].as_u64(),
+            wide: row["wide"] == Value::Bool(true),
             text: figure(row)?,
         })
     }
@@ -311,6 +326,9 @@ fn figure(row: &Value) -> Option<String> {
     }
     if let Some(ratio) = spread(row, "ratio", "ratio_low", "ratio_high") {
         let _ = write!(text, "; {ratio} times the first");
+    }
+    if let Some(ratio) = spread(row, "over_bcache", "over_bcache_low", "over_bcache_high") {
+        let _ = write!(text, "; {ratio} of bcache");
     }
     let over = ["", "_low", "_high"].map(|end| format!("tanada_over_this{end}"));
     if let Some(ratio) = spread(row, &over[0], &over[1], &over[2]) {
@@ -362,7 +380,7 @@ fn spread(row: &Value, middle: &str, low: &str, high: &str) -> Option<String> {
 
 fn table(out: &mut String, figures: &[Figure], mark_kind: bool) {
     let methods = in_order(figures.iter().map(|figure| figure.method.as_str()));
-    let in_columns = methods.len() <= COLUMNS_MAX;
+    let in_columns = methods.len() <= COLUMNS_MAX || figures.iter().any(|figure| figure.wide);
     let mut lines: Vec<(&str, &str)> = Vec::new();
     let mut cells: BTreeMap<(&str, &str), Vec<&Figure>> = BTreeMap::new();
     for figure in figures {
@@ -529,6 +547,24 @@ mod tests {
         let page = page(&[record("policy", &rows)]);
         assert!(
             page.contains("| case | method | figures |\n|---|---|---|\n| all | a |"),
+            "{page}"
+        );
+    }
+
+    #[test]
+    fn wide_rows_stand_in_columns_however_many_there_are_and_rows_aside_stand_nowhere() {
+        let mut rows: Vec<Value> = ["a", "b", "c", "d", "e", "f"]
+            .map(|method| row("all", method, 1.0))
+            .into();
+        for row in &mut rows {
+            row["wide"] = json!(true);
+        }
+        rows[1]["over_bcache"] = json!(0.5);
+        rows[5]["aside"] = json!(true);
+        let page = page(&[record("peers", &rows)]);
+        assert!(page.contains("| case | a | b | c | d | e |\n"), "{page}");
+        assert!(
+            page.contains("| 1 (0.5 to 2) 1/s; 0.5 of bcache |"),
             "{page}"
         );
     }

@@ -10,6 +10,9 @@
 //! the more is dirty. Above the high mark it takes a share even of a busy device, up to all of it at
 //! the urgent mark. An idle device is used at full rate whatever is dirty.
 //!
+//! A burst of writes that fits below the high mark is left alone: what it writes again is then written to the slow device
+//! once, and its own requests meet no cleaner. It counts as one until users rest from writing, or for a minute.
+//!
 //! Energy mode lets the slow device sleep:
 //!
 //! ```text
@@ -39,6 +42,10 @@ pub struct CleanerOptions {
     pub age_max: Nanos,
     /// The slow device counts as idle after this long without a request.
     pub idle_after: Nanos,
+    /// A burst of writes ends after this long without one.
+    pub burst_rest: Nanos,
+    /// Writes that go on for longer are no burst; counted from the oldest dirty page.
+    pub burst_max: Nanos,
     /// What the slow device writes in a second when left alone.
     pub slow_bytes_per_second: Bytes,
     /// Let the slow device sleep: hold until the high mark or the age limit, then write all.
@@ -46,8 +53,8 @@ pub struct CleanerOptions {
 }
 
 impl Default for CleanerOptions {
-    /// 10, 50 and 80 %; a page may be dirty for 10 minutes; idle after 100 ms; 60 MB/s, about what a
-    /// disk writes in sorted runs.
+    /// 10, 50 and 80 %; a page may be dirty for 10 minutes; idle after 100 ms; a burst ends after a second and is a minute
+    /// long at most; 60 MB/s, about what a disk writes in sorted runs.
     fn default() -> Self {
         CleanerOptions {
             low_mark: 0.1,
@@ -55,6 +62,8 @@ impl Default for CleanerOptions {
             urgent_mark: 0.8,
             age_max: Nanos::secs(600),
             idle_after: Nanos::millis(100),
+            burst_rest: Nanos::secs(1),
+            burst_max: Nanos::secs(60),
             slow_bytes_per_second: Bytes(60_000_000),
             energy: false,
         }
@@ -76,6 +85,8 @@ pub struct Load {
     pub slow_busy: f64,
     /// When the page dirty for longest became so; `None`: nothing is dirty.
     pub dirty_since: Option<Instant>,
+    /// When a user last wrote something that is dirty now or was; `None`: never.
+    pub written_at: Option<Instant>,
     /// Does the slow device sleep?
     pub standby: bool,
 }
@@ -108,6 +119,7 @@ pub enum Decision {
 ///     slow_idle_since: None,
 ///     slow_busy: 0.5,
 ///     dirty_since: Some(Instant(0)),
+///     written_at: None,
 ///     standby: false,
 /// };
 /// // Halfway between the marks, half of the time spare: a quarter of 60 MB/s.
@@ -186,6 +198,9 @@ impl Cleaner {
                 .max(Self::SHARE_AT_HIGH_MARK);
             return self.at(if idle { 1.0 } else { share });
         }
+        if dirty < self.options.high_mark && self.is_burst(load) {
+            return Decision::Hold;
+        }
         if idle {
             return self.at(1.0);
         }
@@ -206,6 +221,28 @@ impl Cleaner {
         let beyond = (dirty - high) / (urgent - high);
         let taken = Self::SHARE_AT_HIGH_MARK + (1.0 - Self::SHARE_AT_HIGH_MARK) * beyond;
         self.at(self.share(1.0, load.slow_busy).max(taken))
+    }
+
+    /// So much dirty makes [`Cleaner::decide`] think anew under a load under which it held; time may do so before.
+    pub fn holds_until(&self, load: &Load) -> Bytes {
+        let mark = match (load.dirty, self.is_burst(load)) {
+            // The first page begins to grow old.
+            (Bytes(0), _) => return Bytes(0),
+            (_, true) => self.options.high_mark,
+            (_, false) => self.options.low_mark,
+        };
+        Bytes((load.capacity.0 as f64 * mark) as u64)
+    }
+
+    /// Do users write, and not for long?
+    fn is_burst(&self, load: &Load) -> bool {
+        let writes = load
+            .written_at
+            .is_some_and(|at| load.now.since(at) < self.options.burst_rest);
+        let lasts = load
+            .dirty_since
+            .is_some_and(|at| load.now.since(at) >= self.options.burst_max);
+        writes && !lasts && !self.options.energy
     }
 
     /// `pressure` of the device's spare time.
@@ -238,6 +275,7 @@ mod tests {
         slow_idle_since: None,
         slow_busy: 0.5,
         dirty_since: Some(Instant(0)),
+        written_at: None,
         standby: false,
     };
 
@@ -353,6 +391,100 @@ mod tests {
             }),
             Decision::Hold
         );
+    }
+
+    /// Users write to the fast device alone, and have for 10 s.
+    const BURST: Load = Load {
+        slow_idle_since: Some(Instant(0)),
+        slow_busy: 0.0,
+        written_at: Some(Instant(9_999_000_000)),
+        ..LOAD
+    };
+
+    #[test]
+    fn a_burst_that_fits_below_the_high_mark_is_left_alone_until_it_ends() {
+        for dirty in [Bytes(4096), Bytes::gib(3), Bytes::mib(5119)] {
+            assert_eq!(decide(Load { dirty, ..BURST }), Decision::Hold, "{dirty}");
+        }
+        let reads = Load {
+            slow_idle_since: None,
+            slow_busy: 0.5,
+            ..BURST
+        };
+        assert_eq!(
+            decide(reads),
+            Decision::Hold,
+            "beside reads of the disk too"
+        );
+        let over = Load {
+            written_at: Some(Instant(9_000_000_000)),
+            ..BURST
+        };
+        assert_eq!(decide(over), clean(60), "a second without a write");
+    }
+
+    #[test]
+    fn a_burst_beyond_the_high_mark_is_cleaned_as_any_load() {
+        let dirty = Bytes::gib(5);
+        assert_eq!(decide(Load { dirty, ..BURST }), clean(60));
+        let busy = Load {
+            dirty,
+            slow_idle_since: None,
+            slow_busy: 1.0,
+            ..BURST
+        };
+        assert_eq!(decide(busy), clean(6));
+        let dirty = Bytes::gib(8);
+        assert_eq!(decide(Load { dirty, ..BURST }), Decision::Urgent);
+    }
+
+    #[test]
+    fn writes_that_go_on_for_a_minute_are_no_burst() {
+        let later = |seconds: u64| {
+            let now = Instant(0) + Nanos::secs(seconds);
+            decide(Load {
+                now,
+                written_at: Some(now),
+                ..BURST
+            })
+        };
+        assert_eq!(later(59), Decision::Hold);
+        assert_eq!(later(60), clean(60));
+    }
+
+    #[test]
+    fn a_cleaner_that_holds_says_how_much_dirt_changes_that() {
+        let cleaner = Cleaner::new(CleanerOptions::default());
+        let until = |load: Load| cleaner.holds_until(&load);
+        assert_eq!(until(BURST), Bytes::gib(5));
+        assert_eq!(until(LOAD), Bytes::gib(1));
+        let nothing = Load {
+            dirty: Bytes(0),
+            dirty_since: None,
+            ..BURST
+        };
+        assert_eq!(until(nothing), Bytes(0));
+        let little = Load {
+            dirty: Bytes::mib(100),
+            ..LOAD
+        };
+        for load in [BURST, little] {
+            assert_eq!(decide(load), Decision::Hold);
+            let dirty = Bytes(until(load).0 + Bytes::mib(1).0);
+            assert_ne!(decide(Load { dirty, ..load }), Decision::Hold, "{dirty}");
+        }
+    }
+
+    #[test]
+    fn energy_mode_knows_no_burst() {
+        let mut cleaner = energy();
+        let written_at = Some(LOAD.now);
+        let awake = Load {
+            slow_idle_since: Some(Instant(9_000_000_000)),
+            written_at,
+            ..LOAD
+        };
+        assert_eq!(cleaner.decide(&awake), clean(60));
     }
 
     #[test]

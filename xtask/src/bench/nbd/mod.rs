@@ -29,7 +29,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::Value;
 
-use crate::shell::{cargo, run as run_command};
+use crate::shell::{built_program, cargo, run as run_command};
 use crate::tidy::tree::project_root;
 use cases::{CASES, Case, Group, Method};
 use report::{Setup, report};
@@ -386,14 +386,4 @@ fn result_of(fio: &mut Command) -> Result<Value> {
     // Notes may stand before the JSON.
     let start = text.find('{').context("fio answered without JSON")?;
     serde_json::from_str(&text[start..]).context("fio's answer is no JSON")
-}
-
-/// Where cargo put the release build of the program.
-fn built_program() -> Result<PathBuf> {
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| project_root().join("target"), PathBuf::from);
-    let program = target.join("release/tanada");
-    program
-        .canonicalize()
-        .with_context(|| format!("there is no {}", program.display()))
 }
