@@ -33,6 +33,7 @@ pub mod reserve_words;
 mod routes;
 pub mod slots;
 mod store_metrics;
+mod ublk_metrics;
 
 use std::sync::Arc;
 use std::time::Duration;
