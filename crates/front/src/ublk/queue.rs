@@ -56,6 +56,44 @@ pub struct Counters {
     pub answered: u64,
     /// Those among them that failed.
     pub failed: u64,
+    /// Reads that did not fail, and their bytes.
+    pub reads: u64,
+    /// See `reads`.
+    pub bytes_read: u64,
+    /// Writes that did not fail, and their bytes.
+    pub writes: u64,
+    /// See `writes`.
+    pub bytes_written: u64,
+    /// Flushes that did not fail.
+    pub flushes: u64,
+    /// Discards that did not fail.
+    pub discards: u64,
+    /// Zeroing that did not fail.
+    pub zeroes: u64,
+    /// Writes and zeroes that were to be durable before the answer (FUA).
+    pub forced: u64,
+}
+
+impl Counters {
+    fn add(&mut self, request: &Request) {
+        match *request {
+            Request::Read { len, .. } => {
+                self.reads += 1;
+                self.bytes_read += u64::from(len);
+            }
+            Request::Write { len, fua, .. } => {
+                self.writes += 1;
+                self.bytes_written += u64::from(len);
+                self.forced += u64::from(fua);
+            }
+            Request::Flush => self.flushes += 1,
+            Request::Discard { .. } => self.discards += 1,
+            Request::WriteZeroes { fua, .. } => {
+                self.zeroes += 1;
+                self.forced += u64::from(fua);
+            }
+        }
+    }
 }
 
 /// A disk that is served; see the module's head.
@@ -64,9 +102,7 @@ pub struct Server {
     pieces: Pieces,
     size: Bytes,
     read_only: bool,
-    under_way: Cell<u64>,
-    answered: Cell<u64>,
-    failed: Cell<u64>,
+    counters: Cell<Counters>,
     /// Requests that come are neither carried out nor answered.
     halted: Cell<bool>,
     /// A request was answered.
@@ -82,9 +118,7 @@ impl Server {
             size: info.size,
             read_only: read_only || info.read_only,
             pieces: Pieces::new(device),
-            under_way: Cell::default(),
-            answered: Cell::default(),
-            failed: Cell::default(),
+            counters: Cell::default(),
             halted: Cell::default(),
             quiet: Event::default(),
         })
@@ -92,11 +126,13 @@ impl Server {
 
     /// What it did so far.
     pub fn counters(&self) -> Counters {
-        Counters {
-            under_way: self.under_way.get(),
-            answered: self.answered.get(),
-            failed: self.failed.get(),
-        }
+        self.counters.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
     }
 
     /// Serves `depth` tags until the driver ends them.
@@ -115,7 +151,7 @@ impl Server {
 
     /// Waits until no request is under way.
     pub async fn wait_quiet(&self) {
-        while self.under_way.get() > 0 {
+        while self.counters().under_way > 0 {
             self.quiet.wait().await;
         }
     }
@@ -126,13 +162,15 @@ impl Server {
             if self.halted.get() {
                 std::future::pending::<()>().await;
             }
-            self.under_way.set(self.under_way.get() + 1);
+            self.count(|counters| counters.under_way += 1);
             let request = env::client_request();
             let result = self.carry_out(tag).await;
             drop(request);
-            self.answered.set(self.answered.get() + 1);
-            self.failed.set(self.failed.get() + u64::from(result < 0));
-            self.under_way.set(self.under_way.get() - 1);
+            self.count(|counters| {
+                counters.answered += 1;
+                counters.failed += u64::from(result < 0);
+                counters.under_way -= 1;
+            });
             self.quiet.notify_all();
             come = self.port.commit(tag, result).await;
         }
@@ -146,12 +184,20 @@ impl Server {
         let descriptor = self.port.descriptor(tag);
         match Request::decode(&descriptor, self.size) {
             Err(errno) => errno,
-            Ok(request) => self.request(tag, request).await.unwrap_or_else(|failed| {
-                if let Failed::Port(error) = &failed {
-                    tracing::warn!(tag, %error, "data of a request could not be copied");
+            Ok(request) => match self.request(tag, request).await {
+                Ok(result) => {
+                    if result >= 0 {
+                        self.count(|counters| counters.add(&request));
+                    }
+                    result
                 }
-                failed.errno()
-            }),
+                Err(failed) => {
+                    if let Failed::Port(error) = &failed {
+                        tracing::warn!(tag, %error, "data of a request could not be copied");
+                    }
+                    failed.errno()
+                }
+            },
         }
     }
 

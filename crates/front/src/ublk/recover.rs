@@ -66,6 +66,17 @@ pub fn plan(disks: &[DiskInfo], server: u64, found_all: bool, alive: impl Fn(i32
     }
 }
 
+/// The disks that wait for a server, of whatever daemon: their requests go on when it is there, and not before.
+/// `alive`: does this process live?
+pub fn waiting(disks: &[DiskInfo], alive: impl Fn(i32) -> bool) -> Vec<DiskInfo> {
+    let waits = |disk: &DiskInfo| match disk.state {
+        State::Quiesced => true,
+        State::Live => !alive(disk.process),
+        State::Dead | State::Other(_) => false,
+    };
+    disks.iter().copied().filter(waits).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,5 +157,20 @@ mod tests {
         for (at, number) in numbers.iter().enumerate() {
             assert!(!numbers[..at].contains(number));
         }
+    }
+
+    #[test]
+    fn disks_without_a_server_that_lives_wait_whosever_they_are() {
+        let states = [State::Live, State::Quiesced, State::Dead, State::Other(9)];
+        let disks: Vec<DiskInfo> = (0..)
+            .zip(states)
+            .map(|(number, state)| disk(number, state, 0))
+            .collect();
+        let numbers = |alive: bool| {
+            let waiting = waiting(&disks, |_| alive);
+            waiting.iter().map(|disk| disk.server).collect::<Vec<_>>()
+        };
+        assert_eq!(numbers(true), [1]);
+        assert_eq!(numbers(false), [0, 1]);
     }
 }

@@ -60,8 +60,41 @@ fn what_was_written_is_read() {
             under_way: 0,
             answered: 10,
             failed: 0,
+            reads: 4,
+            bytes_read: (3 << 20) + 8192,
+            writes: 3,
+            bytes_written: 3 << 20,
+            flushes: 1,
+            discards: 1,
+            zeroes: 1,
+            forced: 0,
         };
         assert_eq!(server.counters(), counters);
+    });
+}
+
+#[test]
+fn forced_writes_are_counted_and_failed_ones_are_not() {
+    simulated(async |driver, memory| {
+        let forced = |at| Ask::Write {
+            at,
+            data: vec![1; 4096],
+            fua: true,
+        };
+        let server = Server::new(driver.port(), memory, false);
+        let serving = env::spawn(Rc::clone(&server).serve(DEPTH));
+        driver.submit(forced(0)).await.unwrap();
+        driver.submit(write(4096, 1, 4096)).await.unwrap();
+        assert_eq!(
+            driver.submit(forced(SIZE.0)).await,
+            Err(-22),
+            "beyond the end"
+        );
+        driver.stop();
+        serving.await;
+        let counters = server.counters();
+        assert_eq!((counters.writes, counters.forced), (2, 1));
+        assert_eq!((counters.bytes_written, counters.failed), (8192, 1));
     });
 }
 

@@ -83,6 +83,9 @@ pub struct Export {
     /// The block device of the daemon's machine that it is, such as `/dev/ublkb0`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ublk: Option<String>,
+    /// What that block device was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ublk_requests: Option<UblkRequests>,
     pub read_only: bool,
     pub tls: bool,
     /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
@@ -95,6 +98,24 @@ pub struct Export {
     pub errors: u64,
     /// Why no client gets it now.
     pub why: Option<String>,
+}
+
+/// What the kernel asked of a block device since it is served, without what failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct UblkRequests {
+    /// Under way.
+    pub in_flight: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+    pub discards: u64,
+    pub write_zeroes: u64,
+    /// Writes and zeroes that were durable before they were answered (FUA).
+    pub forced: u64,
+    /// Answered with an error.
+    pub errors: u64,
 }
 
 impl Export {

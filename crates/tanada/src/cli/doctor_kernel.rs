@@ -5,8 +5,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use front::ublk::Control;
-use front::ublk::proto::{NEEDED, feature};
+use front::ublk::proto::{DiskInfo, NEEDED, feature};
+use front::ublk::recover::waiting;
+use front::ublk::{Control, control};
 
 pub(super) fn kernel(findings: &mut Findings) {
     let system = rustix::system::uname();
@@ -38,6 +39,11 @@ pub(super) fn kernel(findings: &mut Findings) {
         loadable,
     );
     findings.add("kernel", "ublk", state, found, todo);
+    let disks = Control::open().and_then(|mut driver| driver.disks());
+    let lives = |process: i32| Path::new(&format!("/proc/{process}")).exists();
+    if let Some((found, todo)) = waiting_disks(&waiting(&disks.unwrap_or_default(), lives)) {
+        findings.add("kernel", "ublk disks", State::Warn, found, todo);
+    }
     file(
         findings,
         "FUSE",
@@ -122,6 +128,23 @@ fn ublk(features: io::Result<u64>, loadable: bool) -> (State, String, &'static s
     (State::Ok, format!("offers {}", names.join(", ")), "")
 }
 
+/// What is said of disks that wait for a daemon, if there are any.
+fn waiting_disks(disks: &[DiskInfo]) -> Option<(String, &'static str)> {
+    let one = |disk: &DiskInfo| {
+        let path = control::path_of(disk.disk);
+        // The driver of some kernels forgets who it was.
+        let last = match disk.process {
+            process if process > 0 => format!(", process {process} ended"),
+            _ => String::new(),
+        };
+        format!("{} waits for a daemon{last}", path.display())
+    };
+    let todo = "whatever reads or writes it waits too: start the daemon again, with the same export and data directory; \
+                to be rid of the disk, unmount it then and stop the daemon";
+    let all: Vec<String> = disks.iter().map(one).collect();
+    (!all.is_empty()).then(|| (all.join(", "), todo))
+}
+
 /// (major, minor) of a kernel release such as `6.18.5-amd64`.
 pub(super) fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -137,4 +160,26 @@ pub(super) fn module_file(release: &str, module: &str) -> bool {
         .lines()
         .chain(loadable.lines().filter_map(|line| line.split(':').next()))
         .any(|line| line.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use front::ublk::proto::State;
+
+    use super::*;
+
+    #[test]
+    fn disks_that_wait_for_a_daemon_are_named_with_what_to_do() {
+        assert_eq!(waiting_disks(&[]), None);
+        let disk = |number, process| DiskInfo {
+            state: State::Quiesced,
+            process,
+            ..DiskInfo::new(number, 0, 7, 0)
+        };
+        let (found, todo) = waiting_disks(&[disk(0, 41), disk(3, -1)]).expect("two wait");
+        let expected =
+            "/dev/ublkb0 waits for a daemon, process 41 ended, /dev/ublkb3 waits for a daemon";
+        assert_eq!(found, expected);
+        assert!(todo.contains("start the daemon again"));
+    }
 }

@@ -13,8 +13,8 @@ use std::process::Command;
 use crate::guest::lab;
 use crate::kill9::number_from;
 
-/// What the guest does; `ROUNDS`, `DEPTH`, `PROGRAM` and `FORGET` (a command after each kill) are set before.
-const COMMAND: &str = r#"
+/// How a guest begins: a hybrid as /dev/ublkb0, and `start`, which starts its daemon (again). `PROGRAM` is set before.
+pub const DAEMON: &str = r#"
 set -u
 modprobe ublk_drv; modprobe ext4
 mountpoint -q /run || mount -t tmpfs tmpfs /run; mkdir -p /run/t /run/m; cd /run/t
@@ -49,6 +49,10 @@ start() {
     echo "the daemon did not start"; tail -30 log; exit 1
 }
 start
+"#;
+
+/// What the guest does then; `ROUNDS`, `DEPTH` and `FORGET` (a command after each kill) are set before.
+const COMMAND: &str = r#"
 mkfs.ext4 -q /dev/ublkb0 && mount /dev/ublkb0 /run/m || { tail -30 log; exit 1; }
 fio --name=verify --filename=/run/m/file --size=24M --rw=randrw --bs=4k --direct=1 --ioengine=libaio \
     --iodepth=$DEPTH --verify=crc32c --verify_backlog=128 --verify_fatal=1 --randrepeat=0 --time_based \
@@ -75,15 +79,15 @@ echo "recovered: $(grep -c 'recovered=true' log), at its stop: $(grep -c 'wait f
 ls /run/tanada-restart
 "#;
 
-/// Runs the guest: its exit code and what it said.
-fn guest(vm: &Path, rounds: u64, depth: u64, forget: &str) -> (Option<i32>, String) {
+/// Runs a guest that sets `variables` and does `command`: its exit code and what it said.
+pub fn guest(vm: &Path, variables: &str, command: &str) -> (Option<i32>, String) {
     let dir = tempfile::tempdir().expect("a directory");
     let program = env!("CARGO_BIN_EXE_tanada");
-    let variables =
-        format!("export ROUNDS={rounds} DEPTH={depth} PROGRAM='{program}' FORGET='{forget}'");
     let ended = Command::new(vm)
         .args(["-t", "900", "-m", "1024"])
-        .arg(format!("{variables}\n{COMMAND}"))
+        .arg(format!(
+            "export PROGRAM='{program}' {variables}\n{DAEMON}\n{command}"
+        ))
         .current_dir(dir.path())
         .output()
         .expect("the lab starts");
@@ -92,13 +96,18 @@ fn guest(vm: &Path, rounds: u64, depth: u64, forget: &str) -> (Option<i32>, Stri
     (ended.status.code(), format!("{said}\n{more}"))
 }
 
+fn kills(vm: &Path, rounds: u64, depth: u64, forget: &str) -> (Option<i32>, String) {
+    let variables = format!("ROUNDS={rounds} DEPTH={depth} FORGET='{forget}'");
+    guest(vm, &variables, COMMAND)
+}
+
 #[test]
 fn a_mounted_file_system_lives_through_the_death_of_its_daemon() {
     let Some(vm) = lab(&["fio"]) else { return };
     let rounds = number_from("TANADA_ROUNDS", 4);
     // With 200 at once every request that the driver can hand out is held when the daemon dies.
     for depth in [16, 200] {
-        let (code, said) = guest(&vm, rounds, depth, "");
+        let (code, said) = kills(&vm, rounds, depth, "");
         assert_eq!(code, Some(0), "depth {depth}: {said}");
         let expected = format!("recovered: {}, at its stop: 1", rounds + 1);
         assert!(said.contains(&expected), "depth {depth}: {said}");
@@ -111,7 +120,7 @@ fn a_mounted_file_system_lives_through_the_death_of_its_daemon() {
 #[test]
 fn a_disk_whose_restart_log_is_lost_ends_with_errors() {
     let Some(vm) = lab(&["fio"]) else { return };
-    let (code, said) = guest(&vm, 1, 16, "rm /run/tanada-restart/*");
+    let (code, said) = kills(&vm, 1, 16, "rm /run/tanada-restart/*");
     assert_eq!(code, Some(3), "{said}");
     assert!(said.contains("is not all there"), "{said}");
     assert!(

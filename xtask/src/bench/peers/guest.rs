@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result};
 
 use super::cases::{Peer, Phase};
-use super::parse::{Counters, Job, Rest, Sample, copied};
+use super::parse::{Counters, Job, Rest, Sample, copied, written_during};
 use super::results::Round;
 use crate::tidy::tree::project_root;
 
@@ -186,6 +186,8 @@ fn sample(folder: &Path, peer: Peer, phase: Phase) -> Result<Option<Sample>> {
         let (before, after) = (Counters::of(&before)?, Counters::of(&after)?);
         let mut sample = Sample::between(&before, &after);
         sample.job = file("json").map(|text| Job::of(&text)).transpose()?;
+        let samples = file("samples").map(|text| written_during(&text));
+        sample.slow_during = samples.transpose()?;
         match (phase, file("seconds")) {
             (Phase::Copy, Some(text)) => sample.copy_mib_per_s = Some(copied(&text)?),
             (Phase::Idle, Some(text)) => sample.rest = Some(Rest::of(&text)?),

@@ -5,12 +5,14 @@
 #         cut       set up, warm, write, then end this machine as a power cut does
 #         restarted set up again from what the disks hold, and measure what is still fast
 #
-# Of each phase /lab gets PEER.PHASE.before and .after (counters), .json (what fio says), and for a phase without fio
-# .seconds. A peer that cannot be set up leaves PEER.absent, which says why.
+# Of each phase /lab gets PEER.PHASE.before and .after (counters), .json (what fio says), for a phase without fio .seconds,
+# and for writes .samples: every half second what the peer and the slow disk have written. A peer that cannot be set up
+# leaves PEER.absent, which says why.
 set -u
 slow=/dev/slow fast=/dev/fast home=/run/bench daemon= client=
 export TANADA_ADMIN=unix:$home/admin.sock
 mkdir -p $home
+mkfifo $home/never
 
 say() { echo "$(cut -d. -f1 /proc/uptime) s: $*"; }
 wanted() { case " $PHASES " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
@@ -33,13 +35,28 @@ dirty() {
 before() { phase=$1; say "$peer $phase"; dirty >/lab/$peer.$phase.before; counters >>/lab/$peer.$phase.before; }
 after() { counters >/lab/$peer.$phase.after; dirty >>/lab/$peer.$phase.after; }
 
+# Without a program of its own: it would take the processor from what is measured.
+sampled() {
+    local peer_stat slow_stat a b
+    peer_stat=$(readlink -f /sys/block/$(basename $(readlink -f $device)))/stat
+    slow_stat=$(readlink -f /sys/block/$(basename $(readlink -f $slow)))/stat
+    while read -r -a a <$peer_stat && read -r -a b <$slow_stat; do
+        echo "${a[4]} ${b[4]}"
+        read -r -t 0.5 <>$home/never
+    done
+}
 # PHASE and fio's words. Without randrepeat=0 fio 3.33 goes where it went in the phase before, which a cache then hits.
 job() {
     SEED=$((SEED + 1))
     before "$1"
+    local sampler=
+    case $1 in warm-write-* | burst) sampled >/lab/$peer.$phase.samples & sampler=$! ;; esac
     fio --name=x --filename=$device --direct=1 --ioengine=libaio --randrepeat=0 --randseed=$SEED --size=${HOT}m \
-        --lat_percentiles=1 --clat_percentiles=0 --output-format=json --output=/lab/$peer.$phase.json "${@:2}" >&2 || return 1
+        --lat_percentiles=1 --clat_percentiles=0 --output-format=json --output=/lab/$peer.$phase.json "${@:2}" >&2
+    local ended=$?
     after
+    [ -z "$sampler" ] || { kill $sampler; wait $sampler 2>/dev/null; }
+    return $ended
 }
 timed() { job "$1" --rw="$2" --iodepth=$3 --time_based --runtime=$RUN "${@:4}"; }
 

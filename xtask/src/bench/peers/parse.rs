@@ -230,12 +230,34 @@ pub(super) fn copied(text: &str) -> Result<f64> {
     Ok(number(size)? / took)
 }
 
+/// What reached the slow disk while a client wrote: of lines with what the peer and what the slow disk had written, up to
+/// the last one at which the peer had written more than before.
+pub(super) fn written_during(text: &str) -> Result<u64> {
+    let mut points = Vec::new();
+    for line in text.lines() {
+        let (peer, slow) = line
+            .split_once(' ')
+            .with_context(|| format!("`{line}` is no sample"))?;
+        let number = |word: &str| {
+            word.parse::<u64>()
+                .with_context(|| format!("`{line}` is no sample"))
+        };
+        points.push((number(peer)?, number(slow)?));
+    }
+    let first = points.first().context("no sample was taken")?;
+    let grown = points.windows(2).filter(|pair| pair[1].0 > pair[0].0);
+    let last = grown.map(|pair| pair[1].1).last();
+    Ok(last.map_or(0, |slow| slow - first.1))
+}
+
 /// One phase of one peer in one round.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Sample {
     pub(super) job: Option<Job>,
     pub(super) copy_mib_per_s: Option<f64>,
     pub(super) rest: Option<Rest>,
+    /// Writes of the slow disk until the client's last write.
+    pub(super) slow_during: Option<u64>,
     /// Of the whole guest, in seconds.
     pub(super) cpu: f64,
     /// Of the daemon.
@@ -360,6 +382,15 @@ mod tests {
         let rest = Rest::of(&written).expect("moments");
         assert_eq!((rest.requests, rest.longest_quiet), (8, 5.0));
         assert!(Rest::of("").is_err() && Rest::of("now 1 2 3\n").is_err());
+    }
+
+    #[test]
+    fn what_is_written_after_the_last_write_of_a_client_is_not_beside_it() {
+        let beside = |text: &str| written_during(text).ok();
+        assert_eq!(beside("10 5\n90 5\n200 7\n200 90\n200 200\n"), Some(2));
+        assert_eq!(beside("10 5\n10 80\n"), Some(0), "nothing was written");
+        assert_eq!(beside("10 5\n11 80\n"), Some(75));
+        assert!(beside("").is_none() && beside("1 x\n").is_none());
     }
 
     #[test]

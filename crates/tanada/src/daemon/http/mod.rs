@@ -34,6 +34,7 @@ mod routes;
 pub mod slots;
 mod store_metrics;
 mod thread_metrics;
+mod ublk_metrics;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -419,11 +419,13 @@ impl DataThread {
     fn report_export(&self, export: &ExportConfig) -> api::status::Export {
         let disk = self.disk(export);
         let ublk = disk.map(|disk| disk.path.display().to_string());
-        let failed = disk.map_or(0, |disk| disk.counters().failed);
+        let ublk_requests = disk.map(UblkDisk::requests);
+        let failed = ublk_requests.map_or(0, |requests| requests.errors);
         if let Some(volume) = self.cluster.as_ref().and_then(|open| open.export(export)) {
             let report = volume.report();
             return api::status::Export {
                 ublk,
+                ublk_requests,
                 errors: report.errors + failed,
                 ..report
             };
@@ -450,6 +452,7 @@ impl DataThread {
                 .map(Address::to_string)
                 .collect(),
             ublk,
+            ublk_requests,
             read_only: export.read_only || self.is_read_only(&export.device),
             tls: export.tls.is_some(),
             priority: None,

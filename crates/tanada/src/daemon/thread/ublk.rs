@@ -25,10 +25,11 @@ use config::Kind;
 use device::Device;
 use front::ublk::proto::{DiskInfo, NEEDED, State, feature};
 use front::ublk::recover::{Identity, Plan, plan, server_number};
-use front::ublk::{Control, Counters, Kernel, Server, control};
+use front::ublk::{Control, Kernel, Server, control};
 
 use super::DataThread;
 use super::hybrid::OpenVolume;
+use crate::api::status::UblkRequests;
 
 /// How long a dead server may take to go.
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
@@ -161,11 +162,22 @@ impl UblkDisk {
     }
 
     /// What it did so far.
-    pub fn counters(&self) -> Counters {
+    pub fn requests(&self) -> UblkRequests {
         let served = self.served.borrow();
-        served
-            .as_ref()
-            .map_or_else(Counters::default, |(server, _)| server.counters())
+        let counters = served.as_ref().map(|(server, _)| server.counters());
+        let counters = counters.unwrap_or_default();
+        UblkRequests {
+            in_flight: counters.under_way,
+            reads: counters.reads,
+            read_bytes: counters.bytes_read,
+            writes: counters.writes,
+            written_bytes: counters.bytes_written,
+            flushes: counters.flushes,
+            discards: counters.discards,
+            write_zeroes: counters.zeroes,
+            forced: counters.forced,
+            errors: counters.failed,
+        }
     }
 
     /// Ends it. One that is in use and recoverable answers nothing more from here on, and waits for the next daemon.
