@@ -153,17 +153,8 @@ pub struct Buf {
     memory: Rc<Memory>,
     start: usize,
     len: usize,
-    sharing: Sharing,
-}
-
-/// Does a view read the memory of a buffer?
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sharing {
-    No,
-    /// The buffer must not be written where it is.
-    Shared,
-    /// One did, and the buffer is a copy beside what was its neighbours'.
-    Moved,
+    /// A view may read the memory: it must not be written where it is.
+    shared: bool,
 }
 
 /// A read-only piece of a buffer with any number of owners; cloning and slicing copy no data.
@@ -181,7 +172,7 @@ impl Buf {
             memory: Rc::new(Memory::take(len, false)),
             start: 0,
             len,
-            sharing: Sharing::No,
+            shared: false,
         }
     }
 
@@ -191,7 +182,7 @@ impl Buf {
             memory: Rc::new(Memory::take(len, true)),
             start: 0,
             len,
-            sharing: Sharing::No,
+            shared: false,
         };
         buf.zero();
         buf
@@ -259,31 +250,23 @@ impl Buf {
             memory: Rc::clone(&self.memory),
             start: self.start + at,
             len: self.len - at,
-            sharing: self.sharing,
+            shared: self.shared,
         };
         self.len = at;
         tail
     }
 
-    /// Joins a piece that `split_off` cut from the end of this one.
-    ///
-    /// # Panics
-    /// If `tail` is not the very next piece of the same buffer.
+    /// Appends `tail`: without a copy if it is the next piece of the same buffer, as `split_off` cut it.
     pub fn join(&mut self, tail: Buf) {
         let beside = Rc::ptr_eq(&self.memory, &tail.memory) && self.start + self.len == tail.start;
-        let moved = self.sharing == Sharing::Moved || tail.sharing == Sharing::Moved;
-        assert!(beside || moved, "only neighbours of one buffer join");
         if beside {
             self.len += tail.len;
-            if tail.sharing == Sharing::Shared {
-                self.sharing = Sharing::Shared;
-            }
+            self.shared |= tail.shared;
             return;
         }
         let mut whole = Buf::for_read(self.len + tail.len);
         whole[..self.len].copy_from_slice(self);
         whole[self.len..].copy_from_slice(&tail);
-        whole.sharing = Sharing::Moved;
         *self = whole;
     }
 
@@ -300,7 +283,7 @@ impl Buf {
     /// assert_eq!((&view[..], &buf[..]), (&b"abc"[..], &b"xbc"[..]));
     /// ```
     pub fn share(&mut self) -> View {
-        self.sharing = Sharing::Shared;
+        self.shared = true;
         View {
             memory: Rc::clone(&self.memory),
             start: self.start,
@@ -310,16 +293,11 @@ impl Buf {
 
     /// Makes the memory this buffer's alone, before it is written.
     fn take_apart(&mut self) {
-        if self.sharing != Sharing::Shared {
-            return;
-        }
-        if Rc::strong_count(&self.memory) == 1 {
-            self.sharing = Sharing::No;
-        } else {
-            let mut own = Buf::for_read(self.len);
-            own.copy_from_slice(self);
-            own.sharing = Sharing::Moved;
-            *self = own;
+        if self.shared {
+            match Rc::strong_count(&self.memory) {
+                1 => self.shared = false,
+                _ => *self = Buf::copy_of(self),
+            }
         }
     }
 
@@ -409,7 +387,7 @@ impl View {
                 memory: self.memory,
                 start: self.start,
                 len: self.len,
-                sharing: Sharing::No,
+                shared: false,
             }
         } else {
             Buf::copy_of(&self)
@@ -516,10 +494,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "only neighbours")]
-    fn strangers_do_not_join() {
-        let mut a = Buf::zeroed(512);
-        a.join(Buf::zeroed(512));
+    fn pieces_of_two_buffers_join_by_a_copy() {
+        let mut head = Buf::copy_of(b"ab");
+        let mut end = head.split_off(1);
+        end = Buf::copy_of(&end);
+        head.join(end);
+        head.join(Buf::copy_of(b"c"));
+        assert_eq!(&head[..], b"abc");
     }
 
     #[test]
@@ -529,11 +510,13 @@ mod tests {
         let view = tail.share();
         assert_eq!(tail.len() + head.len(), 6);
         tail[0] = b'x';
+        let again = tail.share();
         let mut rest = tail.split_off(1);
         rest[1] = b'y';
         tail.join(rest);
         head.join(tail);
         assert_eq!((&head[..], &view[..]), (&b"abcxey"[..], &b"def"[..]));
+        assert_eq!(&again[..], b"xef");
         let mut alone = Buf::copy_of(b"abc");
         let view = alone.share();
         let place = alone.as_ptr();

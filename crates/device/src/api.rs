@@ -227,7 +227,7 @@ pub trait Device {
     /// What the device is like.
     fn info(&self) -> Info;
 
-    /// Fills `buf` from `at`.
+    /// Fills `buf` from `at`. The answer may be another buffer of the same length.
     fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf>;
 
     /// Fills `bufs`, one after the other, from `at`, as one request; each holds whole sectors. For a caller whose

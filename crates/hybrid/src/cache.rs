@@ -37,6 +37,8 @@ use crate::room::Room;
 use crate::stats::{Health, Upkeep, count_in};
 use crate::volume::Volume;
 
+/// So many groups of slots at most are looked at for room beside a victim, for one request.
+const LOOKS: u32 = 8;
 /// A group of slots is emptied ahead of need only where it is at most one part in so many of the cache.
 const GROUP_SHARE: u32 = 64;
 
@@ -348,24 +350,29 @@ impl Cache {
         }
     }
 
-    /// Evicts a clean block, where `wanted` ones are missing for page `incoming` and those behind it (`None`: ahead of
-    /// need). False if all is dirty.
+    /// Evicts clean blocks to make room for `wanted` ones: that of page `incoming` and those behind it (`None`: ahead of
+    /// need). False if fewer could be evicted, as all others are dirty.
     ///
     /// A long request is written fastest to a long run of slots. So where it needs room, with the next block go unused
     /// pages beside it: no more than are missing, or a small part of the cache.
     pub fn evict(&self, incoming: Option<u64>, wanted: u32) -> bool {
-        let next = self.commit.next();
-        let evicted = self.state.index.borrow_mut().evict(incoming, next);
-        let Some(gone) = evicted else { return false };
-        self.note_evicted(&gone);
-        if let Some((_, slot)) = gone.first().filter(|_| wanted >= LONG) {
-            let most = wanted.max(self.room.frames_max() / GROUP_SHARE).min(GROUP) as usize;
-            let beside = self
-                .state
-                .index
-                .borrow_mut()
-                .evict_beside(*slot, most - 1, next);
-            self.note_evicted(&beside);
+        let small_part = self.room.frames_max() / GROUP_SHARE;
+        let (mut missing, mut looks) = (wanted, if wanted < LONG { 0 } else { LOOKS });
+        while missing > 0 {
+            let next = self.commit.next();
+            let evicted = self.state.index.borrow_mut().evict(incoming, next);
+            let Some(gone) = evicted else { return false };
+            self.note_evicted(&gone);
+            missing -= 1;
+            if let Some((_, slot)) = gone.first().filter(|_| looks > 0 && missing > 0) {
+                looks -= 1;
+                let most = missing.max(small_part.min(GROUP)) as usize;
+                let mut index = self.state.index.borrow_mut();
+                let beside = index.evict_beside(*slot, most, next);
+                drop(index);
+                self.note_evicted(&beside);
+                missing = missing.saturating_sub(beside.len() as u32);
+            }
         }
         true
     }

@@ -135,13 +135,9 @@ impl FillToken {
     /// This one found too few free slots: the next ones shall find more.
     fn make_free_soon(&self) {
         let cache = &self.cache;
-        loop {
-            let awaiting = cache.state.slots().awaiting_commit();
-            let missing = (cache.room.spare() / 4).saturating_sub(awaiting);
-            if missing == 0 || !cache.evict(Some(self.first), missing) {
-                break;
-            }
-        }
+        let awaiting = cache.state.slots().awaiting_commit();
+        let missing = (cache.room.spare() / 4).saturating_sub(awaiting);
+        cache.evict(Some(self.first), missing);
         cache.commit.want();
     }
 }

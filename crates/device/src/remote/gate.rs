@@ -367,7 +367,11 @@ impl Drop for Remote {
 
 impl Device for Remote {
     fn info(&self) -> Info {
-        self.info.borrow().clone()
+        // Whether the device keeps answered writes may change at the owner, and is not known here.
+        Info {
+            crash_keeping: false,
+            ..self.info.borrow().clone()
+        }
     }
 
     fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {

@@ -13,8 +13,9 @@
 //! Always true:
 //! 1. Each byte of the device lies in one part at most.
 //! 2. A flush of one part is a flush of the device that began after it was asked for. Of those that come while one is under
-//!    way one serves all, and its failure is that of all.
-//! 3. The device is sent to sleep when every part asked for it since any part was last used.
+//!    way one serves all.
+//! 3. Once a flush failed, every later one of any part fails: it may have been what another part wrote that was lost.
+//! 4. The device is sent to sleep when every part asked for it since any part was last used.
 
 mod dealt;
 mod joined;
@@ -66,7 +67,7 @@ struct Flushes {
     ended: Cell<u64>,
     /// The last one that a part waits for.
     wanted: Cell<u64>,
-    /// The last one that failed.
+    /// The first one that failed: its number, and why.
     failed: RefCell<Option<(u64, DeviceError)>>,
     changed: Event,
 }
@@ -124,7 +125,11 @@ impl Shared {
                 flushes.changed.wait().await;
             }
             match &*flushes.failed.borrow() {
-                Some((failed, error)) if *failed >= number => Err(error.clone()),
+                Some((failed, error)) if *failed == number => Err(error.clone()),
+                Some((failed, error)) if *failed < number => Err(DeviceError::FlushFailed {
+                    device: shared.device.info().name,
+                    why: error.to_string(),
+                }),
                 _ => Ok(()),
             }
         })
@@ -136,9 +141,9 @@ impl Shared {
         while flushes.wanted.get() > flushes.begun.get() {
             let number = flushes.begun.get() + 1;
             flushes.begun.set(number);
-            let answer = self.device.flush().await;
-            if let Err(error) = answer {
-                flushes.failed.replace(Some((number, error)));
+            if let Err(error) = self.device.flush().await {
+                let mut failed = flushes.failed.borrow_mut();
+                failed.get_or_insert((number, error));
             }
             flushes.ended.set(number);
             flushes.changed.notify_all();

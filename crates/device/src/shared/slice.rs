@@ -82,6 +82,15 @@ impl Device for Slice {
         self.shared.device.read(self.at(at), buf, class)
     }
 
+    fn read_vectored(&self, at: Sector, bufs: Vec<Buf>, class: Class) -> Pending<'_, Vec<Buf>> {
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        if let Err(refusal) = self.info.check(Op::Read, at, len) {
+            return ready(Err(refusal));
+        }
+        self.shared.used();
+        self.shared.device.read_vectored(self.at(at), bufs, class)
+    }
+
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
         if let Err(refusal) = self.info.check(Op::Write, at, data.len() as u64) {
             return ready(Err(refusal));

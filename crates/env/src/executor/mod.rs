@@ -136,7 +136,7 @@ impl Runtime {
             if !core.tasks.any_ready() {
                 core.advance();
             } else if let Driver::Real(reactor) = core.driver() {
-                reactor.poll();
+                let _ = reactor.poll();
             }
             core.fire_due();
         }

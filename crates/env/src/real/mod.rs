@@ -197,14 +197,14 @@ impl Reactor {
         })
     }
 
-    /// Submits and collects what is there without waiting.
-    pub(crate) fn poll(&self) {
+    /// Submits and collects what is there without waiting; how much was there.
+    pub(crate) fn poll(&self) -> usize {
         self.wake.turn();
         match &self.ring {
             Some(ring) => ring.borrow_mut().turn(None, &mut self.ended.borrow_mut()),
             None => self.poll_sockets(Some(Nanos(0))),
         }
-        self.finish();
+        self.finish()
     }
 
     pub(crate) fn spinner(&self) -> Option<&Spinner> {
@@ -224,7 +224,7 @@ impl Reactor {
             look => self.spin(spinner, began, look, until),
         };
         let due = until.is_some_and(|until| until <= looked);
-        let came = found || (!due && self.sleep(until));
+        let came = found || (due && self.poll() > 0) || (!due && self.sleep(until));
         let ended = match found || due {
             true => looked,
             false => self.now(),

@@ -12,6 +12,9 @@ use crate::fill::FillToken;
 use crate::index::extents::Place;
 use crate::settings::Mode as Use;
 
+/// A copy shares the memory of the answer if it is at least one part in so many of it.
+const SHARED_MIN: usize = 4;
+
 /// Which missed pages are worth a copy? This is decided, and the fill registered, before the read is sent. From now
 /// on a write of one of the pages makes its copy void.
 ///
@@ -98,7 +101,12 @@ pub(super) fn start_fill(cache: &Rc<Cache>, fill: FillToken, at: u64, buf: &mut 
     let have = at..at + buf.len() as u64;
     let shared = have.start.max(from)..have.end.min(upto);
     let (start, end) = (shared.start - have.start, shared.end - have.start);
-    let read = buf.share().slice(start as usize, (end - start) as usize);
+    let (start, len) = (start as usize, (end - start) as usize);
+    // What is shared stays as long as the copy takes: a short piece must not keep a long answer.
+    let read = match len >= buf.len() / SHARED_MIN {
+        true => buf.share().slice(start, len),
+        false => buf.copy_range(start, len).freeze(),
+    };
     let volume = Rc::clone(&cache.volume);
     env::spawn(async move {
         let data = if shared == (from..upto) {

@@ -27,15 +27,15 @@ const GAPS_SHARE: u32 = 4;
 
 /// Parts that are read with one request, by their number. Those of several lie in slots, in this order.
 #[derive(Debug)]
-struct Group {
+struct Batch {
     parts: Vec<usize>,
     /// Slots between them.
     gaps: u32,
 }
 
-impl Group {
-    fn one(number: usize) -> Group {
-        Group {
+impl Batch {
+    fn one(number: usize) -> Batch {
+        Batch {
             parts: vec![number],
             gaps: 0,
         }
@@ -46,31 +46,31 @@ impl Group {
 struct Run {
     first: u32,
     slots: u32,
-    group: Group,
+    batch: Batch,
 }
 
 impl Run {
     /// Takes part `number`, in `count` slots from `slot` on, if one request of at most `slots_max` slots may cover it too.
     fn takes(&mut self, number: usize, slot: u32, count: u32, slots_max: u32) -> bool {
         let gap = slot - (self.first + self.slots);
-        let (slots, gaps) = (self.slots + gap + count, self.group.gaps + gap);
+        let (slots, gaps) = (self.slots + gap + count, self.batch.gaps + gap);
         let takes = gap <= GAP_MAX && gaps * GAPS_SHARE <= slots && slots <= slots_max;
         if takes {
-            (self.slots, self.group.gaps) = (slots, gaps);
-            self.group.parts.push(number);
+            (self.slots, self.batch.gaps) = (slots, gaps);
+            self.batch.parts.push(number);
         }
         takes
     }
 }
 
-/// Groups `parts` into requests of at most `io_max` bytes.
-fn groups(parts: &[Part], io_max: usize) -> Vec<Group> {
-    let mut groups = Vec::with_capacity(parts.len());
+/// Puts `parts` into requests of at most `io_max` bytes.
+fn batches(parts: &[Part], io_max: usize) -> Vec<Batch> {
+    let mut batches = Vec::with_capacity(parts.len());
     let mut fast = Vec::with_capacity(parts.len());
     for (number, part) in parts.iter().enumerate() {
         match part.source {
             Source::Fast(slot) => fast.push((slot, number)),
-            _ => groups.push(Group::one(number)),
+            _ => batches.push(Batch::one(number)),
         }
     }
     fast.sort_unstable();
@@ -85,12 +85,12 @@ fn groups(parts: &[Part], io_max: usize) -> Vec<Group> {
         let next = Run {
             first,
             slots,
-            group: Group::one(number),
+            batch: Batch::one(number),
         };
-        groups.extend(run.replace(next).map(|run| run.group));
+        batches.extend(run.replace(next).map(|run| run.batch));
     }
-    groups.extend(run.map(|run| run.group));
-    groups
+    batches.extend(run.map(|run| run.batch));
+    batches
 }
 
 /// Reads all parts at once, each into its piece of `buf`.
@@ -101,21 +101,21 @@ pub(super) async fn read_parts(
     class: Class,
 ) -> Result<Buf, DeviceError> {
     let len = buf.len();
-    let groups = groups(parts, cache.fast.io_max);
-    match read_groups(cache, parts, &groups, buf, class).await {
+    let batches = batches(parts, cache.fast.io_max);
+    match read_batches(cache, parts, &batches, buf, class).await {
         // It may be a slot in a gap that cannot be read.
-        Err(error) if cache.fast.is_own(&error) && groups.iter().any(|group| group.gaps > 0) => {
-            let alone: Vec<Group> = (0..parts.len()).map(Group::one).collect();
-            read_groups(cache, parts, &alone, Buf::for_read(len), class).await
+        Err(error) if cache.fast.is_own(&error) && batches.iter().any(|batch| batch.gaps > 0) => {
+            let alone: Vec<Batch> = (0..parts.len()).map(Batch::one).collect();
+            read_batches(cache, parts, &alone, Buf::for_read(len), class).await
         }
         answer => answer,
     }
 }
 
-async fn read_groups(
+async fn read_batches(
     cache: &Rc<Cache>,
     parts: &[Part],
-    groups: &[Group],
+    batches: &[Batch],
     mut buf: Buf,
     class: Class,
 ) -> Result<Buf, DeviceError> {
@@ -124,14 +124,14 @@ async fn read_groups(
         let rest = buf.split_off(part.len);
         pieces.push(Some(std::mem::replace(&mut buf, rest)));
     }
-    let mut reads = Vec::with_capacity(groups.len());
-    for group in groups {
-        let bufs = group.parts.iter().map(|number| pieces[*number].take());
-        let bufs = bufs.map(|buf| buf.expect("a part is in one group"));
-        reads.push(read_group(cache, parts, group, bufs.collect(), class));
+    let mut reads = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let bufs = batch.parts.iter().map(|number| pieces[*number].take());
+        let bufs = bufs.map(|buf| buf.expect("a part is in one batch"));
+        reads.push(read_batch(cache, parts, batch, bufs.collect(), class));
     }
-    for (group, answer) in groups.iter().zip(join_all(reads).await) {
-        for (number, buf) in group.parts.iter().zip(answer?) {
+    for (batch, answer) in batches.iter().zip(join_all(reads).await) {
+        for (number, buf) in batch.parts.iter().zip(answer?) {
             pieces[*number] = Some(buf);
         }
     }
@@ -141,20 +141,20 @@ async fn read_groups(
     Ok(whole)
 }
 
-async fn read_group(
+async fn read_batch(
     cache: &Rc<Cache>,
     parts: &[Part],
-    group: &Group,
+    batch: &Batch,
     mut bufs: Vec<Buf>,
     class: Class,
 ) -> Result<Vec<Buf>, DeviceError> {
-    if let [only] = group.parts.as_slice() {
+    if let [only] = batch.parts.as_slice() {
         let buf = bufs.pop().expect("one buffer a part");
         let buf = read_part(cache, parts[*only], buf, class).await?;
         bufs.push(buf);
         return Ok(bufs);
     }
-    let slots = group
+    let slots = batch
         .parts
         .iter()
         .map(|number| match parts[*number].source {
@@ -229,8 +229,8 @@ mod tests {
 
     #[track_caller]
     fn check(parts: &[Part], slots_max: usize, expected: &[&[usize]]) {
-        let found = groups(parts, slots_max * PAGE);
-        let found: Vec<&[usize]> = found.iter().map(|group| group.parts.as_slice()).collect();
+        let found = batches(parts, slots_max * PAGE);
+        let found: Vec<&[usize]> = found.iter().map(|batch| batch.parts.as_slice()).collect();
         assert_eq!(found, expected);
     }
 

@@ -27,10 +27,11 @@ pub(crate) struct SlotRun {
     pub count: u32,
 }
 
-/// A want of so many slots looks for a run that holds it whole.
-pub(crate) const LONG: u32 = 16;
-/// Slots of a group.
-pub(crate) const GROUP: u32 = 256;
+/// A want of so many slots looks for a run that holds it whole. (The small caches of the crate's tests shall have long
+/// wants and several groups too.)
+pub(crate) const LONG: u32 = if cfg!(test) { 4 } else { 16 };
+/// Slots of a group; a power of two from 64 on, or a part of 64.
+pub(crate) const GROUP: u32 = if cfg!(test) { 16 } else { 256 };
 /// Groups that a search for a long run looks at.
 const LONG_SEARCH: u32 = 64;
 /// Groups that a search for a fragment looks at.
@@ -114,10 +115,14 @@ impl SlotAllocator {
     pub fn take(&mut self, wanted: u32) -> Vec<SlotRun> {
         let mut runs = Vec::new();
         let mut missing = wanted;
+        // Once there is no long run near, the rest is taken as it comes: a search for each fragment would cost more
+        // than the requests it saves.
+        let mut near = true;
         while missing > 0 {
-            let Some(run) = self.take_run(missing) else {
+            let Some(run) = self.take_run(missing, near) else {
                 break;
             };
+            near &= run.count >= LONG.min(missing);
             missing -= run.count;
             runs.push(run);
         }
@@ -129,11 +134,12 @@ impl SlotAllocator {
         self.set_free(slot);
     }
 
-    /// Takes up to `wanted` neighbouring slots; `None` if none is free.
-    fn take_run(&mut self, wanted: u32) -> Option<SlotRun> {
-        let run = match wanted < LONG {
-            true => self.find_fragment(wanted),
-            false => self.find_long(wanted),
+    /// Takes up to `wanted` neighbouring slots, the next ones or (`search`) such as suit; `None` if none is free.
+    fn take_run(&mut self, wanted: u32, search: bool) -> Option<SlotRun> {
+        let run = match search {
+            false => None,
+            true if wanted < LONG => self.find_fragment(wanted),
+            true => self.find_long(wanted),
         };
         let run = run.or_else(|| self.first_free(wanted))?;
         let count = run.count.min(wanted);
@@ -329,34 +335,15 @@ mod tests {
     #[test]
     fn runs_come_lowest_first_and_go_round() {
         let mut slots = SlotAllocator::new(100);
-        assert_eq!(
-            slots.take_run(60),
-            Some(SlotRun {
-                first: 0,
-                count: 60
-            })
-        );
-        assert_eq!(
-            slots.take_run(60),
-            Some(SlotRun {
-                first: 60,
-                count: 40
-            })
-        );
-        assert_eq!(slots.take_run(1), None);
+        assert_eq!(slots.take(60), [run(0, 60)]);
+        assert_eq!(slots.take(60), [run(64, 36), run(60, 4)]);
+        assert_eq!(slots.take(1), []);
         for slot in [3, 4, 70] {
             slots.release(slot);
         }
         slots.cut();
         slots.durable();
-        assert_eq!(slots.take_run(9), Some(SlotRun { first: 3, count: 2 }));
-        assert_eq!(
-            slots.take_run(9),
-            Some(SlotRun {
-                first: 70,
-                count: 1
-            })
-        );
+        assert_eq!(slots.take(9), [run(70, 1), run(3, 2)]);
         assert_eq!(slots.free_count(), 0);
     }
 
@@ -371,37 +358,41 @@ mod tests {
         SlotRun { first, count }
     }
 
+    // Here a want of 4 is long, and a group has 16.
     #[test]
     fn a_long_want_takes_the_first_run_that_holds_it() {
-        // Runs of 40 from 1, of 255 across a bound of groups from 42, of 300 from 298.
-        let mut slots = all_but(700, [0, 41, 297, 598]);
-        assert_eq!(slots.take(200), [run(42, 200)]);
+        // Runs of 5 from 1, of 8 from 7 across the bound of a group, of 20 from 17.
+        let mut slots = all_but(40, [0, 6, 15, 16, 37]);
+        assert_eq!(slots.take(6), [run(7, 6)]);
         assert_eq!(
-            slots.take(256),
-            [run(298, 256)],
+            slots.take(16),
+            [run(17, 16)],
             "none on the bounds of a group"
         );
-        assert_eq!(slots.take(101), [run(599, 101)]);
-        assert_eq!(slots.take(40), [run(1, 40)], "round the end");
-        let mut slots = all_but(1100, [0]);
-        assert_eq!(slots.take(256), [run(256, 256)], "on the bounds of a group");
-        assert_eq!(slots.take(16), [run(512, 16)]);
-        assert_eq!(slots.take(257), [run(768, 257)]);
+        assert_eq!(slots.take(4), [run(33, 4)]);
+        assert_eq!(slots.take(5), [run(1, 5)], "round the end");
+        let mut slots = all_but(80, [0]);
+        assert_eq!(slots.take(16), [run(16, 16)], "on the bounds of a group");
+        assert_eq!(slots.take(4), [run(32, 4)]);
+        assert_eq!(slots.take(17), [run(48, 17)]);
     }
 
     #[test]
     fn a_long_want_that_no_run_holds_takes_the_longest_ones() {
-        let mut slots = all_but(300, [20, 21, 90, 130]);
-        assert_eq!(slots.take(250), [run(131, 169), run(22, 68), run(0, 13)]);
+        let mut slots = all_but(30, [4, 11, 12, 22]);
+        assert_eq!(slots.take(20), [run(13, 9), run(23, 7), run(0, 4)]);
+        // Only fragments are left: the next ones.
+        let mut slots = all_but(30, (0..30).filter(|slot| slot % 3 == 0));
+        assert_eq!(slots.take(5), [run(1, 2), run(4, 2), run(7, 1)]);
     }
 
     #[test]
     fn a_short_want_fills_a_fragment_and_leaves_the_long_run_whole() {
-        let mut slots = all_but(1000, [500, 504, 520]);
-        assert_eq!(slots.take(2), [run(501, 2)]);
-        assert_eq!(slots.take(1), [run(503, 1)]);
-        assert_eq!(slots.take(15), [run(505, 15)]);
-        assert_eq!(slots.take(480), [run(0, 480)]);
+        let mut slots = all_but(60, [30, 34, 40]);
+        assert_eq!(slots.take(2), [run(31, 2)]);
+        assert_eq!(slots.take(1), [run(33, 1)]);
+        assert_eq!(slots.take(3), [run(35, 3)]);
+        assert_eq!(slots.take(25), [run(0, 25)]);
     }
 
     #[test]
@@ -432,7 +423,7 @@ mod tests {
             // Whatever is wanted, all that is free can be had, each slot once.
             let mut seen = vec![false; total as usize];
             while slots.free_count() > 0 {
-                let wanted = 1 + rng.below(60) as u32;
+                let wanted = 1 + rng.below(40) as u32;
                 let before = slots.free_count();
                 let runs = slots.take(wanted);
                 let count: u32 = runs.iter().map(|run| run.count).sum();
@@ -451,7 +442,7 @@ mod tests {
     #[test]
     fn a_freed_slot_waits_for_its_commit_and_for_its_readers() {
         let mut slots = SlotAllocator::new(1);
-        slots.take_run(1).unwrap();
+        slots.take(1);
         let reader = slots.enter();
         slots.release(0);
         slots.durable();
@@ -478,7 +469,7 @@ mod tests {
         let mut slots = SlotAllocator::new(10);
         slots.grow(130);
         assert_eq!(slots.free_count(), 130);
-        assert_eq!(slots.take_run(5), Some(SlotRun { first: 0, count: 5 }));
+        assert_eq!(slots.take(5), [run(0, 5)]);
         slots.shrink(64);
         assert_eq!((slots.total(), slots.free_count()), (64, 59));
     }
