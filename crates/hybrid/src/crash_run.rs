@@ -268,6 +268,8 @@ struct Plan {
     restarts: bool,
     /// The disk has so many lanes, of short units.
     lanes: u32,
+    /// Users reach each lane through a gate, as from another thread.
+    remote: bool,
     mutation: Option<Mutation>,
 }
 
@@ -349,7 +351,7 @@ macro_rules! rest_or_return {
     }};
 }
 
-async fn client(disk: impl Device, world: Rc<World>, mut rng: Rng) {
+async fn client(disk: Rc<dyn Device>, world: Rc<World>, mut rng: Rng) {
     loop {
         if rng.chance(0.3) {
             env::sleep(Nanos(rng.below(200_000))).await;
@@ -775,11 +777,15 @@ fn run_on(runtime: &env::Runtime, plan: Plan, requests: &Rc<Requests>) -> Result
                     if until_cut(&supply, audits).await.is_none() || !supply.is_on() {
                         *world.broken.borrow_mut() = before;
                     } else if world.broken.borrow().is_none() {
+                        let seen: Rc<dyn Device> = match plan.remote {
+                            true => lanes::through_gate(&disk).await,
+                            false => Rc::new(disk.clone()),
+                        };
                         // The users die with the machine.
                         let mut users = Vec::new();
                         for number in 0..CLIENTS {
                             let rng = env::rng(&format!("client {number}"));
-                            let user = client(disk.clone(), Rc::clone(&world), rng);
+                            let user = client(Rc::clone(&seen), Rc::clone(&world), rng);
                             users.push(env::cancel_scope(env::spawn(user)));
                         }
                         let manager = manager(
@@ -912,6 +918,7 @@ const PLAIN: Plan = Plan {
     pairs: false,
     restarts: false,
     lanes: 1,
+    remote: false,
     mutation: None,
 };
 
@@ -1214,7 +1221,8 @@ fn the_same_seed_gives_the_same_run() {
                 .unwrap();
             for number in 0..CLIENTS {
                 let rng = env::rng(&format!("client {number}"));
-                env::spawn(client(disk.clone(), Rc::clone(&world), rng));
+                let disk: Rc<dyn Device> = Rc::new(disk.clone());
+                env::spawn(client(disk, Rc::clone(&world), rng));
             }
             env::sleep(Nanos::millis(200)).await;
         });

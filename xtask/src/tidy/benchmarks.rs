@@ -46,6 +46,11 @@ pub const BENCHES: &[(&str, &str, &str)] = &[
         "CPU per request of a device on another thread",
     ),
     (
+        "gate",
+        "front",
+        "CPU per NBD request with and without a gate",
+    ),
+    (
         "policy",
         "policy",
         "requests per second of each cache policy",

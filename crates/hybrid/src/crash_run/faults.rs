@@ -337,7 +337,8 @@ impl Run {
         let mut users = Vec::new();
         for number in 0..CLIENTS {
             let rng = env::rng(&format!("client {number}"));
-            let user = client(disk.clone(), Rc::clone(&self.world), rng);
+            let seen: Rc<dyn Device> = Rc::new(disk.clone());
+            let user = client(seen, Rc::clone(&self.world), rng);
             users.push(env::cancel_scope(env::spawn(user)));
         }
         let fast: Rc<dyn Device> = book.wrap(self.fast.clone());

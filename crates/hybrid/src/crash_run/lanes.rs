@@ -1,15 +1,20 @@
 //! Hybrids of several lanes through power cuts: the same runs, with units so short that requests meet all lanes.
+//!
+//! Also with users who reach each lane through a gate, as from another thread: over rings that run full, with delays drawn from
+//! the seed.
 
 use std::rc::Rc;
 
 use base::Bytes;
+use device::shared::Joined;
+use device::{Device, ready, remote};
 use env::{Rng, Runtime};
 
 use super::digests::noted::Requests;
 use super::{DIRECT_MOVES, PLAIN, Plan, catch, run_on, survive};
 use crate::lanes::layout::tests::UNIT;
 use crate::mutation::Mutation;
-use crate::{Mode, WriteMode};
+use crate::{Lanes, Mode, WriteMode};
 
 /// Seeds that continuous integration runs of each test here.
 const SEEDS: u64 = 120;
@@ -20,6 +25,22 @@ const TWICE: u64 = 6;
 pub(super) fn shorten_units(rng: &mut Rng, plan: Plan) {
     let unit = (plan.lanes > 1).then(|| Bytes::kib(16 << rng.below(3)));
     UNIT.set(unit);
+}
+
+/// Fewer than the users have requests under way now and then.
+const DEPTH: usize = 2;
+
+/// The disk as a thread sees it that owns none of its lanes.
+pub(super) async fn through_gate(disk: &Lanes) -> Rc<dyn Device> {
+    let mut parts: Vec<Rc<dyn Device>> = Vec::new();
+    for lane in disk.lanes() {
+        let (gate, owner) = remote::link(DEPTH);
+        let lane: Rc<dyn Device> = Rc::new(lane.clone());
+        env::spawn(owner.serve(move |_| ready(Ok(Rc::clone(&lane)))));
+        let opened = gate.join().open("lane").await;
+        parts.push(opened.expect("its owner is there"));
+    }
+    Joined::new("vol", parts, disk.unit())
 }
 
 const MANAGED: Plan = Plan {
@@ -84,6 +105,28 @@ fn four_lanes_with_a_tier_survive_power_cuts() {
     survive(test, SEEDS, of_lanes(4, TIERS));
 }
 
+#[test]
+fn lanes_behind_gates_survive_power_cuts() {
+    let plan = Plan {
+        remote: true,
+        ..of_lanes(4, MANAGED)
+    };
+    survive("lanes::lanes_behind_gates_survive_power_cuts", SEEDS, plan);
+}
+
+#[test]
+fn one_lane_behind_a_gate_survives_power_cuts() {
+    let plan = Plan {
+        remote: true,
+        ..PLAIN
+    };
+    survive(
+        "lanes::one_lane_behind_a_gate_survives_power_cuts",
+        SEEDS,
+        plan,
+    );
+}
+
 /// What a run did, to the last step.
 fn hash(seed: u64, plan: Plan) -> (u64, u64) {
     let runtime = Runtime::simulated(seed);
@@ -100,7 +143,10 @@ fn one_seed_gives_one_run_whatever_the_number_of_lanes() {
         let mut before = None;
         for seed in 0..TWICE {
             let plans = [MANAGED, TIERS];
-            let plan = of_lanes(lanes, plans[(seed % 2) as usize]);
+            let plan = Plan {
+                remote: seed % 3 == 2,
+                ..of_lanes(lanes, plans[(seed % 2) as usize])
+            };
             let first = hash(seed, plan);
             assert_eq!(first, hash(seed, plan), "seed {seed}, {lanes} lanes");
             assert_ne!(before.replace(first), Some(first));

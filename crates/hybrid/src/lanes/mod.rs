@@ -193,6 +193,12 @@ impl Lanes {
         self.inner.lanes.iter()
     }
 
+    /// What is dealt out to the lanes in turn: a thread that reaches each lane through a gate of its own joins them by it
+    /// ([`Joined`]).
+    pub fn unit(&self) -> Bytes {
+        self.inner.unit
+    }
+
     /// Which lane has byte `at`, and where.
     #[cfg(test)]
     pub(crate) fn place_of(&self, at: u64) -> (&Hybrid, u64) {
