@@ -246,7 +246,7 @@ pub(super) fn written_during(text: &str) -> Result<u64> {
     }
     let first = points.first().context("no sample was taken")?;
     let grown = points.windows(2).filter(|pair| pair[1].0 > pair[0].0);
-    let last = grown.map(|pair| pair[1].1).last();
+    let last = grown.map(|pair| pair[1].1).next_back();
     Ok(last.map_or(0, |slow| slow - first.1))
 }
 
