@@ -85,11 +85,12 @@ fn the_policy_hears_how_each_wait_went() {
                 let (poster, mut mailbox) = env::mailbox();
                 let before = env::spin_counters();
                 grant(span);
-                let thread = std::thread::spawn(move || {
+                let other = move || {
                     let runtime = Runtime::real(RealConfig::default()).unwrap();
                     runtime.block_on(async { env::sleep(Nanos::millis(5)).await });
                     poster.post(()).ok();
-                });
+                };
+                let thread = std::thread::Builder::new().spawn(other).unwrap();
                 mailbox.receive().await.unwrap();
                 let log = LOG.take();
                 thread.join().unwrap();

@@ -83,12 +83,13 @@ mod tests {
     async fn serve(span: Nanos) -> u64 {
         let (to_client, mut at_client) = env::mailbox::<()>();
         let (to_server, mut at_server) = env::mailbox::<()>();
-        let client = std::thread::spawn(move || {
+        let asks = move || {
             let config = RealConfig::default();
             Runtime::real(config).unwrap().block_on(async move {
                 while to_server.post(()).is_ok() && at_client.receive().await.is_ok() {}
             });
-        });
+        };
+        let client = std::thread::Builder::new().spawn(asks).unwrap();
         let end = env::now() + span;
         let mut served = 0;
         while env::now() < end && at_server.receive().await.is_ok() {
