@@ -10,4 +10,5 @@ mod guest;
 mod kill9;
 mod power;
 mod ublk;
+mod vhost;
 mod ways;

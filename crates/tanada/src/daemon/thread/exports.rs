@@ -167,6 +167,7 @@ impl VolumeExport {
                 .map(Address::to_string)
                 .collect(),
             ublk: None,
+            vhost_user: None,
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
             priority: priority.map(|class| priority_name(class).to_owned()),
