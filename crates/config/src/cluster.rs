@@ -389,7 +389,9 @@ pub(super) fn check_against_exports(
     exports: &[ExportConfig],
 ) {
     for address in cluster.nbd.iter().filter(|address| !any_port(address)) {
-        let taken = exports.iter().find(|export| export.nbd.contains(address));
+        let taken = exports.iter().find(|export| {
+            export.nbd.contains(address) || export.vhost_user.as_ref() == Some(address)
+        });
         if let Some(export) = taken {
             let what = format!(
                 "nbd: {address} is where \"{}\" is exported; volumes have addresses of their own",

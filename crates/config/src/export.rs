@@ -8,7 +8,7 @@
 //! 1. A thing of this configuration that it names is there, and part of nothing else.
 //! 2. One that names a volume stands beside a `[cluster]`. Whether the volume is there shows when a client asks.
 //! 3. No two have one name at one address, or as block devices of this machine.
-//! 4. Each is seen by NBD clients, as a block device, or both.
+//! 4. Each is seen by NBD clients, by virtual machines, as a block device, or several of these.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,6 +38,8 @@ pub struct ExportConfig {
     pub nbd: Vec<Address>,
     /// This machine's kernel shows it as a block device.
     pub ublk: bool,
+    /// Where virtual machines connect (vhost-user-blk).
+    pub vhost_user: Option<Address>,
     /// Clients cannot write.
     pub read_only: bool,
     /// Clients must speak TLS.
@@ -129,6 +131,7 @@ pub(super) fn read_export(
     let insecure = keys.is_on("insecure");
     let ublk = keys.is_on("ublk");
     let poll = keys.parse("poll", str::parse);
+    let vhost_user = keys.parse("vhost-user", socket);
     let class = keys.parse("priority", priority);
     let fairness = read_fairness(keys);
 
@@ -151,17 +154,16 @@ pub(super) fn read_export(
             fairness: fairness.map(|at| at.value),
         },
     });
-    let nbd = need_place(keys, nbd, ublk, at)?;
+    let elsewhere = ublk || vhost_user.is_some();
+    let nbd = need_place(keys, nbd, elsewhere, at)?;
     check_exposed(keys, &nbd, tls.is_some(), insecure);
-    let name = name.unwrap_or_else(|| {
-        let own = volume.as_ref().map(|volume| volume.name.to_string());
-        let value = own.unwrap_or_else(|| device.clone());
-        At { value, at }
-    });
-    check_text(keys, &name);
+    let name = read_name(keys, name, volume.as_ref(), At { value: &device, at });
     check_addresses(keys, &nbd, &name, tls.as_ref(), earlier, admin);
     if ublk {
         check_disk(keys, &name, earlier);
+    }
+    if let Some(at) = &vhost_user {
+        check_socket(keys, at, &nbd, earlier, admin);
     }
     Some(ExportConfig {
         device,
@@ -169,23 +171,44 @@ pub(super) fn read_export(
         name: name.value,
         nbd: nbd.value,
         ublk,
+        vhost_user: vhost_user.map(|at| at.value),
         read_only,
         tls: tls.flatten(),
         poll: poll.map(|at| at.value),
     })
 }
 
-/// Where NBD clients connect; an export that `ublk` shows, which stands `at`, needs no such place.
+/// What clients call it: as it says, else as what it exports.
+fn read_name(
+    keys: &Keys<'_, '_>,
+    name: Option<At<String>>,
+    volume: Option<&VolumeConfig>,
+    device: At<&String>,
+) -> At<String> {
+    let name = name.unwrap_or_else(|| {
+        let own = volume.map(|volume| volume.name.to_string());
+        At {
+            value: own.unwrap_or_else(|| device.value.clone()),
+            at: device.at,
+        }
+    });
+    if name.value.len() > 4096 || name.value.contains('\0') {
+        keys.complain_at(name.at, "name", "an export's name has at most 4096 bytes");
+    }
+    name
+}
+
+/// Where NBD clients connect; an export that is seen `elsewhere`, which stands `at`, needs no such place.
 fn need_place(
     keys: &mut Keys<'_, '_>,
     nbd: Option<At<Vec<Address>>>,
-    ublk: bool,
+    elsewhere: bool,
     at: usize,
 ) -> Option<At<Vec<Address>>> {
     let missing = "nbd is missing; say where clients connect: nbd = \"127.0.0.1:10809\" \
-                   or \"unix:/run/tanada.sock\"; or write ublk = true for a block device of this machine";
+                   or \"unix:/run/tanada.sock\"; or write ublk = true for a block device of this machine, or vhost-user = \"/run/tanada.sock\" for virtual machines";
     match nbd {
-        None if ublk => Some(At {
+        None if elsewhere => Some(At {
             value: Vec::new(),
             at,
         }),
@@ -193,10 +216,38 @@ fn need_place(
     }
 }
 
-/// Complains about a name that no client can ask for.
-fn check_text(keys: &Keys<'_, '_>, name: &At<String>) {
-    if name.value.len() > 4096 || name.value.contains('\0') {
-        keys.complain_at(name.at, "name", "an export's name has at most 4096 bytes");
+/// The path of a socket, with or without `unix:`.
+fn socket(text: &str) -> Result<Address, String> {
+    let text = match text.starts_with("unix:") {
+        true => text.to_owned(),
+        false => format!("unix:{text}"),
+    };
+    text.parse::<Address>().map_err(|error| error.to_string())
+}
+
+/// Complains where something else listens at the socket for virtual machines.
+fn check_socket(
+    keys: &Keys<'_, '_>,
+    socket: &At<Address>,
+    nbd: &At<Vec<Address>>,
+    earlier: &[ExportConfig],
+    admin: &AdminConfig,
+) {
+    let address = &socket.value;
+    let is_taken = |other: &ExportConfig| {
+        other.nbd.contains(address) || other.vhost_user.as_ref() == Some(address)
+    };
+    let taken = match earlier.iter().find(|other| is_taken(other)) {
+        Some(other) => Some(format!("export \"{}\" is", other.name)),
+        None if nbd.value.contains(address) => Some("its own NBD clients connect".to_owned()),
+        None if admin.listen.contains(address) => Some("the admin API listens".to_owned()),
+        None => None,
+    };
+    if let Some(taken) = taken {
+        let what = format!(
+            "{address} is where {taken}; a virtual machine's disk has a socket of its own: write another path"
+        );
+        keys.complain_at(socket.at, "vhost-user", what);
     }
 }
 
@@ -226,6 +277,16 @@ fn check_addresses(
     for address in &nbd.value {
         if admin.listen.contains(address) && !any_port(address) {
             let what = format!("{address} is where the admin API listens; take another one");
+            keys.complain_at(nbd.at, "nbd", what);
+        }
+        if let Some(other) = earlier
+            .iter()
+            .find(|other| other.vhost_user.as_ref() == Some(address))
+        {
+            let what = format!(
+                "{address} is where virtual machines connect to export \"{}\"; take another one",
+                other.name
+            );
             keys.complain_at(nbd.at, "nbd", what);
         }
         let mut here = earlier.iter().filter(|other| other.nbd.contains(address));

@@ -307,13 +307,16 @@ pub(super) fn check_against_exports(
     export: &ExportConfig,
     stores: &[StoreConfig],
 ) {
-    for address in export.nbd.iter().filter(|address| !any_port(address)) {
+    let nbd = export.nbd.iter().map(|address| ("nbd", address));
+    let sockets = export.vhost_user.iter();
+    let all = nbd.chain(sockets.map(|address| ("vhost-user", address)));
+    for (key, address) in all.filter(|(_, address)| !any_port(address)) {
         if let Some(store) = stores.iter().find(|store| store.listen.contains(address)) {
             let what = format!(
                 "{address} is where the store \"{}\" listens; take another one",
                 store.name
             );
-            keys.complain("nbd", what);
+            keys.complain(key, what);
         }
     }
 }

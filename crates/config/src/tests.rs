@@ -523,3 +523,46 @@ fn a_stripe_is_a_device_of_devices() {
         );
     }
 }
+
+#[test]
+fn a_disk_of_virtual_machines_has_a_socket_of_its_own() {
+    let export = |device: &str, rest: &str| format!("[[export]]\ndevice = \"{device}\"\n{rest}\n");
+    let machine = "vhost-user = \"/run/vm.sock\"";
+    let config = good(&with_two(&export("slow", machine)));
+    let [only] = &config.exports[..] else {
+        panic!("{config:?}");
+    };
+    let socket = "unix:/run/vm.sock".parse().unwrap();
+    assert_eq!(
+        (only.vhost_user.as_ref(), only.nbd.len()),
+        (Some(&socket), 0)
+    );
+    for (text, what) in [
+        (
+            export("slow", "vhost-user = \"unix:\""),
+            "the path is empty",
+        ),
+        (
+            export("slow", machine) + &export("fast", machine),
+            "export \"slow\" is; a virtual machine's disk has a socket of its own",
+        ),
+        (
+            export("slow", &format!("nbd = \"unix:/run/vm.sock\"\n{machine}")),
+            "its own NBD clients connect",
+        ),
+        (
+            export("slow", machine) + &export("fast", "nbd = \"unix:/run/vm.sock\""),
+            "virtual machines connect to export \"slow\"",
+        ),
+        (
+            export("slow", machine) + "[admin]\nlisten = \"unix:/run/vm.sock\"\n",
+            "the admin API listens",
+        ),
+    ] {
+        let found = mistakes(&with_two(&text));
+        assert!(
+            found.iter().any(|it| it.contains(what)),
+            "{what}: {found:?}"
+        );
+    }
+}

@@ -4,6 +4,8 @@
 use std::path::Path;
 
 use front::nbd::proto::{self, ALLOCATION, Request, cmd, flag, info, opt};
+use front::vhost::encode;
+use front::vhost::message::{Addresses, InflightArea, Message, Notifies, Region};
 
 fn option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
@@ -32,8 +34,77 @@ fn request(command: u16, flags: u16, offset: u64, length: u32) -> Vec<u8> {
     out
 }
 
+/// What a vhost-user client says, with how many descriptors come with it.
+fn messages() -> Vec<(&'static str, Message, u8)> {
+    let region = |number: u64| Region {
+        guest: number << 32,
+        len: 1 << 30,
+        client: 0x7f00_0000_0000 + (number << 32),
+        offset: number << 30,
+    };
+    let at = Addresses {
+        descriptors: 0x7f00_0000_1000,
+        used: 0x7f00_0000_3000,
+        available: 0x7f00_0000_2000,
+    };
+    let area = InflightArea {
+        len: 4096,
+        offset: 0,
+        queues: 1,
+        size: 128,
+    };
+    let kick = Message::SetVringNotifier {
+        queue: 0,
+        what: Notifies::Kick,
+        given: true,
+    };
+    let bytes = vec![0];
+    vec![
+        ("features", Message::SetFeatures(1 << 32), 0),
+        (
+            "memory",
+            Message::SetMemTable(vec![region(0), region(1)]),
+            2,
+        ),
+        ("addresses", Message::SetVringAddr { queue: 0, at }, 0),
+        ("base", Message::SetVringBase { queue: 0, index: 7 }, 0),
+        ("kick", kick, 1),
+        ("config", Message::GetConfig { offset: 0, len: 60 }, 0),
+        ("cache", Message::SetConfig { offset: 32, bytes }, 0),
+        ("record", Message::SetInflight(area), 1),
+    ]
+}
+
+/// A guest's memory with a request in a ring of 128 entries, of which a table of its own has the buffers.
+fn ring() -> Vec<u8> {
+    let mut bytes = vec![0; 0x1008];
+    let mut put = |at: usize, to: u64, len: u32, flags: u8, next: u8| {
+        let place = &mut bytes[1 + at..][..16];
+        place[..8].copy_from_slice(&to.to_le_bytes());
+        place[8..12].copy_from_slice(&len.to_le_bytes());
+        (place[12], place[14]) = (flags, next);
+    };
+    put(0, 0x100, 48, 4, 0);
+    put(0x100, 0x3000, 16, 1, 1);
+    put(0x110, 0x3ff0, 4096, 3, 2);
+    put(0x120, 0x3010, 1, 2, 0);
+    bytes[0] = 0x87;
+    bytes[1 + 0x1002] = 1;
+    bytes
+}
+
 /// (target, name, bytes)
 fn seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
+    let mut all = nbd_seeds();
+    for (name, message, descriptors) in messages() {
+        let bytes = [vec![descriptors], encode(&message, true)].concat();
+        all.push(("vhost_message", name, bytes));
+    }
+    all.push(("vhost_ring", "read", ring()));
+    all
+}
+
+fn nbd_seeds() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let query = [&1u32.to_be_bytes()[..], &named(ALLOCATION, &[])].concat();
     let facts: Vec<u8> = [3, info::NAME, info::DESCRIPTION, info::BLOCK_SIZE]
         .into_iter()

@@ -9,6 +9,8 @@ use std::rc::Rc;
 use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
 
+use super::memory::SharedMemory;
+use super::notifier::Notifier;
 use crate::sync::Event;
 
 /// Asked before each write of a simulated process to what it shares: where, and what. False: the process is dead, and
@@ -112,6 +114,22 @@ impl Descriptor {
         }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(rustix::event::eventfd(0, flags)?.into())
+    }
+
+    /// Maps `len` bytes from byte `at` on of the memory or file that it is.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is no memory or has fewer bytes; else the system's.
+    pub fn map(&self, at: u64, len: usize) -> io::Result<SharedMemory> {
+        SharedMemory::of(self, at, len)
+    }
+
+    /// The notifier that it is.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is neither an eventfd nor an end of a pipe, on which this thread could have to wait.
+    pub fn notifier(&self) -> io::Result<Notifier> {
+        Notifier::of(self)
     }
 
     /// Something of a simulation that travels as a descriptor.

@@ -41,15 +41,12 @@ enum Pages {
     },
 }
 
-impl Descriptor {
-    /// Maps `len` bytes from byte `at` on of the memory or file that it is.
-    ///
-    /// # Errors
-    /// `InvalidInput` if it is no memory or has fewer bytes; else the system's.
-    pub fn map(&self, at: u64, len: usize) -> io::Result<SharedMemory> {
+impl SharedMemory {
+    /// See [`Descriptor::map`].
+    pub(super) fn of(descriptor: &Descriptor, at: u64, len: usize) -> io::Result<SharedMemory> {
         let end = at.checked_add(len as u64).filter(|_| len > 0);
         let end = end.ok_or_else(|| unfit("no bytes, or more than there can be"))?;
-        let descriptor = match &self.0 {
+        let descriptor = match &descriptor.0 {
             Kind::Real(descriptor) => descriptor,
             Kind::Simulated(Simulated {
                 object: Object::Memory(bytes),
@@ -105,9 +102,7 @@ impl Descriptor {
             len,
         })
     }
-}
 
-impl SharedMemory {
     /// How many bytes there are.
     pub fn len(&self) -> usize {
         self.len
@@ -139,9 +134,21 @@ impl SharedMemory {
             compiler_fence(Ordering::SeqCst);
             return;
         }
-        for (offset, byte) in out.iter_mut().enumerate() {
+        let (words, bytes) = out.as_chunks_mut::<8>();
+        let tail = words.len() * 8;
+        for (number, word) in words.iter_mut().enumerate() {
             // SAFETY: as above.
-            *byte = unsafe { from.add(offset).read_volatile() };
+            let place = unsafe { from.add(number * 8) };
+            *word = match place.addr().is_multiple_of(8) {
+                // SAFETY: eight bytes of the range, aligned, as was just checked.
+                true => unsafe { place.cast::<u64>().read_volatile() }.to_ne_bytes(),
+                // SAFETY: as above, byte by byte.
+                false => std::array::from_fn(|at| unsafe { place.add(at).read_volatile() }),
+            };
+        }
+        for (offset, byte) in bytes.iter_mut().enumerate() {
+            // SAFETY: as above.
+            *byte = unsafe { from.add(tail + offset).read_volatile() };
         }
     }
 

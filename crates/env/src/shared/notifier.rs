@@ -4,7 +4,6 @@
 //! notify: 8 bytes into an eventfd or a pipe     wait: until there are some, and takes them
 //! ```
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -16,9 +15,6 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::descriptor::{Count, Descriptor, Kind, Object, Simulated, Writes, unfit};
 use crate::executor::start;
 use crate::real::Operation;
-
-/// Notifications taken in a row without waiting before other tasks get a turn.
-const EAGER_MAX: u32 = 32;
 
 /// An eventfd, or an end of a pipe. Dropping a wait loses no notification.
 ///
@@ -32,10 +28,7 @@ const EAGER_MAX: u32 = 32;
 /// })?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub struct Notifier {
-    kind: Wakes,
-    eager: Cell<u32>,
-}
+pub struct Notifier(Wakes);
 
 enum Wakes {
     /// Would a write to it wait?
@@ -43,13 +36,15 @@ enum Wakes {
     Simulated(Rc<Count>, Option<Writes>),
 }
 
-impl Descriptor {
-    /// The notifier that it is.
-    ///
-    /// # Errors
-    /// `InvalidInput` if it is neither an eventfd nor an end of a pipe, on which this thread could have to wait.
-    pub fn notifier(&self) -> io::Result<Notifier> {
-        let kind = match &self.0 {
+fn is_eventfd(descriptor: &OwnedFd) -> io::Result<bool> {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
+    Ok(link.as_os_str() == "anon_inode:[eventfd]")
+}
+
+impl Notifier {
+    /// See [`Descriptor::notifier`].
+    pub(super) fn of(descriptor: &Descriptor) -> io::Result<Notifier> {
+        let kind = match &descriptor.0 {
             Kind::Real(descriptor) => {
                 let status = rustix::fs::fstat(descriptor)?;
                 let is_pipe = FileType::from_raw_mode(status.st_mode) == FileType::Fifo;
@@ -65,41 +60,24 @@ impl Descriptor {
             }) => Wakes::Simulated(Rc::clone(count), writes.clone()),
             Kind::Simulated(_) => return Err(unfit("it is no eventfd")),
         };
-        Ok(Notifier {
-            kind,
-            eager: Cell::default(),
-        })
+        Ok(Notifier(kind))
     }
-}
 
-fn is_eventfd(descriptor: &OwnedFd) -> io::Result<bool> {
-    let link = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd()))?;
-    Ok(link.as_os_str() == "anon_inode:[eventfd]")
-}
-
-impl Notifier {
     /// Waits until the peer has notified since the last wait.
     ///
     /// # Errors
     /// The system's; `UnexpectedEof` if it is a pipe whose other end is gone.
     pub async fn wait(&self) -> io::Result<()> {
-        self.eager.set(self.eager.get() + 1);
-        if self.eager.get() > EAGER_MAX {
-            self.eager.set(0);
-            crate::yield_now().await;
-        }
-        match &self.kind {
+        match &self.0 {
+            // Who waits has most often nothing to take yet, so the wait comes first.
             Wakes::Real(descriptor, _) => loop {
+                let socket = Rc::clone(descriptor);
+                let events = PollFlags::IN;
+                start(Operation::Ready { socket, events })?.await.0?;
                 match take(descriptor) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                     Ok(_) => return Ok(()),
-                    Err(Errno::INTR) => {}
-                    Err(Errno::AGAIN) => {
-                        self.eager.set(0);
-                        let socket = Rc::clone(descriptor);
-                        let events = PollFlags::IN;
-                        start(Operation::Ready { socket, events })?.await.0?;
-                    }
+                    Err(Errno::INTR | Errno::AGAIN) => {}
                     Err(errno) => return Err(errno.into()),
                 }
             },
@@ -118,7 +96,7 @@ impl Notifier {
     /// # Errors
     /// The system's, if the peer is gone.
     pub fn notify(&self) -> io::Result<()> {
-        match &self.kind {
+        match &self.0 {
             // One that is full, and would be waited for, has notifications enough.
             Wakes::Real(descriptor, true) if !is_ready(descriptor, PollFlags::OUT)? => Ok(()),
             Wakes::Real(descriptor, _) => loop {

@@ -1,7 +1,7 @@
 //! The same messages as a client writes them, and the shape of an answer about configuration.
 
 use super::message::number;
-use super::message::{CONFIG_MAX, Header, Message, NO_DESCRIPTOR, Notifies};
+use super::message::{CONFIG_MAX, Header, Message, NO_DESCRIPTOR, Notifies, Region};
 
 /// A message as a client writes it: header and payload.
 pub fn encode(message: &Message, need_reply: bool) -> Vec<u8> {
@@ -37,22 +37,17 @@ fn write(message: &Message, out: &mut Vec<u8>) -> u32 {
         Message::SetVringEnable { queue, on } => {
             state(number::SET_VRING_ENABLE, *queue, u32::from(*on))
         }
-        Message::SetFeatures(bits) => {
+        Message::SetFeatures(bits) | Message::SetProtocolFeatures(bits) => {
             out.extend(bits.to_le_bytes());
-            number::SET_FEATURES
-        }
-        Message::SetProtocolFeatures(bits) => {
-            out.extend(bits.to_le_bytes());
-            number::SET_PROTOCOL_FEATURES
+            match message {
+                Message::SetFeatures(_) => number::SET_FEATURES,
+                _ => number::SET_PROTOCOL_FEATURES,
+            }
         }
         Message::SetVringNotifier { queue, what, given } => {
             let none = if *given { 0 } else { NO_DESCRIPTOR };
             out.extend((u64::from(*queue) | none).to_le_bytes());
-            match what {
-                Notifies::Kick => number::SET_VRING_KICK,
-                Notifies::Call => number::SET_VRING_CALL,
-                Notifies::Error => number::SET_VRING_ERR,
-            }
+            notifies(*what)
         }
         Message::SetVringAddr { queue, at } => {
             out.extend(u64::from(*queue).to_le_bytes());
@@ -62,12 +57,7 @@ fn write(message: &Message, out: &mut Vec<u8>) -> u32 {
             number::SET_VRING_ADDR
         }
         Message::SetMemTable(regions) => {
-            out.extend((regions.len() as u64).to_le_bytes());
-            for region in regions {
-                for field in [region.guest, region.len, region.client, region.offset] {
-                    out.extend(field.to_le_bytes());
-                }
-            }
+            put_regions(out, regions);
             number::SET_MEM_TABLE
         }
         Message::GetConfig { offset, len } => {
@@ -78,13 +68,29 @@ fn write(message: &Message, out: &mut Vec<u8>) -> u32 {
             put_config(out, *offset, bytes);
             number::SET_CONFIG
         }
-        Message::GetInflight(area) => {
+        Message::GetInflight(area) | Message::SetInflight(area) => {
             out.extend(area.encode());
-            number::GET_INFLIGHT_FD
+            match message {
+                Message::GetInflight(_) => number::GET_INFLIGHT_FD,
+                _ => number::SET_INFLIGHT_FD,
+            }
         }
-        Message::SetInflight(area) => {
-            out.extend(area.encode());
-            number::SET_INFLIGHT_FD
+    }
+}
+
+fn notifies(what: Notifies) -> u32 {
+    match what {
+        Notifies::Kick => number::SET_VRING_KICK,
+        Notifies::Call => number::SET_VRING_CALL,
+        Notifies::Error => number::SET_VRING_ERR,
+    }
+}
+
+fn put_regions(out: &mut Vec<u8>, regions: &[Region]) {
+    out.extend((regions.len() as u64).to_le_bytes());
+    for region in regions {
+        for field in [region.guest, region.len, region.client, region.offset] {
+            out.extend(field.to_le_bytes());
         }
     }
 }

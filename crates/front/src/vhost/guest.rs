@@ -33,9 +33,9 @@ pub(super) struct Last {
     write_back: Cell<bool>,
 }
 
-/// What was told of one queue.
+/// What the client has said of one queue.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Setup {
     pub size: Option<u32>,
     pub at: Option<Addresses>,
     pub base: u32,
@@ -63,7 +63,7 @@ pub(super) struct Guest {
     /// As the guest chose it on this connection.
     write_back: Cell<Option<bool>>,
     table: RefCell<Option<Mapped>>,
-    queues: RefCell<BTreeMap<u16, Told>>,
+    queues: RefCell<BTreeMap<u16, Setup>>,
     area: RefCell<Option<Rc<Area>>>,
     /// Was the client's record used before it came here?
     recorded: Cell<bool>,
@@ -95,9 +95,10 @@ impl Guest {
     /// Takes no more requests, and waits for the end of those that were taken.
     pub async fn wait_quiet(&self) {
         let queues: Vec<Rc<Queue>> = {
-            let told = self.queues.borrow();
-            told.values()
-                .filter_map(|told| told.queue.clone())
+            let setup = self.queues.borrow();
+            setup
+                .values()
+                .filter_map(|setup| setup.queue.clone())
                 .collect()
         };
         for queue in &queues {
@@ -158,8 +159,8 @@ impl Guest {
         }
         let table = Rc::new(Table::new(mapped));
         // Queues that are served go on in the new mappings of the same memory.
-        for (&number, told) in self.queues.borrow().iter() {
-            if let (Some(queue), Some(at)) = (&told.queue, told.at) {
+        for (&number, setup) in self.queues.borrow().iter() {
+            if let (Some(queue), Some(at)) = (&setup.queue, setup.at) {
                 let moved = queue.ring.borrow().moved(Rc::clone(&table), at);
                 let moved = moved.map_err(|source| SessionError::Ring {
                     queue: number,
@@ -211,17 +212,17 @@ impl Guest {
         Ok(())
     }
 
-    /// Changes what was told of a queue that is not in use.
-    pub fn told(&self, queue: u16, change: impl FnOnce(&mut Told)) -> Result<(), SessionError> {
+    /// Changes what is known of a queue that is not in use.
+    pub fn set_up(&self, queue: u16, change: impl FnOnce(&mut Setup)) -> Result<(), SessionError> {
         let mut queues = self.queues.borrow_mut();
         if queue >= QUEUES {
             return Err(SessionError::Queue { queue });
         }
-        let told = queues.entry(queue).or_default();
-        if told.queue.is_some() {
+        let setup = queues.entry(queue).or_default();
+        if setup.queue.is_some() {
             return Err(SessionError::InUse { queue });
         }
-        change(told);
+        change(setup);
         Ok(())
     }
 
@@ -243,12 +244,12 @@ impl Guest {
             return self.prepare(queue, kick);
         }
         let mut queues = self.queues.borrow_mut();
-        let told = queues.entry(queue).or_default();
+        let setup = queues.entry(queue).or_default();
         if what == Notifies::Error {
-            if let Some(queue) = &told.queue {
+            if let Some(queue) = &setup.queue {
                 *queue.error.borrow_mut() = notifier;
             }
-            told.error = descriptor;
+            setup.error = descriptor;
             return Ok(());
         }
         let call = notifier.map(Rc::new);
@@ -256,23 +257,23 @@ impl Guest {
             // Answers that were given before, by a server that died before it called.
             let _ = call.notify();
         }
-        if let Some(queue) = &told.queue {
+        if let Some(queue) = &setup.queue {
             *queue.call.borrow_mut() = call.clone();
         }
-        told.call = call;
+        setup.call = call;
         Ok(())
     }
 
-    /// Makes a queue of what was told, if its guest is to be served.
+    /// Makes a queue of what is known of it, if its guest is to be served.
     fn prepare(&self, queue: u16, kick: Notifier) -> Result<(), SessionError> {
         let mut queues = self.queues.borrow_mut();
-        let told = queues.entry(queue).or_default();
+        let setup = queues.entry(queue).or_default();
         let early = |what| SessionError::Early { queue, what };
-        if told.queue.is_some() {
+        if setup.queue.is_some() {
             return Err(SessionError::InUse { queue });
         }
-        let size = told.size.ok_or(early("size"))?;
-        let at = told.at.ok_or(early("addresses"))?;
+        let size = setup.size.ok_or(early("size"))?;
+        let at = setup.at.ok_or(early("addresses"))?;
         let (table, ids) = self.table.borrow().clone().ok_or(early("memory"))?;
         let in_ring = |source| SessionError::Ring { queue, source };
         let ring = Ring::new(table, at, size, self.features.get()).map_err(in_ring)?;
@@ -280,9 +281,9 @@ impl Guest {
         let course = Course {
             used: ring.used_index(),
             available: ring.available_index(),
-            base: told.base,
-            recorded: self.recorded.get() && !told.was_served,
-            same_guest: told.was_served || self.is_same_guest(),
+            base: setup.base,
+            recorded: self.recorded.get() && !setup.was_served,
+            same_guest: setup.was_served || self.is_same_guest(),
             found_all: self.found_all,
         };
         let verdict = judge(course);
@@ -294,15 +295,15 @@ impl Guest {
         let (inflight, again) = self.record(queue, &ring, given, verdict)?;
         ring.begin(again.len() as u16);
         let made = Queue::new(Rc::clone(&self.disk), ring, kick, inflight, again);
-        *made.call.borrow_mut() = told.call.clone();
-        let error = told.error.as_ref().map(Descriptor::notifier).transpose();
+        *made.call.borrow_mut() = setup.call.clone();
+        let error = setup.error.as_ref().map(Descriptor::notifier).transpose();
         *made.error.borrow_mut() = error.map_err(SessionError::Descriptor)?;
-        told.was_served = true;
+        setup.was_served = true;
         // A client of the first version knows no enabling.
-        if told.enabled || self.features.get() & block::feature::PROTOCOL == 0 {
+        if setup.enabled || self.features.get() & block::feature::PROTOCOL == 0 {
             made.serve();
         }
-        told.queue = Some(made);
+        setup.queue = Some(made);
         Ok(())
     }
 
@@ -382,9 +383,9 @@ impl Guest {
             return Err(SessionError::Queue { queue });
         }
         let mut queues = self.queues.borrow_mut();
-        let told = queues.entry(queue).or_default();
-        told.enabled = on;
-        match (&told.queue, on) {
+        let setup = queues.entry(queue).or_default();
+        setup.enabled = on;
+        match (&setup.queue, on) {
             (Some(queue), true) => queue.serve(),
             (Some(queue), false) => queue.pause(),
             (None, _) => {}
@@ -396,17 +397,17 @@ impl Guest {
     pub async fn stop(&self, queue: u16) -> u32 {
         let stopped = {
             let mut queues = self.queues.borrow_mut();
-            queues.get_mut(&queue).and_then(|told| told.queue.take())
+            queues.get_mut(&queue).and_then(|setup| setup.queue.take())
         };
         if let Some(stopped) = &stopped {
             stopped.pause();
             stopped.wait_quiet().await;
         }
         let mut queues = self.queues.borrow_mut();
-        let told = queues.entry(queue).or_default();
+        let setup = queues.entry(queue).or_default();
         if let Some(stopped) = stopped {
-            told.base = stopped.ring.borrow().next().into();
+            setup.base = stopped.ring.borrow().next().into();
         }
-        told.base
+        setup.base
     }
 }

@@ -7,7 +7,8 @@
 //!
 //! Always true:
 //! 1. A request is in the record of what is in flight before anything of it is carried out, and until it is answered.
-//! 2. As many requests are under way as the ring has entries, at most, and hold as much memory as the session allows.
+//! 2. As many requests are under way as the ring has entries, at most, and of all queues [`UNDER_WAY_MAX`]; their data
+//!    hold as much memory as the session allows.
 //! 3. Once the client is gone nothing of its memory is touched; what was under way stays in the record.
 
 use std::cell::{Cell, RefCell};
@@ -24,6 +25,8 @@ use super::memory::Place;
 use super::ring::{Chain, Ring, RingError};
 use crate::pieces::Pieces;
 
+/// Requests of all queues at once: each may hold a list of a thousand buffers.
+const UNDER_WAY_MAX: u64 = 1024;
 /// Data of a request that are in memory at once.
 const PIECE: u64 = 1 << 20;
 
@@ -49,8 +52,16 @@ pub(super) struct Disk {
     /// Bytes that requests may hold.
     pub budget: Rc<Semaphore>,
     pub counters: Rc<Counters>,
+    /// A request of any queue ended.
+    pub ended: Event,
     /// The client's memory is not ours any more.
     pub is_gone: Cell<bool>,
+}
+
+impl Disk {
+    fn is_full(&self) -> bool {
+        self.counters.under_way.get() >= UNDER_WAY_MAX
+    }
 }
 
 /// A queue that is served, or may be.
@@ -67,8 +78,6 @@ pub(super) struct Queue {
     again: RefCell<Vec<u16>>,
     busy: RefCell<Vec<bool>>,
     under_way: Cell<u16>,
-    /// A request ended.
-    ended: Event,
     serving: RefCell<Option<env::CancelOnDrop<()>>>,
 }
 
@@ -91,7 +100,6 @@ impl Queue {
             error: RefCell::default(),
             again: RefCell::new(again),
             under_way: Cell::default(),
-            ended: Event::default(),
             serving: RefCell::default(),
         })
     }
@@ -115,7 +123,7 @@ impl Queue {
     /// Waits until nothing is under way.
     pub async fn wait_quiet(&self) {
         while self.under_way.get() > 0 {
-            self.ended.wait().await;
+            self.disk.ended.wait().await;
         }
     }
 
@@ -143,8 +151,8 @@ impl Queue {
         }
         loop {
             let size = self.ring.borrow().size();
-            while self.under_way.get() >= size {
-                self.ended.wait().await;
+            while self.under_way.get() >= size || self.disk.is_full() {
+                self.disk.ended.wait().await;
             }
             let taken = self.ring.borrow().take();
             match taken {
@@ -185,7 +193,7 @@ impl Queue {
             queue.under_way.set(queue.under_way.get() - 1);
             let counters = &queue.disk.counters;
             counters.under_way.set(counters.under_way.get() - 1);
-            queue.ended.notify_all();
+            queue.disk.ended.notify_all();
         });
     }
 

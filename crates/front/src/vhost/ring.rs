@@ -4,7 +4,7 @@
 //! available ring -> take: a head -> chain: its descriptors, each read once -> ... -> put_used -> used ring -> call?
 //! ```
 //!
-//! Source: VIRTIO 1.2, 2.7. Choice: not crate `virtio-queue`; `docs/decisions/0012-a-ring-of-our-own.md` says why.
+//! Source: VIRTIO 1.2, 2.7. Why not crate `virtio-queue`: `docs/decisions/0015-a-ring-of-our-own.md`.
 //!
 //! Always true:
 //! 1. At most as many heads are taken as the ring has entries, beyond what the guest has announced.

@@ -210,6 +210,7 @@ impl Server {
             write_through: Cell::new(true),
             budget: Semaphore::new(BUDGET.0),
             counters: Rc::clone(&self.counters),
+            ended: Event::default(),
             is_gone: Cell::default(),
         });
         let offer = Offer {
@@ -219,13 +220,13 @@ impl Server {
         };
         let session = Session::new(Rc::new(stream), offer);
         *current.session.borrow_mut() = Some(Rc::clone(&session));
-        tracing::info!(
-            export = self.name,
-            peer = current.peer,
-            "a virtual machine is connected"
-        );
+        let (export, peer) = (&self.name, &current.peer);
+        match self.refusing.get() {
+            false => tracing::info!(export, peer, "a virtual machine is connected"),
+            true => tracing::debug!(export, peer, "a virtual machine is connected"),
+        }
         let (error, left) = session.run().await;
-        self.tell(&error, &current.peer);
+        self.report(&error, &current.peer);
         // A client that only looked has changed nothing.
         if left.is_some() || matches!(error, SessionError::Refused { .. }) {
             *self.last.borrow_mut() = left;
@@ -233,7 +234,7 @@ impl Server {
         drop(opened.hold);
     }
 
-    fn tell(&self, error: &SessionError, peer: &str) {
+    fn report(&self, error: &SessionError, peer: &str) {
         let export = &self.name;
         match error {
             SessionError::Lost(error) => {

@@ -179,11 +179,13 @@ impl Session {
             Message::GetQueueNum => return Ok(number(QUEUES.into())),
             Message::SetMemTable(regions) => self.guest.set_table(regions, &descriptors)?,
             Message::SetVringNum { queue, size } => {
-                self.guest.told(queue, |it| it.size = Some(size))?
+                self.guest.set_up(queue, |it| it.size = Some(size))?
             }
-            Message::SetVringAddr { queue, at } => self.guest.told(queue, |it| it.at = Some(at))?,
+            Message::SetVringAddr { queue, at } => {
+                self.guest.set_up(queue, |it| it.at = Some(at))?
+            }
             Message::SetVringBase { queue, index } => {
-                self.guest.told(queue, |it| it.base = index)?
+                self.guest.set_up(queue, |it| it.base = index)?
             }
             Message::GetVringBase { queue } => {
                 let next = self.guest.stop(queue).await;
@@ -200,17 +202,7 @@ impl Session {
                 let stream = stream.transpose().map_err(SessionError::Descriptor)?;
                 *self.back.borrow_mut() = stream.map(Rc::new);
             }
-            Message::GetConfig { offset, len } => {
-                let config = self.config();
-                let end = (offset + len) as usize;
-                let mut payload = Vec::new();
-                put_config(
-                    &mut payload,
-                    offset,
-                    &config[offset as usize..end.min(CONFIG_MAX)],
-                );
-                return Ok(Answer::Payload(payload));
-            }
+            Message::GetConfig { offset, len } => return Ok(self.get_config(offset, len)),
             Message::SetConfig { offset, bytes } => self.set_config(offset as usize, &bytes),
             Message::GetInflight(asked) => return self.new_area(asked),
             Message::SetInflight(area) => self.guest.set_area(area, descriptors.pop())?,
@@ -237,6 +229,13 @@ impl Session {
         block::config(&self.info(), QUEUES, self.guest.write_back())
     }
 
+    fn get_config(&self, offset: u32, len: u32) -> Answer {
+        let range = offset as usize..(offset + len) as usize;
+        let mut payload = Vec::new();
+        put_config(&mut payload, offset, &self.config()[range]);
+        Answer::Payload(payload)
+    }
+
     fn set_config(&self, offset: usize, bytes: &[u8]) {
         // Nothing else can be changed.
         if let Some(value) = WRITE_BACK.checked_sub(offset).and_then(|at| bytes.get(at)) {
@@ -255,8 +254,8 @@ impl Session {
                 continue;
             };
             size = now;
-            let news = View::copy_of(&message::config_changed());
-            if let Err(error) = back.write_all(vec![news]).await {
+            let notice = View::copy_of(&message::config_changed());
+            if let Err(error) = back.write_all(vec![notice]).await {
                 tracing::debug!(%error, "a client does not hear of the new size");
             }
         }

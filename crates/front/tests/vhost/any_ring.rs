@@ -41,7 +41,7 @@ pub fn check(data: &[u8]) -> usize {
         });
         let table = Rc::new(Table::new(mapped.into()));
         let size = 1 << (choice % 8);
-        let features = feature::INDIRECT_DESC | u64::from(choice >> 7) * feature::EVENT_IDX;
+        let features = feature::INDIRECT_DESC | (u64::from(choice >> 7) * feature::EVENT_IDX);
         let at = Addresses {
             descriptors: HERE,
             available: HERE + 0x1000,

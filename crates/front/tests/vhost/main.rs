@@ -284,8 +284,8 @@ fn a_client_hears_of_a_new_size() {
         let beyond = write(Bytes::mib(5).0, 1, 512);
         assert_eq!(guest.submit(beyond.clone()).await, Err(1));
         watched.size.set(Bytes::mib(8));
-        let news = ours.read_exact(Buf::for_read(12)).await.unwrap();
-        assert_eq!(news[..], [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
+        let notice = ours.read_exact(Buf::for_read(12)).await.unwrap();
+        assert_eq!(notice[..], [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
         client.look().await.unwrap();
         assert_eq!(client.capacity.get(), SIZE.0 / 512);
         guest.submit(beyond).await.unwrap();

@@ -138,7 +138,7 @@ fn handing(client: &Rc<Client>, supply: &Rc<PowerSupply>, mistake: Mistake) {
 fn run(seed: u64, mistake: Mistake) -> u64 {
     env::Runtime::simulated(seed).block_on(async move {
         let mut rng = env::rng("daemon");
-        let guest = Guest::new(seed % 2 == 0);
+        let guest = Guest::new(seed.is_multiple_of(2));
         let client = Rc::new(Client::new(&guest, DAEMON));
         let host = "10.0.0.2".parse().unwrap();
         let pages: Pages = Rc::default();

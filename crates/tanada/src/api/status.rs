@@ -86,6 +86,9 @@ pub struct Export {
     /// What that block device was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ublk_requests: Option<UblkRequests>,
+    /// Where virtual machines connect (vhost-user-blk).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<String>,
     pub read_only: bool,
     pub tls: bool,
     /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
@@ -121,7 +124,9 @@ pub struct UblkRequests {
 impl Export {
     /// Where clients find it, in a line.
     pub fn places(&self) -> String {
-        let nbd = self.nbd.iter().chain(&self.ublk).map(String::as_str);
-        nbd.collect::<Vec<_>>().join(" ")
+        let all = self.nbd.iter().chain(&self.ublk);
+        let vhost = self.vhost_user.iter().map(|at| format!("vhost-user {at}"));
+        let all: Vec<String> = all.cloned().chain(vhost).collect();
+        all.join(" ")
     }
 }

@@ -40,6 +40,7 @@ use super::thread::command::{Started, ThreadHandle};
 use super::thread::hybrid::OpenVolume;
 use super::thread::open::OpenDevice;
 use super::thread::store::{OpenStore, assumed_costs};
+use super::thread::vhost::VhostDisk;
 
 /// How long to wait for an address that another process has.
 pub(super) const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
@@ -334,6 +335,10 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     thread.exports = plan.exports;
     for at in listeners.exports {
         serve(thread, at, plan.connections)?;
+    }
+    for listener in listeners.sockets {
+        let disk = VhostDisk::serve(thread, listener);
+        thread.sockets.push(disk);
     }
     for export in thread.exports.clone().iter().filter(|export| export.ublk) {
         let disk = show(thread, export, &plan.data_dir).await?;

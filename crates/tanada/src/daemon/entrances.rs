@@ -27,6 +27,8 @@ pub(super) fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
 /// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
 pub(super) struct Listeners {
     pub exports: Vec<(Address, Listener, Option<nbd::Tls>)>,
+    /// Where virtual machines connect.
+    pub sockets: Vec<Listener>,
     /// Those of each store.
     pub stores: Vec<Vec<Listener>>,
     pub cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
@@ -43,6 +45,14 @@ impl Listeners {
                     let listener = listen(address, plan.socket_mode, what).await?;
                     exports.push((address.clone(), listener, tls));
                 }
+            }
+        }
+        let mut sockets = Vec::new();
+        for export in &plan.exports {
+            if let Some(address) = &export.vhost_user {
+                let what = ("virtual machines", "[[export]] vhost-user");
+                let listener = listen(address, plan.socket_mode, what).await?;
+                sockets.push(listener);
             }
         }
         let mut stores = Vec::new();
@@ -64,6 +74,7 @@ impl Listeners {
         }
         Ok(Listeners {
             exports,
+            sockets,
             stores,
             cluster: (tls, entrances),
         })

@@ -114,6 +114,13 @@ fn connect(text: &mut String, export: &StartedExport) {
             "  lsblk {disk}   # a block device of this machine: mkfs and mount it"
         );
     }
+    if let Some(Address::Unix(socket)) = &export.vhost_user {
+        let socket = quoted(&socket.display().to_string());
+        let _ = writeln!(
+            text,
+            "  qemu-system-x86_64 ... -chardev socket,id=c0,path={socket},reconnect=1 -device vhost-user-blk-pci,chardev=c0"
+        );
+    }
     let tcp = export.nbd.iter().find_map(|address| match address {
         Address::Tcp(socket) => Some(socket),
         Address::Unix(_) => None,

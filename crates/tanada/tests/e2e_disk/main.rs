@@ -12,4 +12,5 @@ mod kill9;
 mod power;
 mod targets;
 mod ublk;
+mod vhost;
 mod ways;

@@ -131,6 +131,8 @@ pub struct StartedExport {
     pub nbd: Vec<Address>,
     /// The block device of this machine that it is.
     pub ublk: Option<String>,
+    /// Where virtual machines connect.
+    pub vhost_user: Option<Address>,
     pub tls: bool,
 }
 

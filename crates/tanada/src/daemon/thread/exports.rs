@@ -168,6 +168,7 @@ impl VolumeExport {
                 .collect(),
             ublk: None,
             ublk_requests: None,
+            vhost_user: None,
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
             priority: priority.map(|class| priority_name(class).to_owned()),

@@ -22,6 +22,7 @@ pub mod shown;
 pub mod store;
 pub mod tier;
 pub mod ublk;
+pub mod vhost;
 
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
@@ -48,6 +49,7 @@ use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_
 use crate::daemon::thread::refused::Refused;
 use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::ublk::UblkDisk;
+use crate::daemon::thread::vhost::VhostDisk;
 
 /// Everything on one data thread.
 pub struct DataThread {
@@ -66,6 +68,8 @@ pub struct DataThread {
     pub servers: Vec<OpenServer>,
     /// Exports that the kernel shows.
     pub disks: Vec<UblkDisk>,
+    /// Those for virtual machines.
+    pub sockets: Vec<VhostDisk>,
 }
 
 impl DataThread {
@@ -82,6 +86,7 @@ impl DataThread {
             exports: Vec::new(),
             servers: Vec::new(),
             disks: Vec::new(),
+            sockets: Vec::new(),
         }
     }
 
@@ -172,6 +177,7 @@ impl DataThread {
                     ublk: self
                         .disk(export)
                         .map(|disk| disk.path.display().to_string()),
+                    vhost_user: export.vhost_user.clone(),
                     tls: export.tls.is_some(),
                 })
                 .collect(),
@@ -421,16 +427,20 @@ impl DataThread {
         let ublk = disk.map(|disk| disk.path.display().to_string());
         let ublk_requests = disk.map(UblkDisk::requests);
         let failed = ublk_requests.map_or(0, |requests| requests.errors);
+        let (vhost_user, machine) = vhost::machine(&self.sockets, export);
+        let failed = failed + machine.failed;
         if let Some(volume) = self.cluster.as_ref().and_then(|open| open.export(export)) {
             let report = volume.report();
             return api::status::Export {
                 ublk,
                 ublk_requests,
+                vhost_user,
+                connections: report.connections,
                 errors: report.errors + failed,
                 ..report
             };
         }
-        let mut connections = 0;
+        let mut connections = u64::from(machine.client.is_some());
         let mut errors = failed;
         for server in &self.servers {
             if export.nbd.contains(&server.configured) {
@@ -453,6 +463,7 @@ impl DataThread {
                 .collect(),
             ublk,
             ublk_requests,
+            vhost_user,
             read_only: export.read_only || self.is_read_only(&export.device),
             tls: export.tls.is_some(),
             priority: None,
@@ -467,6 +478,7 @@ impl DataThread {
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
+        env::sync::join_all(self.sockets.iter().map(|socket| socket.server.drain())).await;
         for disk in &self.disks {
             if let Err(error) = disk.close().await {
                 troubles.push(said::words(&error));

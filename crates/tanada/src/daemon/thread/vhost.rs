@@ -1,0 +1,106 @@
+//! Exports that virtual machines connect to (vhost-user-blk).
+//!
+//! ```text
+//! a client connects -> the device, or the volume of the cluster, opened for it -> front::vhost
+//! ```
+//!
+//! Always true: a client that comes back after the death of a daemon is served only over a device that shows every write
+//! that was answered.
+
+use std::pin::Pin;
+use std::rc::Rc;
+
+use config::ExportConfig;
+use device::Device;
+use env::net::{Address, Listener};
+use front::vhost::{Opened, Server, Snapshot, Source};
+
+use super::DataThread;
+use super::exports::VolumeExport;
+use super::ublk::found_all;
+
+/// An export that is served to virtual machines.
+pub struct VhostDisk {
+    /// Of its socket.
+    pub address: Address,
+    pub server: Rc<Server>,
+}
+
+impl VhostDisk {
+    /// Takes clients from `listener`, which was opened for an export.
+    ///
+    /// # Panics
+    /// If there is no such export or device: the configuration was checked.
+    pub fn serve(thread: &DataThread, listener: Listener) -> VhostDisk {
+        let address = listener.address().clone();
+        let mut exports = thread.exports.iter();
+        let export = exports.find(|export| export.vhost_user.as_ref() == Some(&address));
+        let export = export.expect("the socket was opened for it");
+        let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
+        let source: Rc<dyn Source> = match volume {
+            Some(volume) => Rc::new(OfVolume(Rc::clone(volume))),
+            None => {
+                let device = thread.find(&export.device);
+                let device = device.expect("the configuration was checked");
+                let found_all = found_all(thread, &export.device, &*device);
+                Rc::new(OfDevice {
+                    found_all,
+                    read_only: export.read_only || thread.is_read_only(&export.device),
+                    device,
+                })
+            }
+        };
+        let server = Server::new(&export.name, source);
+        server.serve(listener);
+        VhostDisk { address, server }
+    }
+}
+
+/// Where virtual machines find an export, and how its server stands.
+pub fn machine(disks: &[VhostDisk], export: &ExportConfig) -> (Option<String>, Snapshot) {
+    let mut disks = disks.iter();
+    let disk = disks.find(|disk| Some(&disk.address) == export.vhost_user.as_ref());
+    let address = disk.map(|disk| disk.address.to_string());
+    (
+        address,
+        disk.map(|disk| disk.server.snapshot()).unwrap_or_default(),
+    )
+}
+
+type Soon<'a> = Pin<Box<dyn Future<Output = Result<Opened, String>> + 'a>>;
+
+struct OfDevice {
+    device: Rc<dyn Device>,
+    read_only: bool,
+    /// At the opening.
+    found_all: bool,
+}
+
+impl Source for OfDevice {
+    fn open(&self) -> Soon<'_> {
+        let opened = Opened {
+            device: Rc::clone(&self.device),
+            read_only: self.read_only,
+            // A hybrid may have lost its restart log since.
+            found_all: self.found_all && self.device.info().crash_keeping,
+            hold: Box::new(()),
+        };
+        Box::pin(async { Ok(opened) })
+    }
+}
+
+struct OfVolume(Rc<VolumeExport>);
+
+impl Source for OfVolume {
+    fn open(&self) -> Soon<'_> {
+        Box::pin(async {
+            let supplied = self.0.open().await?;
+            Ok(Opened {
+                found_all: supplied.device.info().crash_keeping,
+                device: supplied.device,
+                read_only: supplied.read_only,
+                hold: supplied.hold,
+            })
+        })
+    }
+}
