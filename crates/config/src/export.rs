@@ -159,9 +159,7 @@ pub(super) fn read_export(
     check_exposed(keys, &nbd, tls.is_some(), insecure);
     let name = read_name(keys, name, volume.as_ref(), At { value: &device, at });
     check_addresses(keys, &nbd, &name, tls.as_ref(), earlier, admin);
-    if ublk {
-        check_disk(keys, &name, earlier);
-    }
+    check_disk(keys, ublk, &name, earlier);
     if let Some(at) = &vhost_user {
         check_socket(keys, at, &nbd, earlier, admin);
     }
@@ -251,9 +249,9 @@ fn check_socket(
     }
 }
 
-/// Complains where another export is a block device by this name.
-fn check_disk(keys: &Keys<'_, '_>, name: &At<String>, earlier: &[ExportConfig]) {
-    let mut disks = earlier.iter().filter(|other| other.ublk);
+/// Complains where an export is a block device (`ublk`), and another one is by this name.
+fn check_disk(keys: &Keys<'_, '_>, ublk: bool, name: &At<String>, earlier: &[ExportConfig]) {
+    let mut disks = earlier.iter().filter(|other| ublk && other.ublk);
     if disks.any(|other| other.name == name.value) {
         let what = format!(
             "\"{}\" is a block device of this machine already, and is found again by its name after a restart; give this \

@@ -296,19 +296,6 @@ impl Cache {
         self.fast.read(first, buf, class, &self.state.index).await
     }
 
-    /// Reads the slots that `pieces` name first, in order, with one request and checks every page.
-    ///
-    /// # Errors
-    /// As for [`FastDevice::read`].
-    pub async fn read_pieces(
-        &self,
-        pieces: Vec<(u32, Buf)>,
-        class: Class,
-    ) -> Result<Vec<Buf>, DeviceError> {
-        let index = &self.state.index;
-        self.fast.read_pieces(pieces, class, index).await
-    }
-
     /// One whole page from its slot.
     pub async fn read_page(&self, slot: u32, class: Class) -> Result<Buf, DeviceError> {
         self.read_slots(slot, Buf::for_read(base::PAGE), class)
@@ -356,13 +343,20 @@ impl Cache {
     /// A long request is written fastest to a long run of slots. So where it needs room, with the next block go unused
     /// pages beside it: no more than are missing, or a small part of the cache.
     pub fn evict(&self, incoming: Option<u64>, wanted: u32) -> bool {
+        let note = |gone: &[(u64, u32)]| {
+            count_in(&self.upkeep, |counts| counts.evicted += gone.len() as u64);
+            for (page, _) in gone {
+                self.fills.cancel(*page, page + 1);
+                self.touch(*page);
+            }
+        };
         let small_part = self.room.frames_max() / GROUP_SHARE;
         let (mut missing, mut looks) = (wanted, if wanted < LONG { 0 } else { LOOKS });
         while missing > 0 {
             let next = self.commit.next();
             let evicted = self.state.index.borrow_mut().evict(incoming, next);
             let Some(gone) = evicted else { return false };
-            self.note_evicted(&gone);
+            note(&gone);
             missing -= 1;
             if let Some((_, slot)) = gone.first().filter(|_| looks > 0 && missing > 0) {
                 looks -= 1;
@@ -370,19 +364,11 @@ impl Cache {
                 let mut index = self.state.index.borrow_mut();
                 let beside = index.evict_beside(*slot, most, next);
                 drop(index);
-                self.note_evicted(&beside);
+                note(&beside);
                 missing = missing.saturating_sub(beside.len() as u32);
             }
         }
         true
-    }
-
-    fn note_evicted(&self, gone: &[(u64, u32)]) {
-        count_in(&self.upkeep, |counts| counts.evicted += gone.len() as u64);
-        for (page, _) in gone {
-            self.fills.cancel(*page, page + 1);
-            self.touch(*page);
-        }
     }
 
     /// Returns slots that were taken and never mapped nor written, or written and never mapped.

@@ -24,6 +24,7 @@ pub mod links;
 pub mod look;
 pub mod order;
 pub mod papers;
+mod prose;
 pub mod rust_text;
 pub mod size;
 pub mod source;

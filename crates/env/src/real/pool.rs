@@ -100,12 +100,8 @@ impl Call {
                 at,
                 len,
             } => {
-                let call = Call::Allocate {
-                    mode: *mode,
-                    at: *at,
-                    len: *len,
-                };
-                (file.as_raw_fd(), call)
+                let (mode, at, len) = (*mode, *at, *len);
+                (file.as_raw_fd(), Call::Allocate { mode, at, len })
             }
             Operation::Discard { file, at, len } => {
                 let range = [*at, *len];

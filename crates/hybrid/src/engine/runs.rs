@@ -162,7 +162,8 @@ async fn read_batch(
             _ => unreachable!("only parts in slots share a request"),
         });
     let pieces = slots.zip(bufs).collect();
-    cache.read_pieces(pieces, class).await
+    let index = &cache.state.index;
+    cache.fast.read_pieces(pieces, class, index).await
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ pub(crate) mod slots;
 use base::{Instant, Map};
 use ledger::Cut;
 
-use page_map::{Entry, PageMap, UNIT_PAGES};
+use page_map::{Entry, PageMap, UNIT_PAGES, evict_unused};
 use slots::{GROUP, SlotAllocator};
 
 /// Which page is in which slot, and which slots are free.
@@ -78,14 +78,9 @@ impl Index {
     /// Evicts up to `most` clean unused pages of the group that `slot` is in, as [`Index::evict`]; none if that would
     /// leave the group in fragments.
     pub fn evict_beside(&mut self, slot: u32, most: usize, next: Cut) -> Vec<(u64, u32)> {
-        let mut gone = self.map.unused_in(self.slots.group_of(slot));
-        if gone.len() as u32 + self.slots.free_beside(slot) < GROUP / 4 {
-            return Vec::new();
-        }
-        gone.truncate(most);
-        for (page, slot) in &gone {
-            self.map.evict_unused(*page, *slot);
-        }
+        let group = self.slots.group_of(slot);
+        let fewest = (GROUP / 4).saturating_sub(self.slots.free_beside(slot));
+        let gone = evict_unused(&mut self.map, group, fewest as usize, most);
         self.release(&gone, next);
         gone
     }

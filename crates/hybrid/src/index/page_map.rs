@@ -243,22 +243,6 @@ impl PageMap {
         true
     }
 
-    /// The clean pages in `slots` that were not used lately: page and slot.
-    pub fn unused_in(&self, slots: Range<u32>) -> Vec<(u64, u32)> {
-        let unused = slots.filter_map(|slot| {
-            let (page, entry) = self.in_slot(slot)?;
-            let may = !entry.dirty && !self.pins.has(page);
-            (may && self.frames.is_unused(slot)).then_some((page, slot))
-        });
-        unused.collect()
-    }
-
-    /// Evicts one of [`PageMap::unused_in`], though others come before it.
-    pub fn evict_unused(&mut self, page: u64, slot: u32) {
-        self.frames.leave(page, slot);
-        self.drop_page(page, slot);
-    }
-
     /// Pins the MiBs from page `first` to `end`, or lets them go: their pages leave the policy or enter it.
     ///
     /// # Panics
@@ -383,6 +367,31 @@ impl PageMap {
             pinned => self.pins.count_dirty(pinned, by),
         }
     }
+}
+
+/// Evicts up to `most` clean pages in `slots` that were not used lately, though others come before them, if there are
+/// `fewest` of them. Returns each with its slot.
+pub(crate) fn evict_unused(
+    map: &mut PageMap,
+    slots: Range<u32>,
+    fewest: usize,
+    most: usize,
+) -> Vec<(u64, u32)> {
+    let unused = slots.filter_map(|slot| {
+        let (page, entry) = map.in_slot(slot)?;
+        let may = !entry.dirty && !map.pins.has(page);
+        (may && map.frames.is_unused(slot)).then_some((page, slot))
+    });
+    let mut gone: Vec<(u64, u32)> = unused.collect();
+    if gone.len() < fewest {
+        return Vec::new();
+    }
+    gone.truncate(most);
+    for (page, slot) in &gone {
+        map.frames.leave(*page, *slot);
+        map.drop_page(*page, *slot);
+    }
+    gone
 }
 
 /// Checks the module's invariants.

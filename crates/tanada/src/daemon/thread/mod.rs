@@ -47,6 +47,7 @@ use crate::daemon::thread::command::{
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
+use crate::daemon::thread::shown::export_of;
 use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::ublk::UblkDisk;
 use crate::daemon::thread::vhost::VhostDisk;
@@ -352,7 +353,11 @@ impl DataThread {
             devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
-            exports: self.exports.iter().map(|e| self.report_export(e)).collect(),
+            exports: self
+                .exports
+                .iter()
+                .map(|export| export_of(self, export))
+                .collect(),
             nbd: self.nbd_servers().map(report_server).collect(),
         }
     }
@@ -419,58 +424,6 @@ impl DataThread {
                 .power()
                 .filter(|_| !is_whole)
                 .map(api::figures::Power::from),
-        }
-    }
-
-    fn report_export(&self, export: &ExportConfig) -> api::status::Export {
-        let disk = self.disk(export);
-        let ublk = disk.map(|disk| disk.path.display().to_string());
-        let ublk_requests = disk.map(UblkDisk::requests);
-        let failed = ublk_requests.map_or(0, |requests| requests.errors);
-        let (vhost_user, machine) = vhost::machine(&self.sockets, export);
-        let failed = failed + machine.failed;
-        if let Some(volume) = self.cluster.as_ref().and_then(|open| open.export(export)) {
-            let report = volume.report();
-            return api::status::Export {
-                ublk,
-                ublk_requests,
-                vhost_user,
-                connections: report.connections,
-                errors: report.errors + failed,
-                ..report
-            };
-        }
-        let mut connections = u64::from(machine.client.is_some());
-        let mut errors = failed;
-        for server in &self.servers {
-            if export.nbd.contains(&server.configured) {
-                let snapshot = server.server.snapshot();
-                for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
-                    connections += of.connections;
-                    errors += of.counts.errors;
-                }
-            }
-        }
-        let size = self.find(&export.device).map(|meter| meter.info().size);
-        api::status::Export {
-            name: export.name.clone(),
-            device: export.device.clone(),
-            size_bytes: size.unwrap_or_default().0,
-            nbd: self
-                .addresses(export)
-                .iter()
-                .map(Address::to_string)
-                .collect(),
-            ublk,
-            ublk_requests,
-            vhost_user,
-            read_only: export.read_only || self.is_read_only(&export.device),
-            tls: export.tls.is_some(),
-            priority: None,
-            fairness: None,
-            connections,
-            errors,
-            why: None,
         }
     }
 

@@ -4,13 +4,73 @@
 //! hybrid, device, trace, sim -> types of `api`
 //! ```
 
+use config::ExportConfig;
+use device::Device;
+use env::net::Address;
 use front::nbd::ConnectionSnapshot;
 use hybrid::Health;
 
+use super::ublk::UblkDisk;
+use super::{DataThread, vhost};
+use crate::api;
 use crate::api::clients::Which;
 use crate::api::figures::{Counters, Latency, Operation, Power, Share, Written};
 use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
+
+/// An export as `/v1/status` shows it.
+pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::status::Export {
+    let disk = thread.disk(export);
+    let ublk = disk.map(|disk| disk.path.display().to_string());
+    let ublk_requests = disk.map(UblkDisk::requests);
+    let failed = ublk_requests.map_or(0, |requests| requests.errors);
+    let (vhost_user, machine) = vhost::machine(&thread.sockets, export);
+    let failed = failed + machine.failed;
+    let machines = u64::from(machine.client.is_some());
+    if let Some(volume) = thread.cluster.as_ref().and_then(|open| open.export(export)) {
+        let report = volume.report();
+        return api::status::Export {
+            ublk,
+            ublk_requests,
+            vhost_user,
+            connections: report.connections + machines,
+            errors: report.errors + failed,
+            ..report
+        };
+    }
+    let mut connections = machines;
+    let mut errors = failed;
+    for server in &thread.servers {
+        if export.nbd.contains(&server.configured) {
+            let snapshot = server.server.snapshot();
+            for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
+                connections += of.connections;
+                errors += of.counts.errors;
+            }
+        }
+    }
+    let size = thread.find(&export.device).map(|meter| meter.info().size);
+    api::status::Export {
+        name: export.name.clone(),
+        device: export.device.clone(),
+        size_bytes: size.unwrap_or_default().0,
+        nbd: thread
+            .addresses(export)
+            .iter()
+            .map(Address::to_string)
+            .collect(),
+        ublk,
+        ublk_requests,
+        vhost_user,
+        read_only: export.read_only || thread.is_read_only(&export.device),
+        tls: export.tls.is_some(),
+        priority: None,
+        fairness: None,
+        connections,
+        errors,
+        why: None,
+    }
+}
 
 impl From<hybrid::AttachmentId> for Attachment {
     fn from(attachment: hybrid::AttachmentId) -> Attachment {
