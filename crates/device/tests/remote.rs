@@ -271,6 +271,35 @@ fn a_device_is_given_up_when_the_gate_has_it_no_more() {
 }
 
 #[test]
+fn a_device_is_given_up_although_callers_never_cease() {
+    Runtime::simulated(1).block_on(async {
+        let disk = slow_memory(Nanos::micros(10));
+        let (gate, _) = joined(1, disk.clone());
+        let other = gate.open("disk").await.unwrap();
+        let remote = gate.open("disk").await.unwrap();
+        for _ in 0..3 {
+            let remote = Rc::clone(&remote);
+            drop(spawn(async move {
+                while remote.read_at(Sector(0), Bytes(512)).await.is_ok() {}
+            }));
+        }
+        // A call under way has the device too, for a while.
+        let fewest = async || {
+            let mut fewest = usize::MAX;
+            for _ in 0..100 {
+                sleep(Nanos::micros(3)).await;
+                fewest = fewest.min(Rc::strong_count(&disk));
+            }
+            fewest
+        };
+        let before = fewest().await;
+        drop(other);
+        sleep(Nanos::millis(1)).await;
+        assert_eq!(fewest().await, before - 1);
+    });
+}
+
+#[test]
 fn after_the_gate_went_calls_under_way_end_and_the_owner_stops_serving() {
     for seed in 0..32 {
         Runtime::simulated(seed).block_on(async {

@@ -88,6 +88,8 @@ impl Slots {
 pub struct Gate {
     // Fixed.
     room: Rc<Semaphore>,
+    /// A place of its own for giving a device up: callers that never cease must not keep it open.
+    closer: Rc<Semaphore>,
     // Per device.
     next_device: Cell<u32>,
     /// To be given up at the owner as soon as a request has room.
@@ -126,6 +128,7 @@ impl GateEnd {
     pub fn join(self) -> Rc<Gate> {
         let gate = Rc::new(Gate {
             room: Semaphore::new(self.depth as u64),
+            closer: Semaphore::new(1),
             next_device: Cell::new(0),
             closing: RefCell::default(),
             requests: RefCell::new(self.requests),
@@ -214,7 +217,7 @@ impl Gate {
     /// Gives devices up at the owner, as far as there is room.
     fn close_some(&self) {
         while !self.closing.borrow().is_empty() {
-            let Some(permit) = self.room.try_acquire(1) else {
+            let Some(permit) = self.closer.try_acquire(1) else {
                 return;
             };
             let handle = self.closing.borrow_mut().pop();

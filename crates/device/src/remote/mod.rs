@@ -50,8 +50,9 @@ use call::{Answer, Request};
 /// ```
 pub fn link(depth: usize) -> (GateEnd, OwnerEnd) {
     let depth = depth.max(1);
-    let (requests_in, requests_out) = env::handover::<Request>(depth);
-    let (answers_in, answers_out) = env::handover::<Answer>(depth);
+    // One place more, for a device that is given up.
+    let (requests_in, requests_out) = env::handover::<Request>(depth + 1);
+    let (answers_in, answers_out) = env::handover::<Answer>(depth + 1);
     (
         GateEnd::new(requests_in, answers_out, depth),
         OwnerEnd::new(requests_out, answers_in),
