@@ -10,7 +10,7 @@
 //! (a connection, a queue of a kernel's disk) does the protocol's work and copies, and leaves the device to its owner.
 //!
 //! Always true:
-//! 1. Each call is answered once: by the device, or with [`DeviceError::Gone`] when either thread's end is gone.
+//! 1. Each call is answered once: by the device, or with `DeviceError::Gone` when either thread's end is gone.
 //! 2. A call whose caller went away goes on at the owner, and keeps its place in the ring until it ends.
 //! 3. No more than `depth` calls of a link are under way; the others wait their turn at the gate, first come, first served.
 //! 4. A device is given up by the owner after every call that was made of it before.
