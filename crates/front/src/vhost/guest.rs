@@ -62,6 +62,8 @@ pub(super) struct Guest {
     features: Cell<u64>,
     /// As the guest chose it on this connection.
     write_back: Cell<Option<bool>>,
+    /// The client knows the cache's mode from here, and begins with it.
+    has_looked: Cell<bool>,
     table: RefCell<Option<Mapped>>,
     queues: RefCell<BTreeMap<u16, Setup>>,
     area: RefCell<Option<Rc<Area>>>,
@@ -79,6 +81,7 @@ impl Guest {
             last,
             features: Cell::default(),
             write_back: Cell::default(),
+            has_looked: Cell::default(),
             table: RefCell::default(),
             queues: RefCell::default(),
             area: RefCell::default(),
@@ -115,15 +118,23 @@ impl Guest {
         self.choose_durability();
     }
 
-    /// Does the guest flush what has to be durable?
+    /// Does the guest flush what has to be durable? A record that was not used before says nothing of that. A guest of which
+    /// nothing is known may have turned its cache off where an earlier daemon served it.
     pub fn write_back(&self) -> bool {
         if let Some(chosen) = self.write_back.get() {
             return chosen;
         }
         match (&*self.area.borrow(), &self.last) {
-            (Some(area), _) => !area.is_write_through(),
-            (None, Some(last)) if self.is_same_guest() => last.write_back.get(),
-            (None, _) => true,
+            (Some(area), _) if self.recorded.get() => !area.is_write_through(),
+            (_, Some(last)) if self.is_same_guest() => last.write_back.get(),
+            _ => self.has_looked.get(),
+        }
+    }
+
+    /// The client is about to read the cache's mode. Before its guest begins that is what the guest begins with.
+    pub fn look(&self) {
+        if self.table.borrow().is_none() {
+            self.has_looked.set(true);
         }
     }
 
@@ -204,6 +215,10 @@ impl Guest {
         let memory = memory.map_err(SessionError::Descriptor)?;
         let area = Area::new(memory, what).map_err(SessionError::Area)?;
         self.recorded.set(area.is_used());
+        if area.is_used() && area.is_write_through() && self.write_back.get().is_none() {
+            // It holds on this connection, whichever record comes next.
+            self.write_back.set(Some(false));
+        }
         if let Some(write_back) = self.write_back.get() {
             area.set_write_through(!write_back);
         }
@@ -292,6 +307,13 @@ impl Guest {
         }
         self.keep(ids);
         self.choose_durability();
+        let through = !self.write_back();
+        if let Some(area) = given
+            .as_ref()
+            .filter(|area| area.is_write_through() != through)
+        {
+            area.set_write_through(through);
+        }
         let (inflight, again) = self.record(queue, &ring, given, verdict)?;
         ring.begin(again.len() as u16);
         let made = Queue::new(Rc::clone(&self.disk), ring, kick, inflight, again);

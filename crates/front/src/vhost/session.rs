@@ -231,6 +231,9 @@ impl Session {
 
     fn get_config(&self, offset: u32, len: u32) -> Answer {
         let range = offset as usize..(offset + len) as usize;
+        if range.contains(&WRITE_BACK) {
+            self.guest.look();
+        }
         let mut payload = Vec::new();
         put_config(&mut payload, offset, &self.config()[range]);
         Answer::Payload(payload)

@@ -234,8 +234,9 @@ fn a_restart_log_that_does_not_count_is_noticed() {
     }
 }
 
+/// What was carried out and not noted is taken for waiting; what waits is then left out.
 #[test]
-#[should_panic(expected = "was answered, and not asked")]
+#[should_panic(expected = "requests wait for ever")]
 fn a_request_that_is_noted_after_its_start_is_noticed() {
     for seed in 0..40 {
         run(seed, Mistake::NotedLate);
@@ -402,6 +403,41 @@ fn what_the_guest_chose_outlives_the_process() {
         client.connect().await.unwrap();
         guest.submit(write(0, 1, 512)).await.unwrap();
         assert_eq!(*watched.fua.borrow(), [true]);
+    });
+}
+
+/// A record that was not used before is no evidence of how the guest keeps its cache, nor is a client that does not ask.
+#[test]
+fn a_guest_of_which_nothing_is_known_is_served_without_a_cache() {
+    simulated(async |memory| {
+        let watched = Watched::new(memory, Nanos(0));
+        let server = serve(watched.clone(), false, true);
+        let guest = Guest::new(true);
+        let mut client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        client.set_write_back(false).await.unwrap();
+        // To the same process, with a new record: it knows the guest.
+        client.hang_up();
+        client.record.take();
+        env::sleep(Nanos::millis(1)).await;
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        assert_eq!(*watched.fua.borrow(), [true]);
+        // To the next process, which knows nothing.
+        next_process(&client, server).await;
+        client.record.take();
+        client.looks = false;
+        let server = serve(watched.clone(), false, true);
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        assert_eq!(watched.fua.borrow()[1..], [true]);
+        // The guest chooses, and the record keeps it.
+        client.set_write_back(true).await.unwrap();
+        next_process(&client, server).await;
+        let _server = serve(watched.clone(), false, true);
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        assert_eq!(watched.fua.borrow()[2..], [false]);
     });
 }
 
