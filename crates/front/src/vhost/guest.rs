@@ -33,6 +33,17 @@ pub(super) struct Last {
     write_back: Cell<bool>,
 }
 
+impl Last {
+    /// A guest that is not known again.
+    pub fn unknown() -> Rc<Last> {
+        Rc::new(Last {
+            memory: Vec::new(),
+            records: RefCell::default(),
+            write_back: Cell::new(false),
+        })
+    }
+}
+
 /// What the client has said of one queue.
 #[derive(Default)]
 pub(super) struct Setup {
@@ -300,6 +311,8 @@ impl Guest {
             recorded: self.recorded.get() && !setup.was_served,
             same_guest: setup.was_served || self.is_same_guest(),
             found_all: self.found_all,
+            other_disk: given.as_ref().is_some_and(|area| !self.is_of_disk(area)),
+            another_came: self.last.is_some(),
         };
         let verdict = judge(course);
         if let Verdict::Refuse(why) = verdict {
@@ -314,6 +327,13 @@ impl Guest {
         {
             area.set_write_through(through);
         }
+        if let Some(area) = given
+            .as_ref()
+            .filter(|area| area.disk() != Some(self.disk_now()))
+        {
+            let (number, size) = self.disk_now();
+            area.set_disk(number, size);
+        }
         let (inflight, again) = self.record(queue, &ring, given, verdict)?;
         ring.begin(again.len() as u16);
         let made = Queue::new(Rc::clone(&self.disk), ring, kick, inflight, again);
@@ -327,6 +347,18 @@ impl Guest {
         }
         setup.queue = Some(made);
         Ok(())
+    }
+
+    /// The number of the disk, and its bytes now.
+    fn disk_now(&self) -> (u64, u64) {
+        (self.disk.identity, self.disk.pieces.device().info().size.0)
+    }
+
+    /// Does a record that was used belong to this disk, which may have grown since?
+    fn is_of_disk(&self, area: &Area) -> bool {
+        let (number, size) = self.disk_now();
+        area.disk()
+            .is_some_and(|(of, had)| of == number && had <= size)
     }
 
     /// The record of a queue, and the requests in flight.

@@ -38,6 +38,12 @@ mod field {
     pub const COUNTER: usize = 8;
 }
 
+/// Behind all queues.
+mod tail {
+    pub const WRITE_THROUGH: usize = 0;
+    pub const DISK: usize = 8;
+}
+
 /// Bytes of a queue of so many entries.
 pub fn queue_len(size: u16) -> usize {
     (HEADER + usize::from(size) * ENTRY).next_multiple_of(ALIGNMENT)
@@ -146,7 +152,7 @@ impl Area {
         match self.tail() {
             Some(at) => {
                 let mut byte = [0];
-                self.memory.read(at, &mut byte);
+                self.memory.read(at + tail::WRITE_THROUGH, &mut byte);
                 byte[0] != 0
             }
             None => self.is_used(),
@@ -156,7 +162,27 @@ impl Area {
     /// Keeps what the guest asked for.
     pub fn set_write_through(&self, on: bool) {
         if let Some(at) = self.tail() {
+            let at = at + tail::WRITE_THROUGH;
             self.memory.write(at, &[u8::from(on)]);
+        }
+    }
+
+    /// The disk whose requests it keeps, as [`Area::set_disk`] was told: a number, and bytes. None if it has no room for that.
+    pub fn disk(&self) -> Option<(u64, u64)> {
+        let at = self.tail()?;
+        let mut bytes = [0; 16];
+        self.memory.read(at + tail::DISK, &mut bytes);
+        let word = |at: usize| bytes[at..at + 8].try_into().expect("eight");
+        Some((u64::from_le_bytes(word(0)), u64::from_le_bytes(word(8))))
+    }
+
+    /// Keeps whose requests they are.
+    pub fn set_disk(&self, number: u64, size: u64) {
+        if let Some(at) = self.tail() {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            bytes[8..].copy_from_slice(&size.to_le_bytes());
+            self.memory.write(at + tail::DISK, &bytes);
         }
     }
 }

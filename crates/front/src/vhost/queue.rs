@@ -47,6 +47,8 @@ pub(super) struct Disk {
     pub pieces: Pieces,
     pub read_only: bool,
     pub name: [u8; ID],
+    /// A number that no other disk has.
+    pub identity: u64,
     /// Must writes be durable when they are answered?
     pub write_through: Cell<bool>,
     /// Bytes that requests may hold.

@@ -34,6 +34,8 @@ const PAUSE: Nanos = Nanos::millis(100);
 pub struct Opened {
     /// It.
     pub device: Rc<dyn Device>,
+    /// A number that no other disk of any daemon has, and this one keeps: records of guests are of this disk by it.
+    pub identity: u64,
     /// Clients cannot write.
     pub read_only: bool,
     /// It shows every write that an earlier process answered, and the next process will show those of this one.
@@ -207,6 +209,7 @@ impl Server {
             pieces: Pieces::new(opened.device),
             read_only,
             name,
+            identity: opened.identity,
             write_through: Cell::new(true),
             budget: Semaphore::new(BUDGET.0),
             counters: Rc::clone(&self.counters),
@@ -227,8 +230,8 @@ impl Server {
         }
         let (error, left) = session.run().await;
         self.report(&error, &current.peer);
-        // A client that only looked has changed nothing.
-        if left.is_some() || matches!(error, SessionError::Refused { .. }) {
+        // A client that only looked, or whose guest was refused, has changed nothing.
+        if left.is_some() {
             *self.last.borrow_mut() = left;
         }
         drop(opened.hold);

@@ -105,10 +105,10 @@ impl Session {
         drop(watching);
         self.disk.is_gone.set(true);
         self.guest.wait_quiet().await;
-        // A guest that may not go on is not known the next time either.
-        let left = match error {
-            SessionError::Refused { .. } => None,
-            _ => self.guest.take_left(),
+        // A guest that may not go on is not known the next time either; it may have changed the disk.
+        let left = match (&error, self.guest.take_left()) {
+            (SessionError::Refused { .. }, Some(_)) => Some(Last::unknown()),
+            (_, left) => left,
         };
         (error, left)
     }

@@ -30,12 +30,14 @@ struct Same {
     device: Rc<dyn Device>,
     read_only: bool,
     found_all: bool,
+    identity: u64,
 }
 
 impl Source for Same {
     fn open(&self) -> Pin<Box<dyn Future<Output = Result<Opened, String>> + '_>> {
         let opened = Opened {
             device: Rc::clone(&self.device),
+            identity: self.identity,
             read_only: self.read_only,
             found_all: self.found_all,
             hold: Box::new(()),
@@ -49,11 +51,18 @@ fn serve(device: Rc<dyn Device>, read_only: bool, found_all: bool) -> Rc<Server>
 }
 
 fn serve_at(address: &str, device: Rc<dyn Device>, read_only: bool, found_all: bool) -> Rc<Server> {
-    let source = Same {
-        device,
-        read_only,
-        found_all,
-    };
+    serve_source(
+        address,
+        Same {
+            device,
+            read_only,
+            found_all,
+            identity: 1,
+        },
+    )
+}
+
+fn serve_source(address: &str, source: Same) -> Rc<Server> {
     let server = Server::new("vol0", Rc::new(source));
     server.serve(Listener::bind(&address.parse().unwrap()).unwrap());
     server

@@ -134,6 +134,7 @@ fn a_client_of_another_program_is_served() {
             device: disk.clone(),
             read_only: false,
             found_all: true,
+            identity: 1,
         };
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());

@@ -19,7 +19,7 @@ use hybrid::{Hybrid, RestartPlace, Settings, Ties};
 
 use crate::client::Client;
 use crate::guest::{Ask, Guest};
-use crate::{SOCKET, Watched, serve, serve_at, simulated, write};
+use crate::{SOCKET, Same, Watched, serve, serve_at, serve_source, simulated, write};
 
 /// The daemon has a host of its own: all of its tasks end together, as those of a process.
 const DAEMON: &str = "10.0.0.2:9";
@@ -365,6 +365,67 @@ fn a_guest_that_may_miss_writes_is_refused_until_it_begins_anew() {
         let client = Client::new(&guest, SOCKET);
         client.connect().await.unwrap();
         guest.submit(write(0, 1, 512)).await.unwrap();
+    });
+}
+
+/// A guest goes on with its own disk only, which may have grown.
+#[test]
+fn a_guest_of_another_disk_is_refused() {
+    for (identity, from, to, served) in [
+        (1, 8, 8, true),
+        (1, 4, 8, true),
+        (1, 8, 4, false),
+        (2, 8, 8, false),
+    ] {
+        simulated(async move |memory| {
+            let watched = Watched::new(memory, Nanos(0));
+            watched.size.set(Bytes::mib(from));
+            let server = serve(watched.clone(), false, true);
+            let guest = Guest::new(true);
+            let client = Client::new(&guest, SOCKET);
+            client.connect().await.unwrap();
+            guest.submit(write(0, 1, 512)).await.unwrap();
+            next_process(&client, server).await;
+            watched.size.set(Bytes::mib(to));
+            let source = Same {
+                device: watched,
+                read_only: false,
+                found_all: true,
+                identity,
+            };
+            let _server = serve_source(SOCKET, source);
+            for _ in 0..2 {
+                let connected = client.connect().await.is_ok();
+                assert_eq!(connected, served, "{identity} {from} {to}");
+                client.hang_up();
+                env::sleep(Nanos::millis(1)).await;
+            }
+        });
+    }
+}
+
+/// While it was away another guest had the disk.
+#[test]
+fn a_guest_after_another_one_is_refused_until_it_begins_anew() {
+    simulated(async |memory| {
+        let _server = serve(memory, false, true);
+        let guests = [Guest::new(true), Guest::new(true)];
+        let clients = guests.each_ref().map(|guest| Client::new(guest, SOCKET));
+        for (guest, client) in guests.iter().zip(&clients) {
+            client.connect().await.unwrap();
+            guest.submit(write(0, 1, 512)).await.unwrap();
+            client.hang_up();
+            env::sleep(Nanos::millis(1)).await;
+        }
+        for _ in 0..2 {
+            assert!(clients[0].connect().await.is_err());
+            env::sleep(Nanos::millis(1)).await;
+        }
+        clients[1].connect().await.unwrap();
+        clients[1].hang_up();
+        env::sleep(Nanos::millis(1)).await;
+        let client = Client::new(&Guest::new(true), SOCKET);
+        client.connect().await.unwrap();
     });
 }
 
