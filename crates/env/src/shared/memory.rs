@@ -10,6 +10,7 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering, compiler_fence, fence};
 
 use rustix::fs::FileType;
@@ -17,7 +18,10 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::descriptor::{Descriptor, Heap, Kind, Object, Simulated, Writes, unfit};
 use super::guard::Guarded;
+use crate::fs::TMPFS;
 
+/// `statfs` type of large pages in memory.
+const HUGETLBFS: i64 = 0x9584_58f6;
 /// Copies up to so long are made of single loads, so that nothing computed from them is ever read again.
 const SINGLE_MAX: usize = 64;
 
@@ -72,6 +76,12 @@ impl SharedMemory {
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(unfit("it is no memory"));
         }
+        // A page of another file system may never come, and this thread would wait for it.
+        if ![TMPFS, HUGETLBFS].contains(&(rustix::fs::fstatfs(descriptor)?.f_type as i64)) {
+            return Err(unfit(
+                "guest memory has to be memfd, /dev/shm or hugetlbfs: other files can be taken from under the daemon",
+            ));
+        }
         if u64::try_from(status.st_size).is_ok_and(|size| size < end) {
             return Err(unfit("the memory is shorter than said"));
         }
@@ -91,16 +101,34 @@ impl SharedMemory {
             )?
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| unfit("mapped at zero"))?;
+        let guarded = Guarded::new(start.as_ptr().addr(), whole).inspect_err(|_| {
+            // SAFETY: it was just mapped with this length, and nothing points into it.
+            let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), whole) };
+        })?;
         let pages = Pages::Mapped {
             start,
             len: whole,
-            guarded: Guarded::new(start.as_ptr().addr(), whole)?,
+            guarded,
         };
         Ok(SharedMemory {
             pages,
             start: (at - from) as usize,
             len,
         })
+    }
+
+    /// Memory of this process alone, `len` zeroes on the heap, for what is shared elsewhere.
+    pub fn private(len: usize) -> SharedMemory {
+        let bytes = vec![0; len].into_boxed_slice();
+        let pages = Pages::Heap {
+            bytes: Rc::new(std::cell::UnsafeCell::new(bytes)),
+            writes: None,
+        };
+        SharedMemory {
+            pages,
+            start: 0,
+            len,
+        }
     }
 
     /// How many bytes there are.
@@ -285,6 +313,23 @@ mod tests {
             let refused = descriptor.map(at, len).map(|_| ()).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{at} {len}");
         }
+    }
+
+    /// Its pages may come from a file system that never answers.
+    #[test]
+    fn a_file_that_is_not_in_memory_is_refused() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.set_len(8192).unwrap();
+        let refused = Descriptor::from(std::os::fd::OwnedFd::from(file)).map(0, 4096);
+        let refused = refused.map(|_| ()).unwrap_err().to_string();
+        assert!(
+            refused.contains("memfd, /dev/shm or hugetlbfs"),
+            "{refused}"
+        );
+        let shm = tempfile::tempfile_in("/dev/shm").unwrap();
+        shm.set_len(8192).unwrap();
+        let shm = Descriptor::from(std::os::fd::OwnedFd::from(shm));
+        assert_eq!(shm.map(0, 8192).unwrap().len(), 8192);
     }
 
     #[test]
