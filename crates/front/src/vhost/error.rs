@@ -39,6 +39,11 @@ pub(super) enum SessionError {
     Refused { queue: u16, why: Why },
     #[error("a descriptor cannot be used: {0}")]
     Descriptor(io::Error),
+    #[error(
+        "memory of the guest was taken away while it was in use, or its file system is full: give the virtual machine \
+         memory that stays, and reset it"
+    )]
+    Broken,
     #[error("{0}")]
     Lost(io::Error),
 }

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use env::shared::{Descriptor, Notifier};
+use env::shared::{Descriptor, Notifier, SharedMemory};
 
 use super::block;
 use super::error::SessionError;
@@ -75,6 +75,8 @@ pub(super) struct Guest {
     write_back: Cell<Option<bool>>,
     /// The client knows the cache's mode from here, and begins with it.
     has_looked: Cell<bool>,
+    /// No queue begins any more.
+    ends: Cell<bool>,
     table: RefCell<Option<Mapped>>,
     queues: RefCell<BTreeMap<u16, Setup>>,
     area: RefCell<Option<Rc<Area>>>,
@@ -93,6 +95,7 @@ impl Guest {
             features: Cell::default(),
             write_back: Cell::default(),
             has_looked: Cell::default(),
+            ends: Cell::default(),
             table: RefCell::default(),
             queues: RefCell::default(),
             area: RefCell::default(),
@@ -104,6 +107,11 @@ impl Guest {
     /// What is left for the next connection.
     pub fn take_left(&self) -> Option<Rc<Last>> {
         self.left.take()
+    }
+
+    /// From now on no queue begins, whatever the client asks.
+    pub fn end(&self) {
+        self.ends.set(true);
     }
 
     /// Takes no more requests, and waits for the end of those that were taken.
@@ -342,7 +350,8 @@ impl Guest {
         *made.error.borrow_mut() = error.map_err(SessionError::Descriptor)?;
         setup.was_served = true;
         // A client of the first version knows no enabling.
-        if setup.enabled || self.features.get() & block::feature::PROTOCOL == 0 {
+        let begins = setup.enabled || self.features.get() & block::feature::PROTOCOL == 0;
+        if begins && !self.ends.get() {
             made.serve();
         }
         setup.queue = Some(made);
@@ -392,9 +401,7 @@ impl Guest {
             Some((_, area)) => Rc::clone(area),
             None => {
                 let what = inflight::area(1, ring.size());
-                let memory = Descriptor::memory(what.len as usize);
-                let memory = memory.and_then(|memory| memory.map(0, what.len as usize));
-                let memory = memory.map_err(SessionError::Descriptor)?;
+                let memory = SharedMemory::private(what.len as usize);
                 let area = Area::new(memory, what).map_err(SessionError::Area)?;
                 let area = Rc::new(area);
                 records.insert(queue, (ring.size(), Rc::clone(&area)));
@@ -440,9 +447,9 @@ impl Guest {
         let setup = queues.entry(queue).or_default();
         setup.enabled = on;
         match (&setup.queue, on) {
-            (Some(queue), true) => queue.serve(),
+            (Some(queue), true) if !self.ends.get() => queue.serve(),
             (Some(queue), false) => queue.pause(),
-            (None, _) => {}
+            _ => {}
         }
         Ok(())
     }

@@ -222,6 +222,11 @@ impl Inflight {
         self.put(field::VERSION, &VERSION.to_le_bytes());
     }
 
+    /// Did the client take it away?
+    pub fn is_broken(&self) -> bool {
+        self.memory.is_broken()
+    }
+
     /// Was it begun?
     pub fn is_used(&self) -> bool {
         self.number(field::VERSION) != 0
@@ -246,7 +251,14 @@ impl Inflight {
                 size,
             });
         }
-        let answered = self.last_batch(used);
+        let behind = used.wrapping_sub(self.number(field::USED_INDEX));
+        let is_other = behind > self.size;
+        // Of another ring: no request of it was answered here.
+        let answered = if is_other {
+            Vec::new()
+        } else {
+            self.last_batch(behind)
+        };
         let mut in_flight = Vec::new();
         for head in (0..self.size).filter(|head| !answered.contains(head)) {
             let mut entry = [0; ENTRY];
@@ -257,9 +269,8 @@ impl Inflight {
             }
         }
         let announced = available.wrapping_sub(used);
-        let behind = used.wrapping_sub(self.number(field::USED_INDEX));
         let count = in_flight.len() as u16;
-        if count > 0 && (announced > self.size || count > announced || behind > self.size) {
+        if count > 0 && (announced > self.size || count > announced || is_other) {
             return Err(InflightError::OtherRing {
                 in_flight: count,
                 announced,
@@ -276,11 +287,10 @@ impl Inflight {
     }
 
     /// Requests that the last server put into the used ring, and died before it noted that.
-    fn last_batch(&self, used: u16) -> Vec<u16> {
-        let count = used.wrapping_sub(self.number(field::USED_INDEX));
+    fn last_batch(&self, count: u16) -> Vec<u16> {
         let mut batch = Vec::new();
         let mut head = self.number(field::LAST_BATCH_HEAD);
-        for _ in 0..count.min(self.size) {
+        for _ in 0..count {
             if head >= self.size {
                 break;
             }

@@ -174,6 +174,11 @@ impl Place {
         }
     }
 
+    /// Did the client take any of its region away?
+    pub fn is_broken(&self) -> bool {
+        self.memory.is_broken()
+    }
+
     /// Can numbers of two bytes be loaded from and stored to its even offsets?
     pub fn is_even(&self) -> bool {
         self.memory.is_even(self.at)

@@ -215,6 +215,8 @@ impl Server {
             counters: Rc::clone(&self.counters),
             ended: Event::default(),
             is_gone: Cell::default(),
+            broke: Event::default(),
+            is_broken: Cell::default(),
         });
         let offer = Offer {
             found_all: opened.found_all,

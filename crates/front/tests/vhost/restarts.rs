@@ -525,3 +525,46 @@ fn an_answer_that_is_half_noted_is_not_given_again() {
         assert_eq!(server.snapshot().answered, 1);
     });
 }
+
+/// A record that is far behind the ring is another ring's: what it has in flight is not taken for answered.
+#[test]
+fn a_record_of_another_ring_is_refused() {
+    simulated(async |memory| {
+        let server = serve(memory.clone(), false, true);
+        let guest = Guest::new(true);
+        let client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        next_process(&client, server).await;
+        let (record, area) = client.record.borrow().clone().unwrap();
+        let record = record.map(0, area.len as usize).unwrap();
+        let mut last = [0; 2];
+        record.read(12, &mut last);
+        let head = usize::from(u16::from_le_bytes(last));
+        record.write(16 + 16 * head, &[1]);
+        record.write(14, &1000u16.to_le_bytes());
+        let _server = serve(memory, false, true);
+        assert!(client.connect().await.is_err());
+    });
+}
+
+/// A client whose requests take too long is cut off, without answers.
+#[test]
+fn a_drain_ends_though_requests_do_not() {
+    simulated(async |memory| {
+        let watched = Watched::new(memory, Nanos::secs(50));
+        let server = serve(watched, false, true);
+        let guest = Guest::new(true);
+        let client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        env::spawn({
+            let guest = Rc::clone(&guest);
+            async move { guest.submit(write(0, 1, 512)).await }
+        });
+        env::sleep(Nanos::millis(1)).await;
+        let before = env::now();
+        server.drain().await;
+        assert!(env::now().since(before) < Nanos::secs(51));
+        assert_eq!(guest.used_index(), 0, "the record keeps it");
+    });
+}
