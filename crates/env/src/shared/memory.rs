@@ -22,6 +22,8 @@ use crate::fs::TMPFS;
 
 /// `statfs` type of large pages in memory.
 const HUGETLBFS: i64 = 0x9584_58f6;
+/// A peer may always map so much.
+const MAPPED_LEAST: u64 = 64 << 30;
 /// Copies up to so long are made of single loads, so that nothing computed from them is ever read again.
 const SINGLE_MAX: usize = 64;
 
@@ -115,6 +117,17 @@ impl SharedMemory {
             start: (at - from) as usize,
             len,
         })
+    }
+
+    /// Bytes that one peer may have mapped here: four times the machine's memory, 64 GiB at least. Files in memory are longer
+    /// than that for nothing, and addresses are shared by all peers.
+    pub fn most() -> u64 {
+        if crate::executor::try_current(|core| core.is_simulated()) == Some(true) {
+            return MAPPED_LEAST;
+        }
+        let system = rustix::system::sysinfo();
+        let memory = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+        memory.saturating_mul(4).max(MAPPED_LEAST)
     }
 
     /// Memory of this process alone, `len` zeroes on the heap, for what is shared elsewhere.

@@ -180,7 +180,7 @@ impl Guest {
         regions: Vec<Region>,
         descriptors: &[Descriptor],
     ) -> Result<(), SessionError> {
-        memory::check(&regions)?;
+        memory::check(&regions, SharedMemory::most())?;
         let (mut mapped, mut ids) = (Vec::new(), Vec::new());
         for (region, descriptor) in regions.iter().zip(descriptors) {
             let map = descriptor.map(region.offset, region.len as usize);

@@ -84,6 +84,8 @@ pub struct Server {
     current: RefCell<Option<Rc<Current>>>,
     last: RefCell<Option<Rc<Last>>>,
     turned_away: Cell<u64>,
+    /// Does a client wait for the end of the current one? Others are turned away at once.
+    waiting: Cell<bool>,
     /// Was a guest refused, and none served since? Its client asks again every second.
     refusing: Cell<bool>,
     /// The client that was connected is gone.
@@ -103,6 +105,7 @@ impl Server {
             current: RefCell::default(),
             last: RefCell::default(),
             turned_away: Cell::default(),
+            waiting: Cell::default(),
             refusing: Cell::default(),
             gone: Event::default(),
             accepting: RefCell::default(),
@@ -165,19 +168,34 @@ impl Server {
         }
     }
 
-    /// Serves a client from its beginning to its end.
-    async fn admit(self: Rc<Self>, stream: Stream) {
-        let peer = stream.peer();
+    /// Is no client there? One that connects waits a moment for the end of the one before.
+    async fn is_its_turn(&self) -> bool {
+        if self.current.borrow().is_none() {
+            return true;
+        }
+        if self.waiting.replace(true) {
+            return false;
+        }
         let turn = async {
             while self.current.borrow().is_some() {
                 self.gone.wait().await;
             }
         };
-        if env::timeout(TURN, turn).await.is_err() {
+        let came = env::timeout(TURN, turn).await.is_ok();
+        self.waiting.set(false);
+        came
+    }
+
+    /// Serves a client from its beginning to its end.
+    async fn admit(self: Rc<Self>, stream: Stream) {
+        let peer = stream.peer();
+        if !self.is_its_turn().await {
             self.turned_away.set(self.turned_away.get() + 1);
+            let holder = self.current.borrow().as_ref().map(|it| it.peer.clone());
             tracing::warn!(
                 export = self.name,
                 peer,
+                holder,
                 "a client was turned away: another one has the disk, or requests of the one before are under way"
             );
             return;
@@ -245,7 +263,7 @@ impl Server {
             SessionError::Lost(error) => {
                 tracing::info!(export, peer, %error, "a virtual machine is gone");
             }
-            SessionError::Refused { .. } => {
+            _ if error.is_refusal() => {
                 self.turned_away.set(self.turned_away.get() + 1);
                 match self.refusing.replace(true) {
                     false => {

@@ -105,10 +105,15 @@ impl Session {
         let watching = env::cancel_scope(watching);
         let breaking = env::spawn(Rc::clone(&self).watch_memory());
         let breaking = env::cancel_scope(breaking);
-        let error = loop {
-            if let Err(error) = self.next().await {
-                break error;
-            }
+        let first = env::timeout(MESSAGE, self.next()).await;
+        let first = first.unwrap_or_else(|_| Err(SessionError::Silent));
+        let error = match first {
+            Err(error) => error,
+            Ok(()) => loop {
+                if let Err(error) = self.next().await {
+                    break error;
+                }
+            },
         };
         drop((watching, breaking));
         let error = match self.disk.is_broken.get() {
@@ -118,9 +123,9 @@ impl Session {
         self.disk.is_gone.set(true);
         self.guest.wait_quiet().await;
         // A guest that may not go on is not known the next time either; it may have changed the disk.
-        let left = match (&error, self.guest.take_left()) {
-            (SessionError::Refused { .. }, Some(_)) => Some(Last::unknown()),
-            (_, left) => left,
+        let left = match self.guest.take_left() {
+            Some(_) if error.makes_unknown() => Some(Last::unknown()),
+            left => left,
         };
         (error, left)
     }

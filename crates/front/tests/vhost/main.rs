@@ -324,3 +324,22 @@ fn one_client_at_a_time() {
         assert!(other.connect().await.is_err(), "nothing listens");
     });
 }
+
+/// One waits for its turn, others are gone at once; who says nothing does not keep the disk.
+#[test]
+fn clients_that_only_connect_take_no_place() {
+    simulated(async |memory| {
+        let server = serve(memory, false, false);
+        let address = SOCKET.parse().unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..10 {
+            silent.push(Stream::connect(&address).await.unwrap());
+        }
+        env::sleep(Nanos::millis(10)).await;
+        assert_eq!(server.snapshot().turned_away, 8);
+        env::sleep(Nanos::secs(11)).await;
+        assert_eq!(server.snapshot().client, None);
+        let client = Client::new(&Guest::new(true), SOCKET);
+        client.connect().await.unwrap();
+    });
+}
