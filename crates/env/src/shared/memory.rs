@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // Mapped pages are reached through a pointer; see `SharedMemory::at`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering, compiler_fence, fence};
@@ -47,6 +48,25 @@ enum Pages {
     },
 }
 
+/// Checks that it is a file in memory of `end` bytes at least; the bytes of its pages.
+fn page_of(descriptor: &OwnedFd, end: u64) -> io::Result<u64> {
+    let status = rustix::fs::fstat(descriptor)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return Err(unfit("it is no memory"));
+    }
+    // A page of another file system may never come, and this thread would wait for it.
+    if ![TMPFS, HUGETLBFS].contains(&(rustix::fs::fstatfs(descriptor)?.f_type as i64)) {
+        return Err(unfit(
+            "guest memory has to be memfd, /dev/shm or hugetlbfs: other files can be taken from under the daemon",
+        ));
+    }
+    if u64::try_from(status.st_size).is_ok_and(|size| size < end) {
+        return Err(unfit("the memory is shorter than said"));
+    }
+    // Pages of hugetlbfs are mapped whole.
+    Ok((status.st_blksize as u64).clamp(4096, 1 << 30))
+}
+
 impl SharedMemory {
     /// See [`Descriptor::map`].
     pub(super) fn of(descriptor: &Descriptor, at: u64, len: usize) -> io::Result<SharedMemory> {
@@ -74,21 +94,7 @@ impl SharedMemory {
             }
             Kind::Simulated(_) => return Err(unfit("it is no memory")),
         };
-        let status = rustix::fs::fstat(descriptor)?;
-        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-            return Err(unfit("it is no memory"));
-        }
-        // A page of another file system may never come, and this thread would wait for it.
-        if ![TMPFS, HUGETLBFS].contains(&(rustix::fs::fstatfs(descriptor)?.f_type as i64)) {
-            return Err(unfit(
-                "guest memory has to be memfd, /dev/shm or hugetlbfs: other files can be taken from under the daemon",
-            ));
-        }
-        if u64::try_from(status.st_size).is_ok_and(|size| size < end) {
-            return Err(unfit("the memory is shorter than said"));
-        }
-        // Pages of hugetlbfs are mapped whole.
-        let page = (status.st_blksize as u64).clamp(4096, 1 << 30);
+        let page = page_of(descriptor, end)?;
         let from = at - at % page;
         let whole = (end - from).next_multiple_of(page) as usize;
         // SAFETY: the address is the kernel's choice, so nothing else is mapped there.
