@@ -9,7 +9,9 @@
 #![allow(unsafe_code)] // Mapped pages are reached through a pointer; see `SharedMemory::at`.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU16, Ordering, compiler_fence, fence};
 
 use rustix::fs::FileType;
@@ -17,7 +19,12 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::descriptor::{Descriptor, Heap, Kind, Object, Simulated, Writes, unfit};
 use super::guard::Guarded;
+use crate::fs::TMPFS;
 
+/// `statfs` type of large pages in memory.
+const HUGETLBFS: i64 = 0x9584_58f6;
+/// A peer may always map so much.
+const MAPPED_LEAST: u64 = 64 << 30;
 /// Copies up to so long are made of single loads, so that nothing computed from them is ever read again.
 const SINGLE_MAX: usize = 64;
 
@@ -39,6 +46,25 @@ enum Pages {
         bytes: Heap,
         writes: Option<Writes>,
     },
+}
+
+/// Checks that it is a file in memory of `end` bytes at least; the bytes of its pages.
+fn page_of(descriptor: &OwnedFd, end: u64) -> io::Result<u64> {
+    let status = rustix::fs::fstat(descriptor)?;
+    if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
+        return Err(unfit("it is no memory"));
+    }
+    // A page of another file system may never come, and this thread would wait for it.
+    if ![TMPFS, HUGETLBFS].contains(&(rustix::fs::fstatfs(descriptor)?.f_type as i64)) {
+        return Err(unfit(
+            "guest memory has to be memfd, /dev/shm or hugetlbfs: other files can be taken from under the daemon",
+        ));
+    }
+    if u64::try_from(status.st_size).is_ok_and(|size| size < end) {
+        return Err(unfit("the memory is shorter than said"));
+    }
+    // Pages of hugetlbfs are mapped whole.
+    Ok((status.st_blksize as u64).clamp(4096, 1 << 30))
 }
 
 impl SharedMemory {
@@ -68,15 +94,7 @@ impl SharedMemory {
             }
             Kind::Simulated(_) => return Err(unfit("it is no memory")),
         };
-        let status = rustix::fs::fstat(descriptor)?;
-        if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
-            return Err(unfit("it is no memory"));
-        }
-        if u64::try_from(status.st_size).is_ok_and(|size| size < end) {
-            return Err(unfit("the memory is shorter than said"));
-        }
-        // Pages of hugetlbfs are mapped whole.
-        let page = (status.st_blksize as u64).clamp(4096, 1 << 30);
+        let page = page_of(descriptor, end)?;
         let from = at - at % page;
         let whole = (end - from).next_multiple_of(page) as usize;
         // SAFETY: the address is the kernel's choice, so nothing else is mapped there.
@@ -91,16 +109,45 @@ impl SharedMemory {
             )?
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| unfit("mapped at zero"))?;
+        let guarded = Guarded::new(start.as_ptr().addr(), whole).inspect_err(|_| {
+            // SAFETY: it was just mapped with this length, and nothing points into it.
+            let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), whole) };
+        })?;
         let pages = Pages::Mapped {
             start,
             len: whole,
-            guarded: Guarded::new(start.as_ptr().addr(), whole)?,
+            guarded,
         };
         Ok(SharedMemory {
             pages,
             start: (at - from) as usize,
             len,
         })
+    }
+
+    /// Bytes that one peer may have mapped here: four times the machine's memory, 64 GiB at least. Files in memory are longer
+    /// than that for nothing, and addresses are shared by all peers.
+    pub fn most() -> u64 {
+        if crate::executor::try_current(|core| core.is_simulated()) == Some(true) {
+            return MAPPED_LEAST;
+        }
+        let system = rustix::system::sysinfo();
+        let memory = (system.totalram as u64).saturating_mul(system.mem_unit.into());
+        memory.saturating_mul(4).max(MAPPED_LEAST)
+    }
+
+    /// Memory of this process alone, `len` zeroes on the heap, for what is shared elsewhere.
+    pub fn private(len: usize) -> SharedMemory {
+        let bytes = vec![0; len].into_boxed_slice();
+        let pages = Pages::Heap {
+            bytes: Rc::new(std::cell::UnsafeCell::new(bytes)),
+            writes: None,
+        };
+        SharedMemory {
+            pages,
+            start: 0,
+            len,
+        }
     }
 
     /// How many bytes there are.
@@ -285,6 +332,23 @@ mod tests {
             let refused = descriptor.map(at, len).map(|_| ()).unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{at} {len}");
         }
+    }
+
+    /// Its pages may come from a file system that never answers.
+    #[test]
+    fn a_file_that_is_not_in_memory_is_refused() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        file.set_len(8192).unwrap();
+        let refused = Descriptor::from(std::os::fd::OwnedFd::from(file)).map(0, 4096);
+        let refused = refused.map(|_| ()).unwrap_err().to_string();
+        assert!(
+            refused.contains("memfd, /dev/shm or hugetlbfs"),
+            "{refused}"
+        );
+        let shm = tempfile::tempfile_in("/dev/shm").unwrap();
+        shm.set_len(8192).unwrap();
+        let shm = Descriptor::from(std::os::fd::OwnedFd::from(shm));
+        assert_eq!(shm.map(0, 8192).unwrap().len(), 8192);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::FileType;
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::descriptor::{Count, Descriptor, Kind, Object, Simulated, Writes, unfit};
@@ -31,8 +31,7 @@ use crate::real::Operation;
 pub struct Notifier(Wakes);
 
 enum Wakes {
-    /// Would a write to it wait?
-    Real(Rc<OwnedFd>, bool),
+    Real(Rc<OwnedFd>),
     Simulated(Rc<Count>, Option<Writes>),
 }
 
@@ -51,8 +50,7 @@ impl Notifier {
                 if !is_pipe && !is_eventfd(descriptor)? {
                     return Err(unfit("it is neither an eventfd nor a pipe"));
                 }
-                let flags = rustix::fs::fcntl_getfl(descriptor)?;
-                Wakes::Real(Rc::clone(descriptor), !flags.contains(OFlags::NONBLOCK))
+                Wakes::Real(Rc::clone(descriptor))
             }
             Kind::Simulated(Simulated {
                 object: Object::Event(count),
@@ -70,7 +68,7 @@ impl Notifier {
     pub async fn wait(&self) -> io::Result<()> {
         match &self.0 {
             // Who waits has most often nothing to take yet, so the wait comes first.
-            Wakes::Real(descriptor, _) => loop {
+            Wakes::Real(descriptor) => loop {
                 let socket = Rc::clone(descriptor);
                 let events = PollFlags::IN;
                 start(Operation::Ready { socket, events })?.await.0?;
@@ -97,9 +95,10 @@ impl Notifier {
     /// The system's, if the peer is gone.
     pub fn notify(&self) -> io::Result<()> {
         match &self.0 {
-            // One that is full, and would be waited for, has notifications enough.
-            Wakes::Real(descriptor, true) if !is_ready(descriptor, PollFlags::OUT)? => Ok(()),
-            Wakes::Real(descriptor, _) => loop {
+            // One that is full has notifications enough, and may be one that is waited for: the peer can choose that at any
+            // time.
+            Wakes::Real(descriptor) if !is_ready(descriptor, PollFlags::OUT)? => Ok(()),
+            Wakes::Real(descriptor) => loop {
                 match rustix::io::write(descriptor, &1u64.to_ne_bytes()) {
                     Err(Errno::INTR) => {}
                     // Full of notifications.
@@ -204,6 +203,29 @@ mod tests {
             let ended = waiting.await.unwrap_err();
             assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);
         });
+    }
+
+    /// A peer that fills its counter, and only then lets writes to it wait, stops nothing.
+    #[test]
+    fn a_full_notifier_is_not_waited_for() {
+        let event = Descriptor::event().unwrap();
+        let notifier = event.notifier().unwrap();
+        let theirs = event.as_real().unwrap();
+        rustix::io::write(theirs, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        rustix::fs::fcntl_setfl(theirs, rustix::fs::OFlags::empty()).unwrap();
+        let (done, is_done) = std::sync::mpsc::channel();
+        let theirs = theirs.try_clone().unwrap();
+        let freeing = std::thread::spawn(move || {
+            let waited = is_done.recv_timeout(std::time::Duration::from_secs(5));
+            if waited.is_err() {
+                // Takes what fills it, so that the test ends.
+                let _ = rustix::io::read(&theirs, &mut [0; 8]);
+            }
+            waited
+        });
+        notifier.notify().unwrap();
+        let _ = done.send(());
+        assert_eq!(freeing.join().unwrap(), Ok(()), "it was not waited for");
     }
 
     #[test]

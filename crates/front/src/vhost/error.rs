@@ -17,7 +17,10 @@ pub(super) enum SessionError {
     Message(#[from] MessageError),
     #[error("request {0} is not served here")]
     Unknown(u32),
-    #[error("features {asked:#x} are asked, of {offered:#x} offered")]
+    #[error(
+        "features {asked:#x} are asked, of {offered:#x} offered; if the disk's configuration has changed since its guest \
+         began, reset the virtual machine"
+    )]
     Features { asked: u64, offered: u64 },
     #[error("queue {queue} is asked for, of {QUEUES}")]
     Queue { queue: u16 },
@@ -31,7 +34,7 @@ pub(super) enum SessionError {
     Outside(#[from] Outside),
     #[error("queue {queue}: {source}")]
     Ring { queue: u16, source: RingError },
-    #[error("queue {queue}: {source}")]
+    #[error("queue {queue} cannot go on: {source}: reset the virtual machine")]
     Inflight { queue: u16, source: InflightError },
     #[error("the record of what is in flight: {0}")]
     Area(InflightError),
@@ -39,6 +42,28 @@ pub(super) enum SessionError {
     Refused { queue: u16, why: Why },
     #[error("a descriptor cannot be used: {0}")]
     Descriptor(io::Error),
+    #[error(
+        "memory of the guest was taken away while it was in use, or its file system is full: give the virtual machine \
+         memory that stays, and reset it"
+    )]
+    Broken,
+    #[error("it connected, and said nothing for ten seconds")]
+    Silent,
     #[error("{0}")]
     Lost(io::Error),
+}
+
+impl SessionError {
+    /// Will the same client be refused again, until its guest begins anew?
+    pub fn is_refusal(&self) -> bool {
+        self.makes_unknown() || matches!(self, SessionError::Features { .. })
+    }
+
+    /// May its guest not go on the next time either?
+    pub fn makes_unknown(&self) -> bool {
+        matches!(
+            self,
+            SessionError::Refused { .. } | SessionError::Inflight { .. } | SessionError::Broken
+        )
+    }
 }

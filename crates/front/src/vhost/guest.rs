@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use env::shared::{Descriptor, Notifier};
+use env::shared::{Descriptor, Notifier, SharedMemory};
 
 use super::block;
 use super::error::SessionError;
@@ -31,6 +31,17 @@ pub(super) struct Last {
     memory: Vec<(u64, u64)>,
     records: RefCell<BTreeMap<u16, (u16, Rc<Area>)>>,
     write_back: Cell<bool>,
+}
+
+impl Last {
+    /// A guest that is not known again.
+    pub fn unknown() -> Rc<Last> {
+        Rc::new(Last {
+            memory: Vec::new(),
+            records: RefCell::default(),
+            write_back: Cell::new(false),
+        })
+    }
 }
 
 /// What the client has said of one queue.
@@ -62,6 +73,10 @@ pub(super) struct Guest {
     features: Cell<u64>,
     /// As the guest chose it on this connection.
     write_back: Cell<Option<bool>>,
+    /// The client knows the cache's mode from here, and begins with it.
+    has_looked: Cell<bool>,
+    /// No queue begins any more.
+    ends: Cell<bool>,
     table: RefCell<Option<Mapped>>,
     queues: RefCell<BTreeMap<u16, Setup>>,
     area: RefCell<Option<Rc<Area>>>,
@@ -79,6 +94,8 @@ impl Guest {
             last,
             features: Cell::default(),
             write_back: Cell::default(),
+            has_looked: Cell::default(),
+            ends: Cell::default(),
             table: RefCell::default(),
             queues: RefCell::default(),
             area: RefCell::default(),
@@ -90,6 +107,11 @@ impl Guest {
     /// What is left for the next connection.
     pub fn take_left(&self) -> Option<Rc<Last>> {
         self.left.take()
+    }
+
+    /// From now on no queue begins, whatever the client asks.
+    pub fn end(&self) {
+        self.ends.set(true);
     }
 
     /// Takes no more requests, and waits for the end of those that were taken.
@@ -115,15 +137,23 @@ impl Guest {
         self.choose_durability();
     }
 
-    /// Does the guest flush what has to be durable?
+    /// Does the guest flush what has to be durable? A record that was not used before says nothing of that. A guest of which
+    /// nothing is known may have turned its cache off where an earlier daemon served it.
     pub fn write_back(&self) -> bool {
         if let Some(chosen) = self.write_back.get() {
             return chosen;
         }
         match (&*self.area.borrow(), &self.last) {
-            (Some(area), _) => !area.is_write_through(),
-            (None, Some(last)) if self.is_same_guest() => last.write_back.get(),
-            (None, _) => true,
+            (Some(area), _) if self.recorded.get() => !area.is_write_through(),
+            (_, Some(last)) if self.is_same_guest() => last.write_back.get(),
+            _ => self.has_looked.get(),
+        }
+    }
+
+    /// The client is about to read the cache's mode. Before its guest begins that is what the guest begins with.
+    pub fn look(&self) {
+        if self.table.borrow().is_none() {
+            self.has_looked.set(true);
         }
     }
 
@@ -150,7 +180,7 @@ impl Guest {
         regions: Vec<Region>,
         descriptors: &[Descriptor],
     ) -> Result<(), SessionError> {
-        memory::check(&regions)?;
+        memory::check(&regions, SharedMemory::most())?;
         let (mut mapped, mut ids) = (Vec::new(), Vec::new());
         for (region, descriptor) in regions.iter().zip(descriptors) {
             let map = descriptor.map(region.offset, region.len as usize);
@@ -204,6 +234,10 @@ impl Guest {
         let memory = memory.map_err(SessionError::Descriptor)?;
         let area = Area::new(memory, what).map_err(SessionError::Area)?;
         self.recorded.set(area.is_used());
+        if area.is_used() && area.is_write_through() && self.write_back.get().is_none() {
+            // It holds on this connection, whichever record comes next.
+            self.write_back.set(Some(false));
+        }
         if let Some(write_back) = self.write_back.get() {
             area.set_write_through(!write_back);
         }
@@ -285,6 +319,8 @@ impl Guest {
             recorded: self.recorded.get() && !setup.was_served,
             same_guest: setup.was_served || self.is_same_guest(),
             found_all: self.found_all,
+            other_disk: given.as_ref().is_some_and(|area| !self.is_of_disk(area)),
+            another_came: self.last.is_some(),
         };
         let verdict = judge(course);
         if let Verdict::Refuse(why) = verdict {
@@ -292,6 +328,20 @@ impl Guest {
         }
         self.keep(ids);
         self.choose_durability();
+        let through = !self.write_back();
+        if let Some(area) = given
+            .as_ref()
+            .filter(|area| area.is_write_through() != through)
+        {
+            area.set_write_through(through);
+        }
+        if let Some(area) = given
+            .as_ref()
+            .filter(|area| area.disk() != Some(self.disk_now()))
+        {
+            let (number, size) = self.disk_now();
+            area.set_disk(number, size);
+        }
         let (inflight, again) = self.record(queue, &ring, given, verdict)?;
         ring.begin(again.len() as u16);
         let made = Queue::new(Rc::clone(&self.disk), ring, kick, inflight, again);
@@ -300,11 +350,24 @@ impl Guest {
         *made.error.borrow_mut() = error.map_err(SessionError::Descriptor)?;
         setup.was_served = true;
         // A client of the first version knows no enabling.
-        if setup.enabled || self.features.get() & block::feature::PROTOCOL == 0 {
+        let begins = setup.enabled || self.features.get() & block::feature::PROTOCOL == 0;
+        if begins && !self.ends.get() {
             made.serve();
         }
         setup.queue = Some(made);
         Ok(())
+    }
+
+    /// The number of the disk, and its bytes now.
+    fn disk_now(&self) -> (u64, u64) {
+        (self.disk.identity, self.disk.pieces.device().info().size.0)
+    }
+
+    /// Does a record that was used belong to this disk, which may have grown since?
+    fn is_of_disk(&self, area: &Area) -> bool {
+        let (number, size) = self.disk_now();
+        area.disk()
+            .is_some_and(|(of, had)| of == number && had <= size)
     }
 
     /// The record of a queue, and the requests in flight.
@@ -338,9 +401,7 @@ impl Guest {
             Some((_, area)) => Rc::clone(area),
             None => {
                 let what = inflight::area(1, ring.size());
-                let memory = Descriptor::memory(what.len as usize);
-                let memory = memory.and_then(|memory| memory.map(0, what.len as usize));
-                let memory = memory.map_err(SessionError::Descriptor)?;
+                let memory = SharedMemory::private(what.len as usize);
                 let area = Area::new(memory, what).map_err(SessionError::Area)?;
                 let area = Rc::new(area);
                 records.insert(queue, (ring.size(), Rc::clone(&area)));
@@ -386,9 +447,9 @@ impl Guest {
         let setup = queues.entry(queue).or_default();
         setup.enabled = on;
         match (&setup.queue, on) {
-            (Some(queue), true) => queue.serve(),
+            (Some(queue), true) if !self.ends.get() => queue.serve(),
             (Some(queue), false) => queue.pause(),
-            (None, _) => {}
+            _ => {}
         }
         Ok(())
     }

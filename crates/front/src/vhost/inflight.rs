@@ -38,6 +38,12 @@ mod field {
     pub const COUNTER: usize = 8;
 }
 
+/// Behind all queues.
+mod tail {
+    pub const WRITE_THROUGH: usize = 0;
+    pub const DISK: usize = 8;
+}
+
 /// Bytes of a queue of so many entries.
 pub fn queue_len(size: u16) -> usize {
     (HEADER + usize::from(size) * ENTRY).next_multiple_of(ALIGNMENT)
@@ -146,7 +152,7 @@ impl Area {
         match self.tail() {
             Some(at) => {
                 let mut byte = [0];
-                self.memory.read(at, &mut byte);
+                self.memory.read(at + tail::WRITE_THROUGH, &mut byte);
                 byte[0] != 0
             }
             None => self.is_used(),
@@ -156,7 +162,27 @@ impl Area {
     /// Keeps what the guest asked for.
     pub fn set_write_through(&self, on: bool) {
         if let Some(at) = self.tail() {
+            let at = at + tail::WRITE_THROUGH;
             self.memory.write(at, &[u8::from(on)]);
+        }
+    }
+
+    /// The disk whose requests it keeps, as [`Area::set_disk`] was told: a number, and bytes. None if it has no room for that.
+    pub fn disk(&self) -> Option<(u64, u64)> {
+        let at = self.tail()?;
+        let mut bytes = [0; 16];
+        self.memory.read(at + tail::DISK, &mut bytes);
+        let word = |at: usize| bytes[at..at + 8].try_into().expect("eight");
+        Some((u64::from_le_bytes(word(0)), u64::from_le_bytes(word(8))))
+    }
+
+    /// Keeps whose requests they are.
+    pub fn set_disk(&self, number: u64, size: u64) {
+        if let Some(at) = self.tail() {
+            let mut bytes = [0; 16];
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            bytes[8..].copy_from_slice(&size.to_le_bytes());
+            self.memory.write(at + tail::DISK, &bytes);
         }
     }
 }
@@ -196,6 +222,11 @@ impl Inflight {
         self.put(field::VERSION, &VERSION.to_le_bytes());
     }
 
+    /// Did the client take it away?
+    pub fn is_broken(&self) -> bool {
+        self.memory.is_broken()
+    }
+
     /// Was it begun?
     pub fn is_used(&self) -> bool {
         self.number(field::VERSION) != 0
@@ -220,7 +251,14 @@ impl Inflight {
                 size,
             });
         }
-        let answered = self.last_batch(used);
+        let behind = used.wrapping_sub(self.number(field::USED_INDEX));
+        let is_other = behind > self.size;
+        // Of another ring: no request of it was answered here.
+        let answered = if is_other {
+            Vec::new()
+        } else {
+            self.last_batch(behind)
+        };
         let mut in_flight = Vec::new();
         for head in (0..self.size).filter(|head| !answered.contains(head)) {
             let mut entry = [0; ENTRY];
@@ -231,9 +269,8 @@ impl Inflight {
             }
         }
         let announced = available.wrapping_sub(used);
-        let behind = used.wrapping_sub(self.number(field::USED_INDEX));
         let count = in_flight.len() as u16;
-        if count > 0 && (announced > self.size || count > announced || behind > self.size) {
+        if count > 0 && (announced > self.size || count > announced || is_other) {
             return Err(InflightError::OtherRing {
                 in_flight: count,
                 announced,
@@ -250,11 +287,10 @@ impl Inflight {
     }
 
     /// Requests that the last server put into the used ring, and died before it noted that.
-    fn last_batch(&self, used: u16) -> Vec<u16> {
-        let count = used.wrapping_sub(self.number(field::USED_INDEX));
+    fn last_batch(&self, count: u16) -> Vec<u16> {
         let mut batch = Vec::new();
         let mut head = self.number(field::LAST_BATCH_HEAD);
-        for _ in 0..count.min(self.size) {
+        for _ in 0..count {
             if head >= self.size {
                 break;
             }

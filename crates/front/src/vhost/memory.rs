@@ -30,6 +30,16 @@ pub enum TableError {
         /// The other.
         other: Region,
     },
+    /// It would take all addresses of this process.
+    #[error(
+        "memory of {sum} bytes, where a client may have {most}: four times this machine's, 64 GiB at least"
+    )]
+    Sum {
+        /// Of all regions.
+        sum: u128,
+        /// That are allowed.
+        most: u64,
+    },
 }
 
 /// An address that is not the guest's.
@@ -42,11 +52,15 @@ pub struct Outside {
     pub len: u64,
 }
 
-/// Can these be the regions of one memory?
+/// Can these be the regions of one memory, of `most` bytes in all?
 ///
 /// # Errors
 /// [`TableError`].
-pub fn check(regions: &[Region]) -> Result<(), TableError> {
+pub fn check(regions: &[Region], most: u64) -> Result<(), TableError> {
+    let sum: u128 = regions.iter().map(|region| u128::from(region.len)).sum();
+    if sum > u128::from(most) {
+        return Err(TableError::Sum { sum, most });
+    }
     for (at, region) in regions.iter().enumerate() {
         let region = *region;
         let starts = [region.guest, region.client, region.offset];
@@ -174,6 +188,11 @@ impl Place {
         }
     }
 
+    /// Did the client take any of its region away?
+    pub fn is_broken(&self) -> bool {
+        self.memory.is_broken()
+    }
+
     /// Can numbers of two bytes be loaded from and stored to its even offsets?
     pub fn is_even(&self) -> bool {
         self.memory.is_even(self.at)
@@ -224,7 +243,7 @@ mod tests {
     }
 
     fn table(regions: &[Region]) -> Table {
-        check(regions).unwrap();
+        check(regions, u64::MAX).unwrap();
         let mapped = regions.iter().map(|region| {
             let len = region.len as usize;
             let memory = Descriptor::memory(len).unwrap().map(0, len).unwrap();
@@ -278,13 +297,22 @@ mod tests {
             region(u64::MAX, 2, 0),
             region(0, 2, u64::MAX),
         ] {
-            assert_eq!(check(&[bad]), Err(TableError::Bounds { region: bad }));
+            assert_eq!(
+                check(&[bad], u64::MAX),
+                Err(TableError::Bounds { region: bad })
+            );
         }
         let beyond = Region {
             offset: u64::MAX,
             ..region(0, 4096, 0)
         };
-        assert!(check(&[beyond]).is_err());
+        assert!(check(&[beyond], u64::MAX).is_err());
+        let wide = [region(0, 4096, 0), region(4096, 1 << 40, 4096)];
+        let sum = 4096 + (1 << 40);
+        assert_eq!(
+            check(&wide, 1 << 40),
+            Err(TableError::Sum { sum, most: 1 << 40 })
+        );
         let one = region(0, 4096, 1 << 40);
         for other in [
             region(4095, 1, 0),
@@ -292,10 +320,13 @@ mod tests {
             region(0, 4096, 0),
         ] {
             assert_eq!(
-                check(&[one, other]),
+                check(&[one, other], u64::MAX),
                 Err(TableError::Overlap { one, other })
             );
         }
-        assert_eq!(check(&[one, region(4096, 4096, (1 << 40) + 4096)]), Ok(()));
+        assert_eq!(
+            check(&[one, region(4096, 4096, (1 << 40) + 4096)], u64::MAX),
+            Ok(())
+        );
     }
 }

@@ -12,9 +12,10 @@
 //! 3. Once the client is gone nothing of its memory is touched; what was under way stays in the record.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-use base::{Buf, View};
+use base::Buf;
 use device::DeviceError;
 use env::shared::Notifier;
 use env::sync::{Event, Semaphore};
@@ -27,6 +28,8 @@ use crate::pieces::Pieces;
 
 /// Requests of all queues at once: each may hold a list of a thousand buffers.
 const UNDER_WAY_MAX: u64 = 1024;
+/// The longest read or write: nothing asks for so much, and an end of a session waits for it.
+const REQUEST_MAX: u64 = 128 << 20;
 /// Data of a request that are in memory at once.
 const PIECE: u64 = 1 << 20;
 
@@ -47,6 +50,8 @@ pub(super) struct Disk {
     pub pieces: Pieces,
     pub read_only: bool,
     pub name: [u8; ID],
+    /// A number that no other disk has.
+    pub identity: u64,
     /// Must writes be durable when they are answered?
     pub write_through: Cell<bool>,
     /// Bytes that requests may hold.
@@ -56,11 +61,22 @@ pub(super) struct Disk {
     pub ended: Event,
     /// The client's memory is not ours any more.
     pub is_gone: Cell<bool>,
+    /// The client took memory of its guest away.
+    pub broke: Event,
+    pub is_broken: Cell<bool>,
 }
 
 impl Disk {
     fn is_full(&self) -> bool {
         self.counters.under_way.get() >= UNDER_WAY_MAX
+    }
+
+    /// Zeroes came for what the guest had written: nothing is answered any more, and the session ends.
+    fn break_off(&self) {
+        self.is_gone.set(true);
+        if !self.is_broken.replace(true) {
+            self.broke.notify_all();
+        }
     }
 }
 
@@ -75,7 +91,7 @@ pub(super) struct Queue {
     pub call: RefCell<Option<Rc<Notifier>>>,
     pub error: RefCell<Option<Notifier>>,
     /// Requests that the record had, not yet begun.
-    again: RefCell<Vec<u16>>,
+    again: RefCell<VecDeque<u16>>,
     busy: RefCell<Vec<bool>>,
     under_way: Cell<u16>,
     serving: RefCell<Option<env::CancelOnDrop<()>>>,
@@ -98,7 +114,7 @@ impl Queue {
             ring: RefCell::new(ring),
             call: RefCell::default(),
             error: RefCell::default(),
-            again: RefCell::new(again),
+            again: RefCell::new(again.into()),
             under_way: Cell::default(),
             serving: RefCell::default(),
         })
@@ -144,16 +160,17 @@ impl Queue {
 
     /// Takes requests until the ring is broken; an error of its kick.
     async fn take_all(self: &Rc<Self>) -> std::io::Result<RingError> {
-        let again = std::mem::take(&mut *self.again.borrow_mut());
-        for head in again {
+        loop {
+            // A pause while it waits leaves the others for later.
+            self.wait_room().await;
+            let Some(head) = self.again.borrow_mut().pop_front() else {
+                break;
+            };
             self.busy.borrow_mut()[usize::from(head)] = true;
             self.start(head);
         }
         loop {
-            let size = self.ring.borrow().size();
-            while self.under_way.get() >= size || self.disk.is_full() {
-                self.disk.ended.wait().await;
-            }
+            self.wait_room().await;
             let taken = self.ring.borrow().take();
             match taken {
                 Err(error) => return Ok(error),
@@ -172,6 +189,14 @@ impl Queue {
         }
     }
 
+    /// Until one more request may be under way.
+    async fn wait_room(&self) {
+        let size = self.ring.borrow().size();
+        while self.under_way.get() >= size || self.disk.is_full() {
+            self.disk.ended.wait().await;
+        }
+    }
+
     fn start(self: &Rc<Self>, head: u16) {
         self.under_way.set(self.under_way.get() + 1);
         add(&self.disk.counters.under_way, 1);
@@ -179,6 +204,7 @@ impl Queue {
         env::spawn(async move {
             let chain = queue.ring.borrow().chain(head);
             match chain {
+                _ if queue.is_broken() => queue.disk.break_off(),
                 Ok(chain) => {
                     let written = queue.carry_out(chain).await;
                     queue.answer(head, written);
@@ -197,8 +223,15 @@ impl Queue {
         });
     }
 
+    fn is_broken(&self) -> bool {
+        self.ring.borrow().is_broken() || self.inflight.is_broken()
+    }
+
     /// Hands the answer over; the guest finds `written` bytes in its buffers.
     fn answer(&self, head: u16, written: u32) {
+        if self.is_broken() {
+            self.disk.break_off();
+        }
         if self.disk.is_gone.get() {
             return;
         }
@@ -248,7 +281,7 @@ impl Queue {
         let Some(data) = from.checked_sub(HEADER as u64) else {
             return Err(Failed::Status(Status::Io));
         };
-        copy_out(&readable, 0, &mut header);
+        self.take(&readable, 0, &mut header)?;
         let size = self.disk.pieces.device().info().size;
         let request = block::decode(&header, data, to, size).map_err(Failed::Status)?;
         let changes = !matches!(
@@ -260,6 +293,9 @@ impl Queue {
         }
         let fua = self.disk.write_through.get();
         match request {
+            Request::Read { len, .. } | Request::Write { len, .. } if len > REQUEST_MAX => {
+                Err(Failed::Status(Status::Io))
+            }
             Request::Read { at, len } => self.read(at, len, room).await,
             Request::Write { at, len } => self.write(at, len, &readable, fua).await,
             Request::Flush => Ok(self.disk.pieces.device().flush().await.map(|()| 0)?),
@@ -271,7 +307,7 @@ impl Queue {
             Request::Discard | Request::WriteZeroes => {
                 let mut bytes = [0; RANGE * RANGES_MAX];
                 let bytes = &mut bytes[..data as usize];
-                copy_out(&readable, HEADER as u64, bytes);
+                self.take(&readable, HEADER as u64, bytes)?;
                 let zeroes = request == Request::WriteZeroes;
                 let ranges = block::ranges(bytes, zeroes, size).map_err(Failed::Status)?;
                 for range in ranges {
@@ -309,17 +345,23 @@ impl Queue {
             if self.disk.is_gone.get() {
                 break;
             }
-            let data = self.copy_of(from, HEADER as u64 + done, piece as usize);
-            self.disk.pieces.write(at + done, data, fua).await?;
+            let mut data = Buf::for_read(piece as usize);
+            self.take(from, HEADER as u64 + done, &mut data)?;
+            let written = self.disk.pieces.write(at + done, data.freeze(), fua);
+            written.await?;
             done += piece;
         }
         Ok(0)
     }
 
-    fn copy_of(&self, from: &[Place], at: u64, len: usize) -> View {
-        let mut data = Buf::for_read(len);
-        copy_out(from, at, &mut data);
-        data.freeze()
+    /// Copies what the guest wrote. What a client took away reads as zeroes, which are not to be used.
+    fn take(&self, from: &[Place], at: u64, out: &mut [u8]) -> Result<(), Failed> {
+        copy_out(from, at, out);
+        if from.iter().any(Place::is_broken) {
+            self.disk.break_off();
+            return Err(Failed::Status(Status::Io));
+        }
+        Ok(())
     }
 }
 

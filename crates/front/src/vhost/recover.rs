@@ -25,6 +25,10 @@ pub struct Course {
     pub same_guest: bool,
     /// The device shows every write that an earlier process answered.
     pub found_all: bool,
+    /// The record was made for another disk, or for this one when it was larger.
+    pub other_disk: bool,
+    /// This process has served another guest since it began.
+    pub another_came: bool,
 }
 
 /// What is to be done.
@@ -54,16 +58,34 @@ pub enum Why {
          virtual machine"
     )]
     NoRecord,
+    /// It has the requests, and the file systems, of another disk.
+    #[error(
+        "this guest was on another disk, or on this one before it became smaller: connect it to the socket of its disk, or \
+         reset the virtual machine"
+    )]
+    OtherDisk,
+    /// The disk may have changed under it.
+    #[error(
+        "another guest had this disk since this one was served: reset the virtual machine, so that it reads what the other \
+         one wrote"
+    )]
+    AnotherCame,
 }
 
 /// See the module's head.
 pub fn judge(of: Course) -> Verdict {
     let begins = of.used == 0 && of.base == 0 && !of.recorded;
+    if of.recorded && of.other_disk {
+        return Verdict::Refuse(Why::OtherDisk);
+    }
     if begins && !of.same_guest {
         return Verdict::Begin;
     }
     if of.same_guest {
         return Verdict::GoOn;
+    }
+    if of.another_came {
+        return Verdict::Refuse(Why::AnotherCame);
     }
     if !of.found_all {
         return Verdict::Refuse(Why::Lost);
@@ -144,7 +166,44 @@ mod tests {
                 Verdict::GoOn,
             ),
         ];
-        for (course, verdict) in cases {
+        let found = Course {
+            found_all: true,
+            recorded: true,
+            ..middle
+        };
+        let others = [
+            (
+                Course {
+                    another_came: true,
+                    ..found
+                },
+                Verdict::Refuse(Why::AnotherCame),
+            ),
+            (
+                Course {
+                    another_came: true,
+                    ..new
+                },
+                Verdict::Begin,
+            ),
+            (
+                Course {
+                    other_disk: true,
+                    ..found
+                },
+                Verdict::Refuse(Why::OtherDisk),
+            ),
+            (
+                Course {
+                    other_disk: true,
+                    same_guest: true,
+                    recorded: true,
+                    ..new
+                },
+                Verdict::Refuse(Why::OtherDisk),
+            ),
+        ];
+        for (course, verdict) in cases.into_iter().chain(others) {
             assert_eq!(judge(course), verdict, "{course:?}");
         }
     }

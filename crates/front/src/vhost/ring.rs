@@ -185,6 +185,11 @@ impl Ring {
         self.size
     }
 
+    /// Did the client take any of the guest's memory away?
+    pub fn is_broken(&self) -> bool {
+        self.table.is_broken()
+    }
+
     /// How many requests were answered, as the guest sees it.
     pub fn used_index(&self) -> u16 {
         self.used.load_u16(2)

@@ -34,6 +34,8 @@ const PAUSE: Nanos = Nanos::millis(100);
 pub struct Opened {
     /// It.
     pub device: Rc<dyn Device>,
+    /// A number that no other disk of any daemon has, and this one keeps: records of guests are of this disk by it.
+    pub identity: u64,
     /// Clients cannot write.
     pub read_only: bool,
     /// It shows every write that an earlier process answered, and the next process will show those of this one.
@@ -82,6 +84,8 @@ pub struct Server {
     current: RefCell<Option<Rc<Current>>>,
     last: RefCell<Option<Rc<Last>>>,
     turned_away: Cell<u64>,
+    /// Does a client wait for the end of the current one? Others are turned away at once.
+    waiting: Cell<bool>,
     /// Was a guest refused, and none served since? Its client asks again every second.
     refusing: Cell<bool>,
     /// The client that was connected is gone.
@@ -101,6 +105,7 @@ impl Server {
             current: RefCell::default(),
             last: RefCell::default(),
             turned_away: Cell::default(),
+            waiting: Cell::default(),
             refusing: Cell::default(),
             gone: Event::default(),
             accepting: RefCell::default(),
@@ -163,19 +168,34 @@ impl Server {
         }
     }
 
-    /// Serves a client from its beginning to its end.
-    async fn admit(self: Rc<Self>, stream: Stream) {
-        let peer = stream.peer();
+    /// Is no client there? One that connects waits a moment for the end of the one before.
+    async fn is_its_turn(&self) -> bool {
+        if self.current.borrow().is_none() {
+            return true;
+        }
+        if self.waiting.replace(true) {
+            return false;
+        }
         let turn = async {
             while self.current.borrow().is_some() {
                 self.gone.wait().await;
             }
         };
-        if env::timeout(TURN, turn).await.is_err() {
+        let came = env::timeout(TURN, turn).await.is_ok();
+        self.waiting.set(false);
+        came
+    }
+
+    /// Serves a client from its beginning to its end.
+    async fn admit(self: Rc<Self>, stream: Stream) {
+        let peer = stream.peer();
+        if !self.is_its_turn().await {
             self.turned_away.set(self.turned_away.get() + 1);
+            let holder = self.current.borrow().as_ref().map(|it| it.peer.clone());
             tracing::warn!(
                 export = self.name,
                 peer,
+                holder,
                 "a client was turned away: another one has the disk, or requests of the one before are under way"
             );
             return;
@@ -207,11 +227,14 @@ impl Server {
             pieces: Pieces::new(opened.device),
             read_only,
             name,
+            identity: opened.identity,
             write_through: Cell::new(true),
             budget: Semaphore::new(BUDGET.0),
             counters: Rc::clone(&self.counters),
             ended: Event::default(),
             is_gone: Cell::default(),
+            broke: Event::default(),
+            is_broken: Cell::default(),
         });
         let offer = Offer {
             found_all: opened.found_all,
@@ -227,8 +250,8 @@ impl Server {
         }
         let (error, left) = session.run().await;
         self.report(&error, &current.peer);
-        // A client that only looked has changed nothing.
-        if left.is_some() || matches!(error, SessionError::Refused { .. }) {
+        // A client that only looked, or whose guest was refused, has changed nothing.
+        if left.is_some() {
             *self.last.borrow_mut() = left;
         }
         drop(opened.hold);
@@ -240,7 +263,7 @@ impl Server {
             SessionError::Lost(error) => {
                 tracing::info!(export, peer, %error, "a virtual machine is gone");
             }
-            SessionError::Refused { .. } => {
+            _ if error.is_refusal() => {
                 self.turned_away.set(self.turned_away.get() + 1);
                 match self.refusing.replace(true) {
                     false => {

@@ -8,6 +8,7 @@
 //! Always true: a message that cannot be carried out ends the connection, after its answer.
 
 use std::cell::{Cell, RefCell};
+use std::io;
 use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
@@ -26,6 +27,11 @@ use super::{decode, put_config};
 
 /// Between two looks at the size of the device.
 const LOOK_EVERY: Nanos = Nanos::secs(1);
+
+/// How long the end of requests is waited for before a client is cut off.
+const DRAIN: Nanos = Nanos::secs(30);
+/// How long the rest of a message may take that was begun.
+const MESSAGE: Nanos = Nanos::secs(10);
 
 /// What the device lets a client do.
 pub(super) struct Offer {
@@ -97,25 +103,43 @@ impl Session {
     pub async fn run(self: Rc<Self>) -> (SessionError, Option<Rc<Last>>) {
         let watching = env::spawn(Rc::clone(&self).watch_size());
         let watching = env::cancel_scope(watching);
-        let error = loop {
-            if let Err(error) = self.next().await {
-                break error;
-            }
+        let breaking = env::spawn(Rc::clone(&self).watch_memory());
+        let breaking = env::cancel_scope(breaking);
+        let first = env::timeout(MESSAGE, self.next()).await;
+        let first = first.unwrap_or_else(|_| Err(SessionError::Silent));
+        let error = match first {
+            Err(error) => error,
+            Ok(()) => loop {
+                if let Err(error) = self.next().await {
+                    break error;
+                }
+            },
         };
-        drop(watching);
+        drop((watching, breaking));
+        let error = match self.disk.is_broken.get() {
+            true => SessionError::Broken,
+            false => error,
+        };
         self.disk.is_gone.set(true);
         self.guest.wait_quiet().await;
-        // A guest that may not go on is not known the next time either.
-        let left = match error {
-            SessionError::Refused { .. } => None,
-            _ => self.guest.take_left(),
+        // A guest that may not go on is not known the next time either; it may have changed the disk.
+        let left = match self.guest.take_left() {
+            Some(_) if error.makes_unknown() => Some(Last::unknown()),
+            left => left,
         };
         (error, left)
     }
 
     /// Takes no more requests, and waits for the end of those that were taken, which are answered.
     pub async fn drain(&self) {
-        self.guest.wait_quiet().await;
+        self.guest.end();
+        let quiet = self.guest.wait_quiet();
+        if env::timeout(DRAIN, quiet).await.is_err() {
+            tracing::warn!(
+                "requests of a virtual machine do not end; the next daemon repeats them"
+            );
+            self.disk.is_gone.set(true);
+        }
         self.stream.abort();
     }
 
@@ -127,7 +151,9 @@ impl Session {
         let header = Header::decode(bytes[..].try_into().expect("as long as asked"))?;
         let mut payload = Buf::for_read(header.len);
         if header.len > 0 {
-            let (bytes, more) = self.stream.read_exact_with(payload).await.map_err(lost)?;
+            let rest = env::timeout(MESSAGE, self.stream.read_exact_with(payload)).await;
+            let rest = rest.map_err(|_| lost(io::ErrorKind::TimedOut.into()))?;
+            let (bytes, more) = rest.map_err(lost)?;
             payload = bytes;
             descriptors.extend(more);
         }
@@ -231,6 +257,9 @@ impl Session {
 
     fn get_config(&self, offset: u32, len: u32) -> Answer {
         let range = offset as usize..(offset + len) as usize;
+        if range.contains(&WRITE_BACK) {
+            self.guest.look();
+        }
         let mut payload = Vec::new();
         put_config(&mut payload, offset, &self.config()[range]);
         Answer::Payload(payload)
@@ -241,6 +270,14 @@ impl Session {
         if let Some(value) = WRITE_BACK.checked_sub(offset).and_then(|at| bytes.get(at)) {
             self.guest.set_write_back(*value != 0);
         }
+    }
+
+    /// Ends the connection of a client that takes memory away.
+    async fn watch_memory(self: Rc<Self>) {
+        while !self.disk.is_broken.get() {
+            self.disk.broke.wait().await;
+        }
+        self.stream.abort();
     }
 
     /// Tells the client when the device has another size.

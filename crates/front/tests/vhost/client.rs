@@ -33,6 +33,8 @@ pub struct Client {
     pub without: u64,
     /// Does it keep a record of what is in flight, where that is offered?
     pub keeps_record: bool,
+    /// Does it read the configuration before it hands the guest over?
+    pub looks: bool,
     // As it goes.
     pub handing: RefCell<Handing>,
     pub record: RefCell<Option<(Descriptor, InflightArea)>>,
@@ -54,6 +56,7 @@ impl Client {
                 false => feature::EVENT_IDX,
             },
             keeps_record: true,
+            looks: true,
             handing: RefCell::new(Rc::new(Descriptor::clone)),
             record: RefCell::default(),
             capacity: Cell::default(),
@@ -123,7 +126,9 @@ impl Client {
         let features = self.number(&Message::GetFeatures).await?;
         self.say(Message::SetOwner, &[]).await?;
         self.number(&Message::GetQueueNum).await?;
-        self.look().await?;
+        if self.looks {
+            self.look().await?;
+        }
         if self.keeps_record && offered & protocol::INFLIGHT_SHMFD != 0 {
             self.hand_record().await?;
         }

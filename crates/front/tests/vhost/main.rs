@@ -30,12 +30,14 @@ struct Same {
     device: Rc<dyn Device>,
     read_only: bool,
     found_all: bool,
+    identity: u64,
 }
 
 impl Source for Same {
     fn open(&self) -> Pin<Box<dyn Future<Output = Result<Opened, String>> + '_>> {
         let opened = Opened {
             device: Rc::clone(&self.device),
+            identity: self.identity,
             read_only: self.read_only,
             found_all: self.found_all,
             hold: Box::new(()),
@@ -49,11 +51,18 @@ fn serve(device: Rc<dyn Device>, read_only: bool, found_all: bool) -> Rc<Server>
 }
 
 fn serve_at(address: &str, device: Rc<dyn Device>, read_only: bool, found_all: bool) -> Rc<Server> {
-    let source = Same {
-        device,
-        read_only,
-        found_all,
-    };
+    serve_source(
+        address,
+        Same {
+            device,
+            read_only,
+            found_all,
+            identity: 1,
+        },
+    )
+}
+
+fn serve_source(address: &str, source: Same) -> Rc<Server> {
     let server = Server::new("vol0", Rc::new(source));
     server.serve(Listener::bind(&address.parse().unwrap()).unwrap());
     server
@@ -313,5 +322,24 @@ fn one_client_at_a_time() {
         server.drain().await;
         assert_eq!(server.snapshot().client, None);
         assert!(other.connect().await.is_err(), "nothing listens");
+    });
+}
+
+/// One waits for its turn, others are gone at once; who says nothing does not keep the disk.
+#[test]
+fn clients_that_only_connect_take_no_place() {
+    simulated(async |memory| {
+        let server = serve(memory, false, false);
+        let address = SOCKET.parse().unwrap();
+        let mut silent = Vec::new();
+        for _ in 0..10 {
+            silent.push(Stream::connect(&address).await.unwrap());
+        }
+        env::sleep(Nanos::millis(10)).await;
+        assert_eq!(server.snapshot().turned_away, 8);
+        env::sleep(Nanos::secs(11)).await;
+        assert_eq!(server.snapshot().client, None);
+        let client = Client::new(&Guest::new(true), SOCKET);
+        client.connect().await.unwrap();
     });
 }

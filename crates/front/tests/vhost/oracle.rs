@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use base::{Bytes, Sector};
-use device::{DeviceExt, Memory};
+use device::{Device, DeviceExt, Memory};
 use env::net::{Address, Listener};
 use env::{RealConfig, Runtime};
 use front::vhost::{Server, inflight};
@@ -53,7 +53,8 @@ fn write_a_sector(memory: &std::fs::File) {
     put(AVAILABLE + 2, &[1, 0]);
 }
 
-fn client(socket: &Path, memory: &std::fs::File) {
+/// A client with one queue that is served, its record, and its notifiers: kick and call.
+fn begun(socket: &Path, memory: &std::fs::File) -> (Frontend, std::fs::File, [EventFd; 2]) {
     let mut client = Frontend::connect(socket, 64).unwrap();
     let features = client.get_features().unwrap();
     client.set_owner().unwrap();
@@ -107,6 +108,11 @@ fn client(socket: &Path, memory: &std::fs::File) {
     client.set_vring_err(0, &EventFd::new(0).unwrap()).unwrap();
     client.set_vring_kick(0, &kick).unwrap();
     client.set_vring_enable(0, true).unwrap();
+    (client, record, [kick, call])
+}
+
+fn client(socket: &Path, memory: &std::fs::File) {
+    let (client, _, [kick, call]) = begun(socket, memory);
     write_a_sector(memory);
     kick.write(1).unwrap();
     let mut used = [0; 2];
@@ -134,6 +140,7 @@ fn a_client_of_another_program_is_served() {
             device: disk.clone(),
             read_only: false,
             found_all: true,
+            identity: 1,
         };
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
@@ -150,5 +157,50 @@ fn a_client_of_another_program_is_served() {
         assert_eq!(sector[..], [7; 512]);
         server.drain().await;
         assert_eq!(server.snapshot().answered, 1);
+    });
+}
+
+/// Zeroes that stand for what a client took away are not written, nor is the request noted as answered.
+#[test]
+fn a_write_from_memory_that_is_cut_short_is_not_carried_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vm.sock");
+    let memory = tempfile::tempfile_in("/dev/shm").unwrap();
+    memory.set_len(MEMORY).unwrap();
+    let runtime = Runtime::real(RealConfig::default()).unwrap();
+    runtime.block_on(async move {
+        let disk = Memory::new("disk", SIZE);
+        let before = base::View::copy_of(&[5; 512]);
+        let plain = device::WriteFlags::default();
+        disk.write(Sector(8), before, plain).await.unwrap();
+        let source = Same {
+            device: disk.clone(),
+            read_only: false,
+            found_all: true,
+            identity: 1,
+        };
+        let server = Server::new("vol0", std::rc::Rc::new(source));
+        server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
+        let (poster, mut mailbox) = env::mailbox();
+        let thread = std::thread::spawn(move || {
+            let (client, record, [kick, _call]) = begun(&socket, &memory);
+            write_a_sector(&memory);
+            memory.set_len(DATA).unwrap();
+            kick.write(1).unwrap();
+            while client.get_features().is_ok() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            let mut in_flight = [0];
+            record.read_exact_at(&mut in_flight, 16).unwrap();
+            let _ = poster.post(in_flight);
+        });
+        let in_flight = mailbox.receive().await.unwrap();
+        thread.join().unwrap();
+        assert_eq!(in_flight, [1], "the record keeps it");
+        let sector = disk.read_at(Sector(8), Bytes(512)).await.unwrap();
+        assert_eq!(sector[..], [5; 512]);
+        server.drain().await;
+        let snapshot = server.snapshot();
+        assert_eq!((snapshot.answered, snapshot.under_way), (0, 0));
     });
 }

@@ -19,7 +19,7 @@ use hybrid::{Hybrid, RestartPlace, Settings, Ties};
 
 use crate::client::Client;
 use crate::guest::{Ask, Guest};
-use crate::{SOCKET, Watched, serve, serve_at, simulated, write};
+use crate::{SOCKET, Same, Watched, serve, serve_at, serve_source, simulated, write};
 
 /// The daemon has a host of its own: all of its tasks end together, as those of a process.
 const DAEMON: &str = "10.0.0.2:9";
@@ -234,8 +234,9 @@ fn a_restart_log_that_does_not_count_is_noticed() {
     }
 }
 
+/// What was carried out and not noted is taken for waiting; what waits is then left out.
 #[test]
-#[should_panic(expected = "was answered, and not asked")]
+#[should_panic(expected = "requests wait for ever")]
 fn a_request_that_is_noted_after_its_start_is_noticed() {
     for seed in 0..40 {
         run(seed, Mistake::NotedLate);
@@ -367,6 +368,67 @@ fn a_guest_that_may_miss_writes_is_refused_until_it_begins_anew() {
     });
 }
 
+/// A guest goes on with its own disk only, which may have grown.
+#[test]
+fn a_guest_of_another_disk_is_refused() {
+    for (identity, from, to, served) in [
+        (1, 8, 8, true),
+        (1, 4, 8, true),
+        (1, 8, 4, false),
+        (2, 8, 8, false),
+    ] {
+        simulated(async move |memory| {
+            let watched = Watched::new(memory, Nanos(0));
+            watched.size.set(Bytes::mib(from));
+            let server = serve(watched.clone(), false, true);
+            let guest = Guest::new(true);
+            let client = Client::new(&guest, SOCKET);
+            client.connect().await.unwrap();
+            guest.submit(write(0, 1, 512)).await.unwrap();
+            next_process(&client, server).await;
+            watched.size.set(Bytes::mib(to));
+            let source = Same {
+                device: watched,
+                read_only: false,
+                found_all: true,
+                identity,
+            };
+            let _server = serve_source(SOCKET, source);
+            for _ in 0..2 {
+                let connected = client.connect().await.is_ok();
+                assert_eq!(connected, served, "{identity} {from} {to}");
+                client.hang_up();
+                env::sleep(Nanos::millis(1)).await;
+            }
+        });
+    }
+}
+
+/// While it was away another guest had the disk.
+#[test]
+fn a_guest_after_another_one_is_refused_until_it_begins_anew() {
+    simulated(async |memory| {
+        let _server = serve(memory, false, true);
+        let guests = [Guest::new(true), Guest::new(true)];
+        let clients = guests.each_ref().map(|guest| Client::new(guest, SOCKET));
+        for (guest, client) in guests.iter().zip(&clients) {
+            client.connect().await.unwrap();
+            guest.submit(write(0, 1, 512)).await.unwrap();
+            client.hang_up();
+            env::sleep(Nanos::millis(1)).await;
+        }
+        for _ in 0..2 {
+            assert!(clients[0].connect().await.is_err());
+            env::sleep(Nanos::millis(1)).await;
+        }
+        clients[1].connect().await.unwrap();
+        clients[1].hang_up();
+        env::sleep(Nanos::millis(1)).await;
+        let client = Client::new(&Guest::new(true), SOCKET);
+        client.connect().await.unwrap();
+    });
+}
+
 #[test]
 fn a_client_without_a_record_goes_on_only_where_nothing_was_in_flight() {
     for in_flight in [false, true] {
@@ -405,6 +467,41 @@ fn what_the_guest_chose_outlives_the_process() {
     });
 }
 
+/// A record that was not used before is no evidence of how the guest keeps its cache, nor is a client that does not ask.
+#[test]
+fn a_guest_of_which_nothing_is_known_is_served_without_a_cache() {
+    simulated(async |memory| {
+        let watched = Watched::new(memory, Nanos(0));
+        let server = serve(watched.clone(), false, true);
+        let guest = Guest::new(true);
+        let mut client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        client.set_write_back(false).await.unwrap();
+        // To the same process, with a new record: it knows the guest.
+        client.hang_up();
+        client.record.take();
+        env::sleep(Nanos::millis(1)).await;
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        assert_eq!(*watched.fua.borrow(), [true]);
+        // To the next process, which knows nothing.
+        next_process(&client, server).await;
+        client.record.take();
+        client.looks = false;
+        let server = serve(watched.clone(), false, true);
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        assert_eq!(watched.fua.borrow()[1..], [true]);
+        // The guest chooses, and the record keeps it.
+        client.set_write_back(true).await.unwrap();
+        next_process(&client, server).await;
+        let _server = serve(watched.clone(), false, true);
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        assert_eq!(watched.fua.borrow()[2..], [false]);
+    });
+}
+
 /// An answer whose end the dead process did not note: the guest has it, and the request is not repeated.
 #[test]
 fn an_answer_that_is_half_noted_is_not_given_again() {
@@ -426,5 +523,48 @@ fn an_answer_that_is_half_noted_is_not_given_again() {
         client.connect().await.unwrap();
         guest.submit(Ask::Flush).await.unwrap();
         assert_eq!(server.snapshot().answered, 1);
+    });
+}
+
+/// A record that is far behind the ring is another ring's: what it has in flight is not taken for answered.
+#[test]
+fn a_record_of_another_ring_is_refused() {
+    simulated(async |memory| {
+        let server = serve(memory.clone(), false, true);
+        let guest = Guest::new(true);
+        let client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        next_process(&client, server).await;
+        let (record, area) = client.record.borrow().clone().unwrap();
+        let record = record.map(0, area.len as usize).unwrap();
+        let mut last = [0; 2];
+        record.read(12, &mut last);
+        let head = usize::from(u16::from_le_bytes(last));
+        record.write(16 + 16 * head, &[1]);
+        record.write(14, &1000u16.to_le_bytes());
+        let _server = serve(memory, false, true);
+        assert!(client.connect().await.is_err());
+    });
+}
+
+/// A client whose requests take too long is cut off, without answers.
+#[test]
+fn a_drain_ends_though_requests_do_not() {
+    simulated(async |memory| {
+        let watched = Watched::new(memory, Nanos::secs(50));
+        let server = serve(watched, false, true);
+        let guest = Guest::new(true);
+        let client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        env::spawn({
+            let guest = Rc::clone(&guest);
+            async move { guest.submit(write(0, 1, 512)).await }
+        });
+        env::sleep(Nanos::millis(1)).await;
+        let before = env::now();
+        server.drain().await;
+        assert!(env::now().since(before) < Nanos::secs(51));
+        assert_eq!(guest.used_index(), 0, "the record keeps it");
     });
 }

@@ -337,7 +337,7 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         serve(thread, at, plan.connections)?;
     }
     for listener in listeners.sockets {
-        let disk = VhostDisk::serve(thread, listener);
+        let disk = VhostDisk::serve(thread, listener, &plan.data_dir);
         thread.sockets.push(disk);
     }
     for export in thread.exports.clone().iter().filter(|export| export.ublk) {

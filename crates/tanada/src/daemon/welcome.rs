@@ -118,7 +118,8 @@ fn connect(text: &mut String, export: &StartedExport) {
         let socket = quoted(&socket.display().to_string());
         let _ = writeln!(
             text,
-            "  qemu-system-x86_64 ... -chardev socket,id=c0,path={socket},reconnect=1 -device vhost-user-blk-pci,chardev=c0"
+            "  qemu-system-x86_64 ... -m 4G -object memory-backend-memfd,id=mem,size=4G,share=on -numa node,memdev=mem \\\n    \
+             -chardev socket,id=c0,path={socket},reconnect=1 -device vhost-user-blk-pci,chardev=c0   # docs/vhost-user.md"
         );
     }
     let tcp = export.nbd.iter().find_map(|address| match address {

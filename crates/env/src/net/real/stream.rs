@@ -38,8 +38,8 @@ use crate::shared::Descriptor;
 const UNIX_BUFFER: usize = 2 << 20;
 /// Reads or writes done in a row without waiting before other tasks get a turn.
 const EAGER_MAX: u32 = 32;
-/// Descriptors that one call takes.
-const DESCRIPTORS_MAX: usize = 16;
+/// Descriptors that one read takes, in all of its parts.
+const DESCRIPTORS_MAX: usize = 8;
 /// Time between tries to connect to a Unix socket whose backlog is full.
 const UNIX_RETRY: Nanos = Nanos::millis(1);
 
@@ -196,16 +196,22 @@ impl Stream {
             let mut pieces = [io::IoSliceMut::new(&mut buf[filled..])];
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
             let received = rustix::net::recvmsg(&*self.socket, &mut pieces, &mut came, flags);
+            let before = with.len();
             for message in came.drain() {
                 if let RecvAncillaryMessage::ScmRights(descriptors) = message {
                     with.extend(descriptors.map(Descriptor::from));
                 }
             }
+            let is_cut = matches!(&received, Ok(it) if it.flags.contains(ReturnFlags::CTRUNC));
+            if is_cut && with.len() - before < DESCRIPTORS_MAX {
+                // There was room for them, and this process may open no more.
+                return Err(Errno::MFILE.into());
+            }
+            if is_cut || with.len() > DESCRIPTORS_MAX {
+                let why = format!("more than {DESCRIPTORS_MAX} descriptors came with one message");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
             match received {
-                Ok(received) if received.flags.contains(ReturnFlags::CTRUNC) => {
-                    let why = format!("more than {DESCRIPTORS_MAX} descriptors came at once");
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-                }
                 Ok(received) if received.bytes == 0 => break,
                 Ok(received) => filled += received.bytes,
                 Err(Errno::INTR) => {}

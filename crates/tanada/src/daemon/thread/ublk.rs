@@ -356,7 +356,7 @@ async fn first_of(
 }
 
 /// Names the daemon whose data directory this is, on this machine and in this container.
-fn daemon_of(data_dir: &Path) -> String {
+pub(super) fn daemon_of(data_dir: &Path) -> String {
     let path = fs::canonicalize(data_dir).unwrap_or_else(|_| data_dir.to_owned());
     let place = fs::metadata(&path).map(|folder| (folder.dev(), folder.ino()));
     format!("{} {:?}", path.display(), place.unwrap_or_default())

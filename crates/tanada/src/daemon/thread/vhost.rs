@@ -7,17 +7,19 @@
 //! Always true: a client that comes back after the death of a daemon is served only over a device that shows every write
 //! that was answered.
 
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use config::ExportConfig;
 use device::Device;
 use env::net::{Address, Listener};
+use front::ublk::recover::{Identity, server_number};
 use front::vhost::{Opened, Server, Snapshot, Source};
 
 use super::DataThread;
 use super::exports::VolumeExport;
-use super::ublk::found_all;
+use super::ublk::{daemon_of, found_all, identity_of};
 
 /// An export that is served to virtual machines.
 pub struct VhostDisk {
@@ -27,24 +29,32 @@ pub struct VhostDisk {
 }
 
 impl VhostDisk {
-    /// Takes clients from `listener`, which was opened for an export.
+    /// Takes clients from `listener`, which was opened for an export of the daemon with this data directory.
     ///
     /// # Panics
     /// If there is no such export or device: the configuration was checked.
-    pub fn serve(thread: &DataThread, listener: Listener) -> VhostDisk {
+    pub fn serve(thread: &DataThread, listener: Listener, data_dir: &Path) -> VhostDisk {
         let address = listener.address().clone();
         let mut exports = thread.exports.iter();
         let export = exports.find(|export| export.vhost_user.as_ref() == Some(&address));
         let export = export.expect("the socket was opened for it");
         let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
+        // The size is kept apart: the disk may grow.
+        let identity = server_number(Identity {
+            daemon: &daemon_of(data_dir),
+            export: &export.name,
+            device: &identity_of(thread, &export.device),
+            size: 0,
+        });
         let source: Rc<dyn Source> = match volume {
-            Some(volume) => Rc::new(OfVolume(Rc::clone(volume))),
+            Some(volume) => Rc::new(OfVolume(Rc::clone(volume), identity)),
             None => {
                 let device = thread.find(&export.device);
                 let device = device.expect("the configuration was checked");
                 let found_all = found_all(thread, &export.device, &*device);
                 Rc::new(OfDevice {
                     found_all,
+                    identity,
                     read_only: export.read_only || thread.is_read_only(&export.device),
                     device,
                 })
@@ -72,6 +82,7 @@ type Soon<'a> = Pin<Box<dyn Future<Output = Result<Opened, String>> + 'a>>;
 struct OfDevice {
     device: Rc<dyn Device>,
     read_only: bool,
+    identity: u64,
     /// At the opening.
     found_all: bool,
 }
@@ -81,6 +92,7 @@ impl Source for OfDevice {
         let opened = Opened {
             device: Rc::clone(&self.device),
             read_only: self.read_only,
+            identity: self.identity,
             // A hybrid may have lost its restart log since.
             found_all: self.found_all && self.device.info().crash_keeping,
             hold: Box::new(()),
@@ -89,7 +101,8 @@ impl Source for OfDevice {
     }
 }
 
-struct OfVolume(Rc<VolumeExport>);
+/// And the number of its disk.
+struct OfVolume(Rc<VolumeExport>, u64);
 
 impl Source for OfVolume {
     fn open(&self) -> Soon<'_> {
@@ -98,6 +111,7 @@ impl Source for OfVolume {
             Ok(Opened {
                 found_all: supplied.device.info().crash_keeping,
                 device: supplied.device,
+                identity: self.1,
                 read_only: supplied.read_only,
                 hold: supplied.hold,
             })
