@@ -343,7 +343,7 @@ mod tests {
         }
         slots.cut();
         slots.durable();
-        assert_eq!(slots.take(9), [run(70, 1), run(3, 2)]);
+        assert_eq!(slots.take(9), [run(3, 2), run(70, 1)]);
         assert_eq!(slots.free_count(), 0);
     }
 
