@@ -106,7 +106,7 @@ impl Session {
         let breaking = env::spawn(Rc::clone(&self).watch_memory());
         let breaking = env::cancel_scope(breaking);
         let first = env::timeout(MESSAGE, self.next()).await;
-        let first = first.unwrap_or_else(|_| Err(SessionError::Silent));
+        let first = first.unwrap_or(Err(SessionError::Silent));
         let error = match first {
             Err(error) => error,
             Ok(()) => loop {
