@@ -215,14 +215,15 @@ mod tests {
         rustix::fs::fcntl_setfl(theirs, rustix::fs::OFlags::empty()).unwrap();
         let (done, is_done) = std::sync::mpsc::channel();
         let theirs = theirs.try_clone().unwrap();
-        let freeing = std::thread::spawn(move || {
+        let free = move || {
             let waited = is_done.recv_timeout(std::time::Duration::from_secs(5));
             if waited.is_err() {
                 // Takes what fills it, so that the test ends.
                 let _ = rustix::io::read(&theirs, &mut [0; 8]);
             }
             waited
-        });
+        };
+        let freeing = std::thread::Builder::new().spawn(free).unwrap();
         notifier.notify().unwrap();
         let _ = done.send(());
         assert_eq!(freeing.join().unwrap(), Ok(()), "it was not waited for");

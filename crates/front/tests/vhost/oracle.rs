@@ -182,18 +182,17 @@ fn a_write_from_memory_that_is_cut_short_is_not_carried_out() {
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
         let (poster, mut mailbox) = env::mailbox();
-        let thread = std::thread::spawn(move || {
+        let client = move || {
             let (client, record, [kick, _call]) = begun(&socket, &memory);
             write_a_sector(&memory);
             memory.set_len(DATA).unwrap();
             kick.write(1).unwrap();
-            while client.get_features().is_ok() {
-                std::thread::sleep(std::time::Duration::from_millis(5));
-            }
+            while client.get_features().is_ok() {}
             let mut in_flight = [0];
             record.read_exact_at(&mut in_flight, 16).unwrap();
             let _ = poster.post(in_flight);
-        });
+        };
+        let thread = std::thread::Builder::new().spawn(client).unwrap();
         let in_flight = mailbox.receive().await.unwrap();
         thread.join().unwrap();
         assert_eq!(in_flight, [1], "the record keeps it");
