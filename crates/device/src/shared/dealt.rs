@@ -17,7 +17,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Sector, Span, View};
 use env::sync::join_all;
 
-use super::{Shared, joined_runs};
+use super::{Shared, joined_runs, read_apart};
 use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags, ready};
 
 /// See the file's head.
@@ -131,34 +131,15 @@ impl Device for Dealt {
         }
     }
 
-    fn read(&self, at: Sector, mut buf: Buf, class: Class) -> Pending<'_, Buf> {
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
         let span = Span::new(at, Bytes(buf.len() as u64));
         if let Err(refusal) = self.info.check(Op::Read, at, span.len.0) {
             return ready(Err(refusal));
         }
         self.shared.used();
         let device = &*self.shared.device;
-        let pieces = self.pieces(span);
-        if let [piece] = pieces[..] {
-            return device.read(piece.start, buf, class);
-        }
-        // From the end: each piece takes what is behind it along.
-        let mut parts = Vec::with_capacity(pieces.len());
-        for piece in pieces.iter().rev() {
-            let from = buf.len() - piece.len.usize();
-            parts.push((piece.start, buf.split_off(from)));
-        }
-        let sent: Vec<_> = parts
-            .into_iter()
-            .rev()
-            .map(|(at, part)| device.read(at, part, class))
-            .collect();
-        Box::pin(async move {
-            for answer in join_all(sent).await {
-                buf.join(answer?);
-            }
-            Ok(buf)
-        })
+        let pieces = self.pieces(span).into_iter();
+        read_apart(pieces.map(|piece| (device, piece)).collect(), buf, class)
     }
 
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Sector, Span, View};
 use env::sync::join_all;
 
-use super::{joined_runs, part_of};
+use super::{joined_runs, part_of, read_apart};
 use crate::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags, ready};
 
 /// See the file's head.
@@ -113,32 +113,14 @@ impl Device for Joined {
         }
     }
 
-    fn read(&self, at: Sector, mut buf: Buf, class: Class) -> Pending<'_, Buf> {
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
         let span = Span::new(at, Bytes(buf.len() as u64));
         if let Err(refusal) = self.check(Op::Read, span) {
             return ready(Err(refusal));
         }
-        let pieces = self.pieces(span);
-        if let [piece] = &pieces[..] {
-            return piece.part.read(piece.span.start, buf, class);
-        }
-        // From the end: each piece takes what is behind it along.
-        let mut parts = Vec::with_capacity(pieces.len());
-        for piece in pieces.iter().rev() {
-            let part = buf.split_off(buf.len() - piece.span.len.usize());
-            parts.push((piece, part));
-        }
-        let sent: Vec<_> = parts
-            .into_iter()
-            .rev()
-            .map(|(piece, part)| piece.part.read(piece.span.start, part, class))
-            .collect();
-        Box::pin(async move {
-            for answer in join_all(sent).await {
-                buf.join(answer?);
-            }
-            Ok(buf)
-        })
+        let pieces = self.pieces(span).into_iter();
+        let pieces = pieces.map(|piece| (piece.part, piece.span));
+        read_apart(pieces.collect(), buf, class)
     }
 
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {

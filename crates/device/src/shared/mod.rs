@@ -24,9 +24,10 @@ mod slice;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use env::sync::Event;
+use base::{Buf, Span};
+use env::sync::{Event, join_all};
 
-use crate::{Device, DeviceError, Pending};
+use crate::{Class, Device, DeviceError, Pending};
 
 pub use dealt::{Dealt, part_of, size_of_part};
 pub use joined::Joined;
@@ -46,6 +47,34 @@ fn joined_runs(
         }
     }
     Ok(runs)
+}
+
+/// Fills `buf` from `pieces`, in order, all at once: each a device and where on it, together as long as the buffer.
+fn read_apart<'a>(
+    pieces: Vec<(&'a dyn Device, Span)>,
+    mut buf: Buf,
+    class: Class,
+) -> Pending<'a, Buf> {
+    if let [(device, piece)] = pieces[..] {
+        return device.read(piece.start, buf, class);
+    }
+    // From the end: each piece takes what is behind it along.
+    let mut parts = Vec::with_capacity(pieces.len());
+    for (device, piece) in pieces.into_iter().rev() {
+        let part = buf.split_off(buf.len() - piece.len.usize());
+        parts.push((device, piece.start, part));
+    }
+    let sent: Vec<_> = parts
+        .into_iter()
+        .rev()
+        .map(|(device, at, part)| device.read(at, part, class))
+        .collect();
+    Box::pin(async move {
+        for answer in join_all(sent).await {
+            buf.join(answer?);
+        }
+        Ok(buf)
+    })
 }
 
 /// A device and what its parts share. Make the parts with [`Slice::new`] and [`Dealt::new`].
