@@ -46,7 +46,12 @@ pub struct ExportConfig {
     pub tls: Option<TlsConfig>,
     /// What the data thread behind it does while it has nothing to do, if that is said here.
     pub poll: Option<Setting>,
+    /// Threads that serve NBD clients for the data thread behind it; 0: it serves them itself.
+    pub gates: u32,
 }
+
+/// The most gates of an address.
+const GATES_MAX: u32 = 64;
 
 /// A volume of the cluster, and what its export sets otherwise.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,6 +172,7 @@ pub(super) fn read_export(
         device,
         volume,
         name: name.value,
+        gates: read_gates(keys, &nbd.value),
         nbd: nbd.value,
         ublk,
         vhost_user: vhost_user.map(|at| at.value),
@@ -212,6 +218,25 @@ fn need_place(
         }),
         nbd => keys.need(nbd, missing),
     }
+}
+
+/// How many gates; complains where no NBD client comes, or about too many of them.
+fn read_gates(keys: &mut Keys<'_, '_>, nbd: &[Address]) -> u32 {
+    let Some(gates) = keys.take::<u32>("gates") else {
+        return 0;
+    };
+    if gates.value > GATES_MAX {
+        let what = format!(
+            "{} are too many: each is a thread, and more than the machine has processors help nothing; write 0 to {GATES_MAX}",
+            gates.value
+        );
+        keys.complain_at(gates.at, "gates", what);
+    }
+    if gates.value > 0 && nbd.is_empty() {
+        let what = "gates serve NBD clients, and this export has no nbd; leave it out, or say where they connect";
+        keys.complain_at(gates.at, "gates", what);
+    }
+    gates.value
 }
 
 /// The path of a socket, with or without `unix:`.

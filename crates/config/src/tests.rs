@@ -566,3 +566,18 @@ fn a_disk_of_virtual_machines_has_a_socket_of_its_own() {
         );
     }
 }
+
+#[test]
+fn gates_are_counted_and_need_nbd_clients() {
+    let export = |rest: &str| format!("{TWO}[[export]]\ndevice = \"slow\"\n{rest}\n");
+    let nbd = "nbd = \"unix:s\"\n";
+    assert_eq!(good(&export(nbd)).exports[0].gates, 0);
+    assert_eq!(
+        good(&export(&format!("{nbd}gates = 4"))).exports[0].gates,
+        4
+    );
+    let found = mistakes(&export(&format!("{nbd}gates = 65")));
+    assert!(found[0].contains("65 are too many"), "{found:#?}");
+    let found = mistakes(&export("ublk = true\ngates = 2"));
+    assert!(found[0].contains("has no nbd"), "{found:#?}");
+}

@@ -14,7 +14,7 @@ mod figures;
 use std::rc::Rc;
 
 use base::{Bytes, Sector};
-use device::remote::link;
+use device::remote::{Opened, link};
 use device::{Device, DeviceExt, Memory, ready};
 use env::sync::join_all;
 use env::{RealConfig, Runtime, spawn};
@@ -65,7 +65,9 @@ fn main() {
     let thread = std::thread::Builder::new().spawn(move || {
         runtime().block_on(async move {
             let disk = Memory::new("memory", SIZE);
-            owner.serve(move |_| ready(Ok(disk.clone() as _))).await;
+            owner
+                .serve(move |_| ready(Ok(Opened::of(disk.clone()))))
+                .await;
         });
     });
     let rows = runtime().block_on(async move {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::fault::{Done, Fault, Injury, Rule};
-use device::remote::{Gate, OwnerEnd, link};
+use device::remote::{Gate, Opened, OwnerEnd, link};
 use device::{Class, Device, DeviceError, DeviceExt, Info, Memory, Op, Pending, WriteFlags, ready};
 use env::sync::join_all;
 use env::{RealConfig, Rng, Runtime, sleep, spawn};
@@ -19,7 +19,7 @@ const SIZE: Bytes = Bytes::kib(512);
 /// Serves `disk` under the name "disk".
 async fn serve(owner: OwnerEnd, disk: Rc<dyn Device>) {
     let supply = move |name: &str| match name {
-        "disk" => ready(Ok(Rc::clone(&disk))),
+        "disk" => ready(Ok(Opened::of(Rc::clone(&disk)))),
         name => ready(Err(DeviceError::Gone {
             device: name.to_owned(),
             op: Op::Read,
@@ -225,11 +225,11 @@ async fn owners(disk: &Rc<Memory>) -> usize {
 
 /// A supplier that takes its time, and keeps a count of the device itself.
 async fn serve_slowly(owner: OwnerEnd, disk: Rc<Memory>, latency: Nanos) {
-    let supply = move |_: &str| -> Pending<'static, Rc<dyn Device>> {
+    let supply = move |_: &str| -> Pending<'static, Opened> {
         let disk = Rc::clone(&disk);
         Box::pin(async move {
             sleep(latency).await;
-            Ok(disk as Rc<dyn Device>)
+            Ok(Opened::of(disk))
         })
     };
     owner.serve(supply).await;

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
-use device::remote::{GateEnd, link};
+use device::remote::{GateEnd, Opened, link};
 use device::{Device, Memory, ready};
 use env::net::Listener;
 use env::{RealConfig, Runtime, sleep};
@@ -96,7 +96,9 @@ fn main() {
     let thread = std::thread::Builder::new().spawn(move || {
         runtime().block_on(async move {
             let disk = Memory::new("memory", SIZE);
-            owner.serve(move |_| ready(Ok(disk.clone() as _))).await;
+            owner
+                .serve(move |_| ready(Ok(Opened::of(disk.clone()))))
+                .await;
         });
     });
     let rows = runtime().block_on(async move {

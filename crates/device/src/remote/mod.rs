@@ -20,7 +20,7 @@ mod gate;
 mod owner;
 
 pub use gate::{Gate, GateEnd, Remote};
-pub use owner::OwnerEnd;
+pub use owner::{Opened, OwnerEnd};
 
 use call::{Answer, Request};
 
@@ -36,7 +36,7 @@ use call::{Answer, Request};
 ///     let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
 ///     runtime.block_on(async move {
 ///         let disk = Memory::new("disk", Bytes::mib(1));
-///         owner.serve(move |_name| device::ready(Ok(disk.clone() as _))).await;
+///         owner.serve(move |_name| device::ready(Ok(remote::Opened::of(disk.clone())))).await;
 ///     });
 /// })?;
 /// let runtime = env::Runtime::real(env::RealConfig::default())?;

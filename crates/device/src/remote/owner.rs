@@ -6,9 +6,10 @@
 //! ```
 //!
 //! Always true:
-//! 1. A call that began ends, whether or not the gate is still there.
+//! 1. A call that began ends, whether or not the gate is still there, and its device is held until then.
 //! 2. There is room for each answer: the gate sends no more than the ring of answers holds.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -24,11 +25,32 @@ pub struct OwnerEnd {
     answers: Producer<Answer>,
 }
 
+/// A device that a gate opened, and what is dropped when the gate gives it up.
+pub struct Opened {
+    device: Rc<dyn Device>,
+    _hold: Box<dyn Any>,
+}
+
+impl Opened {
+    /// Nothing is held beside the device.
+    pub fn of(device: Rc<dyn Device>) -> Opened {
+        Opened::holding(device, Box::new(()))
+    }
+
+    /// `hold` is dropped after the gate gave the device up and every call of it has ended.
+    pub fn holding(device: Rc<dyn Device>, hold: Box<dyn Any>) -> Opened {
+        Opened {
+            device,
+            _hold: hold,
+        }
+    }
+}
+
 /// What the tasks of one link share.
 struct Served<S> {
     supply: S,
     /// None where the supplier is still at it.
-    open: RefCell<Map<Handle, Option<Rc<dyn Device>>>>,
+    open: RefCell<Map<Handle, Option<Rc<Opened>>>>,
     answers: RefCell<Producer<Answer>>,
 }
 
@@ -43,7 +65,7 @@ impl OwnerEnd {
     /// Calls that are under way in the end finish by themselves.
     pub async fn serve<S>(self, supply: S)
     where
-        S: Fn(&str) -> Pending<'static, Rc<dyn Device>> + 'static,
+        S: Fn(&str) -> Pending<'static, Opened> + 'static,
     {
         let OwnerEnd {
             mut requests,
@@ -65,7 +87,7 @@ impl OwnerEnd {
 
 impl<S> Served<S>
 where
-    S: Fn(&str) -> Pending<'static, Rc<dyn Device>> + 'static,
+    S: Fn(&str) -> Pending<'static, Opened> + 'static,
 {
     /// Has one request carried out.
     fn begin(self: &Rc<Self>, request: Request) {
@@ -77,10 +99,10 @@ where
                 self.open.borrow_mut().insert(device, None);
                 env::spawn(async move {
                     let outcome = opening.await.map(|opened| {
-                        let info = opened.info();
+                        let info = opened.device.info();
                         // Closed meanwhile, or the gate is gone: it is given up again.
                         if let Some(place) = served.open.borrow_mut().get_mut(&device) {
-                            *place = Some(opened);
+                            *place = Some(Rc::new(opened));
                         }
                         Outcome::Info(info)
                     });
@@ -99,7 +121,9 @@ where
                     return self.answer(slot, Err(not_open(&call)));
                 };
                 env::spawn(async move {
-                    let outcome = carry_out(&*found, call).await;
+                    let request = env::client_request();
+                    let outcome = carry_out(&*found.device, call).await;
+                    drop(request);
                     served.answer(slot, outcome);
                 });
             }

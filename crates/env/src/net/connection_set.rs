@@ -75,18 +75,7 @@ impl<M: Member + 'static> ConnectionSet<M> {
         admit: impl Fn(Stream) + 'static,
         failed: impl Fn(&Listener, io::Error) + 'static,
     ) {
-        let acceptor = crate::spawn(async move {
-            loop {
-                match listener.accept().await {
-                    Ok(stream) => admit(stream),
-                    Err(error) => {
-                        // Out of descriptors, most likely: it passes when connections end.
-                        failed(&listener, error);
-                        crate::sleep(Nanos::millis(100)).await;
-                    }
-                }
-            }
-        });
+        let acceptor = accept_each(listener, admit, failed);
         self.acceptors.borrow_mut().push(acceptor);
     }
 
@@ -248,6 +237,27 @@ impl<M> ConnectionSet<M> {
     pub fn counts(&self) -> (u64, u64, u64) {
         (self.came.get(), self.turned_away.get(), self.stalled.get())
     }
+}
+
+/// Gives each connection that `listener` takes to `admit` until the task is cancelled. A failure to accept goes to `failed`,
+/// and the next try is a tenth of a second later.
+pub fn accept_each(
+    listener: Listener,
+    admit: impl Fn(Stream) + 'static,
+    failed: impl Fn(&Listener, io::Error) + 'static,
+) -> Task<()> {
+    crate::spawn(async move {
+        loop {
+            match listener.accept().await {
+                Ok(stream) => admit(stream),
+                Err(error) => {
+                    // Out of descriptors, most likely: it passes when connections end.
+                    failed(&listener, error);
+                    crate::sleep(Nanos::millis(100)).await;
+                }
+            }
+        }
+    })
 }
 
 /// No room for one more.

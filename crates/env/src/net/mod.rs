@@ -20,7 +20,7 @@ mod real;
 pub mod sim;
 
 pub use common::{Address, AddressError, Origin, host_of};
-pub use connection_set::{ConnectionSet, Full, Member};
+pub use connection_set::{ConnectionSet, Full, Member, accept_each};
 pub use real::give_socket_mode;
 
 use std::io;
@@ -218,6 +218,20 @@ impl Stream {
         }
     }
 
+    /// The stream on its way to another thread, before anything is read of it.
+    ///
+    /// # Errors
+    /// The stream itself, if it was read from or is simulated: virtual time has one thread.
+    pub fn detach(self) -> Result<Detached, Stream> {
+        match self.0 {
+            AnyStream::Real(stream) => match stream.detach() {
+                Ok(detached) => Ok(Detached(detached)),
+                Err(stream) => Err(Stream(AnyStream::Real(stream))),
+            },
+            AnyStream::Simulated(stream) => Err(Stream(AnyStream::Simulated(stream))),
+        }
+    }
+
     /// Sends all pieces in order; ends when the last is in the system's hands.
     pub async fn write_all(&self, pieces: Vec<View>) -> io::Result<()> {
         match &self.0 {
@@ -257,6 +271,38 @@ impl Stream {
             AnyStream::Real(stream) => stream.origin(),
             AnyStream::Simulated(stream) => Origin::of(stream.peer_host()),
         }
+    }
+}
+
+/// A connection that one thread took and another one will serve. Closed when dropped.
+///
+/// # Example
+/// ```
+/// use base::{Buf, View};
+/// use env::net::{Listener, Stream};
+/// let runtime = || env::Runtime::real(env::RealConfig::default());
+/// let greeting = runtime()?.block_on(async move {
+///     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap())?;
+///     let client = Stream::connect(listener.address()).await?;
+///     let taken = listener.accept().await?.detach().map_err(|_| std::io::ErrorKind::Other)?;
+///     let other = std::thread::Builder::new().spawn(move || {
+///         runtime()?.block_on(async { taken.join()?.write_all(vec![View::copy_of(b"hello")]).await })
+///     })?;
+///     let greeting = client.read_exact(Buf::for_read(5)).await?;
+///     other.join().expect("it ends").map(|()| greeting)
+/// });
+/// assert_eq!(&greeting?[..], b"hello");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub struct Detached(real::Detached);
+
+impl Detached {
+    /// The connection, on the thread that serves it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn join(self) -> io::Result<Stream> {
+        self.0.join().map(|stream| Stream(AnyStream::Real(stream)))
     }
 }
 

@@ -36,7 +36,7 @@ pub(super) async fn through_gate(disk: &Lanes) -> Rc<dyn Device> {
     for lane in disk.lanes() {
         let (gate, owner) = remote::link(DEPTH);
         let lane: Rc<dyn Device> = Rc::new(lane.clone());
-        env::spawn(owner.serve(move |_| ready(Ok(Rc::clone(&lane)))));
+        env::spawn(owner.serve(move |_| ready(Ok(remote::Opened::of(Rc::clone(&lane))))));
         let opened = gate.join().open("lane").await;
         parts.push(opened.expect("its owner is there"));
     }

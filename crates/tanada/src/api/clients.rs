@@ -24,7 +24,7 @@ pub struct NbdListener {
 /// A client connected now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NbdClient {
-    /// Its number at this listener, in the order clients came.
+    /// Its number at this listener; no other client of it has it.
     #[serde(default)]
     pub id: u64,
     pub peer: String,

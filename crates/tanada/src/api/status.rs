@@ -34,10 +34,10 @@ pub struct Status {
     pub nbd: Vec<NbdListener>,
 }
 
-/// A data thread, and how it waited for work since it began.
+/// A data thread, or a gate (a thread that serves NBD clients of one), and how it waited for work since it began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Thread {
-    /// What stands at its top.
+    /// What stands at its top; of a gate, its number and address.
     pub names: Vec<String>,
     /// `off`: it sleeps at once; `adaptive`: it looks for work before that where it pays; `always`: it never sleeps.
     pub poll: String,

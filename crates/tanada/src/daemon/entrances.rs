@@ -3,11 +3,13 @@
 //! Always true: every address is listened at before any disk is touched.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
 use config::ExportConfig;
-use device::{Device, Meter};
+use device::remote::Opened;
+use device::{Device, DeviceError, Meter, Op, ready};
 use env::net::{Address, Listener};
 use front::nbd;
 
@@ -15,7 +17,9 @@ use super::assemble::Plan;
 use super::listen::{listen, read_tls};
 use super::thread::DataThread;
 use super::thread::cluster;
-use super::thread::exports::AtAddress;
+use super::thread::exports::{AtAddress, VolumeExport};
+use super::thread::gate::Shown;
+use super::thread::gates::{Gates, GatesPlan, Open};
 use super::thread::open::{OpenServer, nbd_limits};
 use super::thread::ublk::{UblkDisk, Wanted, found_all, identity_of};
 
@@ -125,12 +129,31 @@ pub(super) fn serve(
     connections: usize,
 ) -> anyhow::Result<()> {
     let here = |export: &ExportConfig| export.nbd.contains(&configured);
+    let exports = thread.exports.iter().filter(|export| here(export));
+    let gates = exports.map(|export| export.gates).max().unwrap_or(0);
     let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
     let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
     let limits = match volumes.is_empty() {
         true => nbd_limits(connections),
         false => cluster::limits(connections),
     };
+    if gates > 0 {
+        volumes
+            .iter()
+            .for_each(|it| it.found_at(listener.address()));
+        let (exports, open) = through_gates(thread, &configured, volumes);
+        let plan = GatesPlan {
+            configured,
+            count: gates as usize,
+            limits,
+            tls,
+            poll: thread.poll,
+            exports,
+            open,
+        };
+        thread.gates.push(Gates::open(listener, plan)?);
+        return Ok(());
+    }
     let server = nbd::Server::new(nbd::Config { limits, tls });
     for export in &thread.exports {
         if export.volume.is_none() && here(export) {
@@ -154,4 +177,53 @@ pub(super) fn serve(
         server,
     });
     Ok(())
+}
+
+/// What clients of gates at an address see, and how it is opened for them: devices first, as a server without gates has them.
+fn through_gates(
+    thread: &DataThread,
+    address: &Address,
+    volumes: Vec<Rc<VolumeExport>>,
+) -> (Vec<Shown>, Open) {
+    let mut shown = Vec::new();
+    let mut devices: BTreeMap<String, Rc<Meter>> = BTreeMap::new();
+    for export in &thread.exports {
+        if export.volume.is_none() && export.nbd.contains(address) {
+            shown.push(Shown {
+                name: export.name.clone(),
+                read_only: export.read_only || thread.is_read_only(&export.device),
+            });
+            devices.insert(export.name.clone(), meter(thread, &export.device));
+        }
+    }
+    shown.extend(volumes.iter().map(|volume| Shown {
+        name: volume.config.name.clone(),
+        read_only: volume.config.read_only,
+    }));
+    let open: Open = Rc::new(move |name| {
+        if let Some(device) = devices.get(name) {
+            return ready(Ok(Opened::of(Rc::clone(device) as _)));
+        }
+        let volume = volumes.iter().find(|it| it.config.name == name).cloned();
+        let refused = |why| DeviceError::Gone {
+            device: name.to_owned(),
+            op: Op::Read,
+            why,
+        };
+        let Some(volume) = volume else {
+            return ready(Err(refused(format!("there is no export {name}"))));
+        };
+        let name = name.to_owned();
+        Box::pin(async move {
+            match volume.open().await {
+                Ok(supplied) => Ok(Opened::holding(supplied.device, supplied.hold)),
+                Err(why) => Err(DeviceError::Gone {
+                    device: name,
+                    op: Op::Read,
+                    why,
+                }),
+            }
+        })
+    });
+    (shown, open)
 }

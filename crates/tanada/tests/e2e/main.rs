@@ -5,6 +5,7 @@ mod advice;
 mod commands;
 mod common;
 mod daemon;
+mod gates;
 mod guides;
 mod laboratory;
 mod modes;

@@ -81,9 +81,20 @@ async fn seen(daemon: &Daemon, name: &str, holds: impl Fn(&Value) -> bool) -> Va
 
 #[test]
 fn a_volume_has_its_own_exports_before_it_is_made_each_keeps_its_terms() {
+    each_export_keeps_its_terms(TWO_VIEWS);
+}
+
+#[test]
+fn exports_of_a_volume_behind_gates_keep_their_terms() {
+    let behind = "nbd = \"unix:vms.sock\"\ngates = 2";
+    each_export_keeps_its_terms(&TWO_VIEWS.replacen("nbd = \"unix:vms.sock\"", behind, 1));
+}
+
+/// Two exports of one volume from before it is made until after it is gone.
+fn each_export_keeps_its_terms(exports: &str) {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path().to_owned();
-    let daemon = Daemon::start(&dir, &with_exports(ONE, TWO_VIEWS));
+    let daemon = Daemon::start(&dir, &with_exports(ONE, exports));
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
     runtime.block_on(async move {
         // Not yet made.

@@ -1,11 +1,13 @@
 //! Sockets of the system: what `net` hands to a real runtime.
 
 mod datagram;
+mod detached;
 mod listener;
 mod socket;
 mod stream;
 
 pub(super) use datagram::Datagram;
+pub(super) use detached::Detached;
 pub(super) use listener::Listener;
 pub use listener::give_socket_mode;
 pub(super) use stream::Stream;

@@ -29,6 +29,7 @@ use rustix::net::{
 };
 
 use super::super::common::{Address, Origin, aborted};
+use super::detached::Detached;
 use super::socket::{FLAGS, family, ready};
 use crate::executor::{start, with_current};
 use crate::real::{Completion, Message, Operation, Outcome};
@@ -133,6 +134,22 @@ impl Stream {
         }
         let peer = "a socket of the peer's".to_owned();
         Stream::new(socket.try_clone()?, false, peer, Origin::Unknown)
+    }
+
+    /// Itself on its way to another thread; as it was, if it has been read from.
+    pub(crate) fn detach(mut self) -> Result<Detached, Stream> {
+        let is_fresh = self.receiving.get_mut().is_none() && self.left_over.get_mut().is_none();
+        if !is_fresh || Rc::strong_count(&self.socket) > 1 {
+            return Err(self);
+        }
+        // `Stream` ends its receive when dropped: there is none, and the socket lives on as a copy of the descriptor.
+        match self.socket.try_clone() {
+            Ok(socket) => {
+                let peer = std::mem::take(&mut self.peer);
+                Ok(Detached::new(socket, peer, self.origin))
+            }
+            Err(_) => Err(self),
+        }
     }
 
     /// Receives into `buf`: until full or the end if `whole`, else what is there. How much came.

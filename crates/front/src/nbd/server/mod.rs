@@ -26,6 +26,7 @@ pub use counters::{ConnectionSnapshot, Counters, ExportSnapshot, ServerSnapshot}
 pub use limits::Limits;
 pub use supply::{Account, Soon, Supplied, Supply};
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
@@ -84,7 +85,7 @@ struct Shelf {
     target: Target,
     counters: Rc<LiveCounters>,
     /// Of one that was opened for a client: dropped with it.
-    _hold: Option<Box<dyn std::any::Any>>,
+    _hold: Option<Box<dyn Any>>,
 }
 
 /// Totals of the server's life.
@@ -233,6 +234,11 @@ impl Server {
 
     /// Serves one connection that came in some other way.
     pub fn admit(self: &Rc<Self>, stream: Stream) {
+        self.admit_holding(stream, ());
+    }
+
+    /// As [`Server::admit`]; `hold` is dropped when the connection is gone, or is not let in.
+    pub fn admit_holding(self: &Rc<Self>, stream: Stream, hold: impl Any) {
         let (most, most_of_one) = (self.limits.connections, self.limits.connections_per_host);
         let origin = stream.origin();
         let id = match self.connections.number_from(origin, most, most_of_one) {
@@ -247,7 +253,10 @@ impl Server {
         // A stall is noticed at most a quarter of its time late.
         let interval = Nanos((self.limits.stall.0 / 4).max(1_000_000));
         let (server, member) = (Rc::clone(self), Rc::clone(&connection));
-        let serving = async move { connection.run(&server).await };
+        let serving = async move {
+            connection.run(&server).await;
+            drop(hold);
+        };
         self.connections.enter(id, member, interval, serving);
     }
 

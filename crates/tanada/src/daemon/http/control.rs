@@ -138,6 +138,8 @@ impl Control {
         for report in self.reports().await? {
             status.drivers.push(report.driver);
             status.threads.push(report.thread);
+            status.threads.extend(report.gates);
+            status.dead.extend(report.dead);
             status.devices.extend(report.devices);
             status.volumes.extend(report.volumes);
             status.stores.extend(report.stores);

@@ -398,15 +398,22 @@ async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Fa
     (status = 503, body = Refusal),
 ))]
 async fn get_health(State(control): State<Arc<Control>>) -> Result<&'static str, Failure> {
-    match control.dead().as_slice() {
-        [] => control.reports().await.map(|_| "ok\n"),
-        dead => Err(Failure::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            format!(
-                "the data threads of {} died; the others serve",
-                dead.join(" and of ")
-            ),
-            "the daemon's log says why; what is on them is served again when the daemon is started anew",
-        )),
+    let todo = "the daemon's log says why; what is on them is served again when the daemon is started anew";
+    let died = |what: String| Failure::new(StatusCode::SERVICE_UNAVAILABLE, what, todo);
+    let dead = control.dead();
+    if !dead.is_empty() {
+        let dead = dead.join(" and of ");
+        return Err(died(format!(
+            "the data threads of {dead} died; the others serve"
+        )));
+    }
+    let reports = control.reports().await?;
+    let gates: Vec<String> = reports.into_iter().flat_map(|it| it.dead).collect();
+    match gates.is_empty() {
+        true => Ok("ok\n"),
+        false => Err(died(format!(
+            "{} died; the others serve",
+            gates.join(" and ")
+        ))),
     }
 }

@@ -13,6 +13,8 @@ mod change;
 pub mod cluster;
 pub mod command;
 pub mod exports;
+pub mod gate;
+pub mod gates;
 pub mod hybrid;
 pub mod meta;
 pub mod open;
@@ -44,6 +46,7 @@ use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
     Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
 };
+use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
@@ -67,6 +70,8 @@ pub struct DataThread {
     pub cluster: Option<Rc<OpenCluster>>,
     pub exports: Vec<ExportConfig>,
     pub servers: Vec<OpenServer>,
+    /// Addresses whose clients are served by threads of their own.
+    pub gates: Vec<Gates>,
     /// Exports that the kernel shows.
     pub disks: Vec<UblkDisk>,
     /// Those for virtual machines.
@@ -86,6 +91,7 @@ impl DataThread {
             cluster: None,
             exports: Vec::new(),
             servers: Vec::new(),
+            gates: Vec::new(),
             disks: Vec::new(),
             sockets: Vec::new(),
         }
@@ -213,8 +219,11 @@ impl DataThread {
             .nbd
             .iter()
             .filter_map(|configured| {
-                let server = self.servers.iter().find(|s| s.configured == *configured)?;
-                Some(server.address.clone())
+                let servers = self.servers.iter().map(|it| (&it.configured, &it.address));
+                let gates = self.gates.iter().map(|it| (&it.configured, &it.address));
+                let mut all = servers.chain(gates);
+                let (_, address) = all.find(|(known, _)| *known == configured)?;
+                Some(address.clone())
             })
             .collect()
     }
@@ -244,7 +253,10 @@ impl DataThread {
     fn answer(self: &Rc<Self>, command: Command) -> ControlFlow<Reply<Vec<String>>> {
         // The sender may have gone away; then no task misses the answer.
         match command {
-            Command::Report(reply) => drop(reply.send(self.report())),
+            Command::Report(reply) => {
+                let thread = Rc::clone(self);
+                env::spawn(async move { drop(reply.send(thread.report().await)) });
+            }
             Command::Detach { volume, reply } => {
                 let detach = async |volume: &OpenVolume| volume.detach().await;
                 self.command("a detach", volume, reply, detach);
@@ -276,7 +288,10 @@ impl DataThread {
                 asked,
                 reply,
             } => self.ask(&volume, reply, |it| it.tier_state(asked)),
-            Command::Disconnect { which, reply } => drop(reply.send(self.disconnect(&which))),
+            Command::Disconnect { which, reply } => {
+                let thread = Rc::clone(self);
+                env::spawn(async move { drop(reply.send(thread.disconnect(&which).await)) });
+            }
             Command::Store { store, job } => {
                 // Without one of this name the job is dropped, and with it the way of its answer.
                 if let Some(store) = self.stores.iter().find(|it| it.config.name == store) {
@@ -346,19 +361,33 @@ impl DataThread {
     }
 
     /// How everything here is now.
-    fn report(&self) -> ThreadReport {
+    async fn report(&self) -> ThreadReport {
+        let mut gates = Vec::new();
+        for at in &self.gates {
+            gates.push(at.report().await);
+        }
         ThreadReport {
             driver: self.driver.to_owned(),
             thread: polling::report(&self.names, self.poll, self.since),
+            gates: gates.iter().flat_map(|at| at.threads.clone()).collect(),
+            dead: self.gates.iter().flat_map(Gates::dead).collect(),
             devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
             exports: self
                 .exports
                 .iter()
-                .map(|export| export_of(self, export))
+                .map(|export| export_of(self, export, &gates))
                 .collect(),
-            nbd: self.nbd_servers().map(report_server).collect(),
+            nbd: self
+                .nbd_servers()
+                .map(|it| report_server(&it.address, it.server.snapshot()))
+                .chain(
+                    gates
+                        .iter()
+                        .map(|at| report_server(&at.address, at.snapshot.clone())),
+                )
+                .collect(),
         }
     }
 
@@ -368,7 +397,7 @@ impl DataThread {
         self.servers.iter().chain(volumes)
     }
 
-    fn disconnect(&self, which: &Which) -> Vec<Gone> {
+    async fn disconnect(&self, which: &Which) -> Vec<Gone> {
         let mut gone = Vec::new();
         for server in self.nbd_servers() {
             let listener = server.address.to_string();
@@ -379,6 +408,9 @@ impl DataThread {
                 listener: listener.clone(),
                 client: report_client(client),
             }));
+        }
+        for at in &self.gates {
+            gone.extend(at.disconnect(which).await);
         }
         gone
     }
@@ -431,6 +463,7 @@ impl DataThread {
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
+        env::sync::join_all(self.gates.iter().map(Gates::drain)).await;
         env::sync::join_all(self.sockets.iter().map(|socket| socket.server.drain())).await;
         for disk in &self.disks {
             if let Err(error) = disk.close().await {

@@ -45,11 +45,13 @@ pub fn report_client(of: nbd::ConnectionSnapshot) -> api::clients::NbdClient {
 }
 
 /// An address of NBD, for people.
-pub fn report_server(server: &OpenServer) -> api::clients::NbdListener {
-    let snapshot = server.server.snapshot();
+pub fn report_server(
+    address: &Address,
+    snapshot: nbd::ServerSnapshot,
+) -> api::clients::NbdListener {
     let clients = snapshot.connections.into_iter().map(report_client);
     api::clients::NbdListener {
-        address: server.address.to_string(),
+        address: address.to_string(),
         clients: clients.collect(),
         accepted: snapshot.accepted,
         turned_away: snapshot.turned_away,

@@ -7,9 +7,10 @@
 use config::ExportConfig;
 use device::Device;
 use env::net::Address;
-use front::nbd::ConnectionSnapshot;
+use front::nbd::{ConnectionSnapshot, ServerSnapshot};
 use hybrid::Health;
 
+use super::gates::AtGates;
 use super::ublk::UblkDisk;
 use super::{DataThread, vhost};
 use crate::api;
@@ -19,7 +20,11 @@ use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
 
 /// An export as `/v1/status` shows it.
-pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::status::Export {
+pub(super) fn export_of(
+    thread: &DataThread,
+    export: &ExportConfig,
+    gates: &[AtGates],
+) -> api::status::Export {
     let disk = thread.disk(export);
     let ublk = disk.map(|disk| disk.path.display().to_string());
     let ublk_requests = disk.map(UblkDisk::requests);
@@ -27,28 +32,32 @@ pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::stat
     let (vhost_user, machine) = vhost::machine(&thread.sockets, export);
     let failed = failed + machine.failed;
     let machines = u64::from(machine.client.is_some());
+    let (mut connections, mut errors) = (machines, failed);
+    let mut count = |snapshot: &ServerSnapshot| {
+        for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
+            connections += of.connections;
+            errors += of.counts.errors;
+        }
+    };
+    let at_gates = gates
+        .iter()
+        .filter(|at| export.nbd.contains(&at.configured));
+    at_gates.for_each(|at| count(&at.snapshot));
     if let Some(volume) = thread.cluster.as_ref().and_then(|open| open.export(export)) {
         let report = volume.report();
         return api::status::Export {
             ublk,
             ublk_requests,
             vhost_user,
+            // Clients of gates are counted by the volume itself.
             connections: report.connections + machines,
-            errors: report.errors + failed,
+            errors: report.errors + errors,
             ..report
         };
     }
-    let mut connections = machines;
-    let mut errors = failed;
-    for server in &thread.servers {
-        if export.nbd.contains(&server.configured) {
-            let snapshot = server.server.snapshot();
-            for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
-                connections += of.connections;
-                errors += of.counts.errors;
-            }
-        }
-    }
+    let servers = thread.servers.iter();
+    let here = servers.filter(|server| export.nbd.contains(&server.configured));
+    here.for_each(|server| count(&server.server.snapshot()));
     let size = thread.find(&export.device).map(|meter| meter.info().size);
     api::status::Export {
         name: export.name.clone(),

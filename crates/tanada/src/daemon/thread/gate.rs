@@ -1,0 +1,244 @@
+//! A gate: a thread that speaks NBD with its clients, and leaves the devices to the data thread that owns them.
+//!
+//! ```text
+//! data thread: accepts -> the gate with the fewest clients
+//! gate:        parse, TLS, copies -> device::remote ==ring==> data thread: the device
+//! ```
+//!
+//! Always true: when the answer to `Stop` is there, no device has a request of the gate left.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use base::Instant;
+use device::DeviceError;
+use device::remote::{Gate, GateEnd};
+use env::Mailbox;
+use env::net::{Address, Detached};
+use front::nbd::{
+    Account, ConnectionSnapshot, ExportSnapshot, Limits, Server, ServerSnapshot, Soon, Supplied,
+    Supply, Tls,
+};
+use policy::poll::Setting;
+
+use super::command::Reply;
+use super::open::report_client;
+use crate::api;
+use crate::api::clients::{Gone, Which};
+use crate::daemon::common::polling::{polling, report};
+
+/// What a gate is to be.
+pub(super) struct Setup {
+    /// From 0, of so many at its address.
+    pub number: usize,
+    pub of: usize,
+    pub address: Address,
+    pub limits: Limits,
+    pub tls: Option<Tls>,
+    pub poll: Setting,
+    /// The first one is for clients that ask for no name.
+    pub exports: Vec<Shown>,
+    pub end: GateEnd,
+}
+
+/// An export as its clients see it.
+#[derive(Clone)]
+pub struct Shown {
+    pub name: String,
+    pub read_only: bool,
+}
+
+/// What the data thread tells a gate.
+pub(super) enum Message {
+    /// A client that came; what is beside it is dropped when it has gone.
+    Client(Detached, Arc<()>),
+    Report(Reply<GateReport>),
+    Disconnect(Which, Reply<Vec<Gone>>),
+    /// Let the clients finish, and end.
+    Stop(Reply<()>),
+}
+
+/// How a gate is at one moment.
+pub(super) struct GateReport {
+    pub snapshot: ServerSnapshot,
+    pub thread: api::status::Thread,
+}
+
+/// Puts a gate to work on a thread of its own.
+///
+/// # Errors
+/// The system's, if there can be no further thread.
+pub(super) fn start(setup: Setup, mailbox: Mailbox<Message>) -> std::io::Result<JoinHandle<()>> {
+    let name = format!("gate {}", setup.number);
+    std::thread::Builder::new().name(name).spawn(move || {
+        let config = env::RealConfig {
+            polling: polling(setup.poll),
+            ..env::RealConfig::default()
+        };
+        match env::Runtime::real(config) {
+            Ok(runtime) => runtime.block_on(serve(setup, mailbox)),
+            Err(error) => {
+                tracing::error!(%error, address = %setup.address, "a gate has no runtime")
+            }
+        }
+    })
+}
+
+/// Carries out what the data thread says until it says stop, or is gone.
+async fn serve(setup: Setup, mut mailbox: Mailbox<Message>) {
+    let exports = setup.exports.iter().cloned();
+    let supply = Rc::new(Exports {
+        gate: setup.end.join(),
+        exports: exports.map(|shown| (shown, Account::default())).collect(),
+    });
+    let server = Server::new(front::nbd::Config {
+        limits: setup.limits,
+        tls: setup.tls,
+    });
+    server.set_supply(Rc::clone(&supply) as _);
+    let numbers = Numbers {
+        number: setup.number as u64,
+        of: setup.of as u64,
+    };
+    let names = [format!("gate {} of {}", setup.number, setup.address)];
+    let since: Instant = env::now();
+    let stopped = loop {
+        match mailbox.receive().await {
+            Ok(Message::Client(client, place)) => match client.join() {
+                Ok(stream) => server.admit_holding(stream, place),
+                Err(error) => tracing::warn!(%error, "a client could not be taken over"),
+            },
+            // Those who ask may have gone away.
+            Ok(Message::Report(reply)) => drop(reply.send(GateReport {
+                snapshot: numbers.apply(supply.counted(server.snapshot())),
+                thread: report(&names, setup.poll, since),
+            })),
+            Ok(Message::Disconnect(which, reply)) => {
+                let listener = setup.address.to_string();
+                let ended = server.disconnect(|client| {
+                    which.means(&listener, &numbers.of_connection(client.clone()))
+                });
+                let gone = ended.into_iter().map(|client| Gone {
+                    listener: listener.clone(),
+                    client: report_client(numbers.of_connection(client)),
+                });
+                drop(reply.send(gone.collect()));
+            }
+            Ok(Message::Stop(reply)) => break Some(reply),
+            Err(_) => break None,
+        }
+    };
+    server.drain().await;
+    if let Some(reply) = stopped {
+        // The asker may be gone.
+        let _ = reply.send(());
+    }
+}
+
+/// Numbers of connections that no other gate of the address gives.
+#[derive(Clone, Copy)]
+struct Numbers {
+    number: u64,
+    of: u64,
+}
+
+impl Numbers {
+    /// The gate's own counts from 1.
+    fn of_connection(self, of: ConnectionSnapshot) -> ConnectionSnapshot {
+        ConnectionSnapshot {
+            id: (of.id - 1) * self.of + self.number + 1,
+            ..of
+        }
+    }
+
+    fn apply(self, mut snapshot: ServerSnapshot) -> ServerSnapshot {
+        let all = snapshot.connections.into_iter();
+        snapshot.connections = all.map(|of| self.of_connection(of)).collect();
+        snapshot
+    }
+}
+
+/// The exports of the gate's address, each opened at its owner for every client.
+struct Exports {
+    gate: Rc<Gate>,
+    exports: Vec<(Shown, Account)>,
+}
+
+impl Exports {
+    /// With what was done for each export.
+    fn counted(&self, mut snapshot: ServerSnapshot) -> ServerSnapshot {
+        for (shown, account) in &self.exports {
+            let clients = snapshot.connections.iter();
+            let theirs = clients.filter(|it| it.export.as_ref() == Some(&shown.name));
+            snapshot.exports.push(ExportSnapshot {
+                name: shown.name.clone(),
+                connections: theirs.count() as u64,
+                counts: account.counts(),
+            });
+        }
+        snapshot
+    }
+}
+
+impl Supply for Exports {
+    fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
+        Box::pin(async move {
+            let found = self.exports.iter().find(|(shown, _)| shown.name == name);
+            let Some((shown, account)) = found else {
+                return Ok(None);
+            };
+            match self.gate.open(name).await {
+                Ok(device) => Ok(Some(Supplied {
+                    device,
+                    description: String::new(),
+                    read_only: shown.read_only,
+                    account: account.clone(),
+                    hold: Box::new(()),
+                })),
+                // The owner's own sentence.
+                Err(DeviceError::Gone { why, .. }) => Err(why),
+                Err(error) => Err(error.to_string()),
+            }
+        })
+    }
+
+    fn list(&self) -> Soon<'_, Vec<(String, String)>> {
+        let names = self.exports.iter().map(|(shown, _)| shown.name.clone());
+        let all = names.map(|name| (name, String::new())).collect();
+        Box::pin(async { all })
+    }
+
+    fn default_export(&self) -> Option<String> {
+        self.exports.first().map(|(shown, _)| shown.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn no_two_gates_of_an_address_give_one_number() {
+        let mut seen = Vec::new();
+        for number in 0..3 {
+            let numbers = Numbers { number, of: 3 };
+            for id in 1..=4 {
+                let of = ConnectionSnapshot {
+                    id,
+                    peer: String::new(),
+                    export: None,
+                    tls: false,
+                    age: Nanos(0),
+                    held_bytes: 0,
+                    counts: front::nbd::Counters::default(),
+                };
+                seen.push(numbers.of_connection(of).id);
+            }
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (1..=12).collect::<Vec<_>>());
+    }
+}
