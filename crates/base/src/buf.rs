@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Memory comes from a pool of the thread, in size classes, aligned to 4096 bytes, and goes back when
-//! the last owner drops it. A `Buf` can be cut in pieces that are filled apart and joined again.
+//! the last owner drops it; that of long buffers is cut from huge pages. A `Buf` can be cut in pieces that are filled apart and joined again.
 //!
 //! Always true:
 //! 1. No two `Buf`s share a byte. One that shares its bytes with a `View` takes a copy before it is written.
@@ -21,11 +21,15 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use crate::huge;
+
 /// Alignment of every buffer, and the unit of mapping and checksums: 4 KiB.
 pub const PAGE: usize = 4096;
 
 /// Size classes of the pool in bytes; larger buffers come straight from the allocator.
 const CLASSES: [usize; 5] = [PAGE, 4 * PAGE, 16 * PAGE, 64 * PAGE, 256 * PAGE];
+/// Classes from this one on are pieces of huge pages.
+const HUGE_FROM: usize = 3;
 /// Each class keeps at most this many bytes for reuse.
 const KEPT_PER_CLASS: usize = 32 << 20;
 
@@ -51,8 +55,8 @@ impl Drop for Pool {
     fn drop(&mut self) {
         for (kept, &capacity) in self.0.iter_mut().zip(&CLASSES) {
             for at in kept.used.drain(..).chain(kept.zero.drain(..)) {
-                // SAFETY: allocated in `fresh` with this very layout, and only the pool has it.
-                unsafe { dealloc(at.as_ptr(), layout(capacity)) }
+                // SAFETY: from `fresh` with this very capacity, and only the pool has it.
+                unsafe { release(at, capacity) }
             }
         }
     }
@@ -65,6 +69,23 @@ thread_local! {
 
 fn layout(capacity: usize) -> Layout {
     Layout::from_size_align(capacity, PAGE).expect("a buffer is far smaller than the address space")
+}
+
+fn is_huge(capacity: usize) -> bool {
+    CLASSES[HUGE_FROM..].contains(&capacity)
+}
+
+/// Gives memory back to the system.
+///
+/// # Safety
+/// It came from [`Memory::fresh`] with this capacity, and has no owner.
+unsafe fn release(at: NonNull<u8>, capacity: usize) {
+    match is_huge(capacity) {
+        // SAFETY: a piece of a slab, by its capacity; the rest is the caller's promise.
+        true => unsafe { huge::give_back(at) },
+        // SAFETY: allocated with this very layout; the rest is the caller's promise.
+        false => unsafe { dealloc(at.as_ptr(), layout(capacity)) },
+    }
 }
 
 impl Memory {
@@ -99,6 +120,9 @@ impl Memory {
 
     fn fresh(capacity: usize) -> Memory {
         let capacity = capacity.max(PAGE);
+        if is_huge(capacity) {
+            return Memory::of_huge_page(capacity);
+        }
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { alloc_zeroed(layout(capacity)) };
         let Some(at) = NonNull::new(raw) else {
@@ -106,6 +130,31 @@ impl Memory {
         };
         Memory {
             at,
+            capacity,
+            zero: Cell::new(true),
+        }
+    }
+}
+
+impl Memory {
+    /// A piece of a new slab; its other pieces are the pool's.
+    fn of_huge_page(capacity: usize) -> Memory {
+        let pieces = huge::pieces(capacity);
+        let Some((first, others)) = pieces.as_deref().and_then(<[_]>::split_first) else {
+            handle_alloc_error(layout(capacity))
+        };
+        let class = CLASSES.iter().position(|&size| size == capacity);
+        let class = class.expect("huge pages are cut into classes");
+        let kept = POOL.try_with(|pool| pool.borrow_mut().0[class].zero.extend(others));
+        if kept.is_err() {
+            // The thread ends.
+            for piece in others {
+                // SAFETY: just made, and known here alone.
+                unsafe { huge::give_back(*piece) }
+            }
+        }
+        Memory {
+            at: *first,
             capacity,
             zero: Cell::new(true),
         }
@@ -132,8 +181,8 @@ impl Drop for Memory {
                 return;
             }
         }
-        // SAFETY: allocated in `fresh` with this very layout, and no owner is left.
-        unsafe { dealloc(self.at.as_ptr(), layout(self.capacity)) }
+        // SAFETY: from `fresh` with this very capacity, and no owner is left.
+        unsafe { release(self.at, self.capacity) }
     }
 }
 

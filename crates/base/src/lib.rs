@@ -5,6 +5,7 @@
 
 pub mod buf;
 pub mod crc;
+mod huge;
 mod parcel;
 pub mod units;
 

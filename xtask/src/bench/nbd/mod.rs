@@ -6,6 +6,7 @@
 //! file    tanada | qemu-storage-daemon | bare loop   one file on disk, O_DIRECT
 //!         nbdkit file                                a copy of it, through the page cache
 //! memory  tanada | nbdkit memory                     filled before it is measured
+//! hit     tanada hybrid, warm | the same program over the fast device alone
 //! ```
 //!
 //! All figures are real: this machine, NBD over a Unix socket, fio as the client. The bare loop is
@@ -31,7 +32,7 @@ use serde_json::Value;
 
 use crate::shell::{built_program, cargo, run as run_command};
 use crate::tidy::tree::project_root;
-use cases::{CASES, Case, Group, Method};
+use cases::{Case, Group, Method};
 use report::{Setup, report};
 use results::{Results, Sample, rows};
 use server::{Server, SocketDir};
@@ -52,7 +53,7 @@ struct Options {
     /// Size of the memory device
     #[arg(long, default_value_t = 512)]
     memory_mib: u64,
-    /// Only one half: file or memory
+    /// Only one part: file, memory or hit
     #[arg(long)]
     only: Option<Group>,
     /// Where the files and sockets go; on a disk, not tmpfs
@@ -95,10 +96,17 @@ pub fn run(args: &[String]) -> Result<()> {
     };
     let groups: Vec<Group> = match bench.options.only {
         Some(group) => vec![group],
-        None => vec![Group::File, Group::Memory],
+        None => vec![Group::File, Group::Memory, Group::Hit],
     };
     if groups.contains(&Group::File) {
-        bench.prepare_files()?;
+        let mib = bench.options.file_mib;
+        bench.prepare_files(&[(bench.file(), mib), (bench.copy(), mib)])?;
+    }
+    if groups.contains(&Group::Hit) {
+        bench.prepare_files(&[(bench.slow(), HIT_MIB)])?;
+        // Blank: the cache is made on it.
+        let fast = File::create(bench.fast())?;
+        fast.set_len((2 * HIT_MIB) << 20)?;
     }
     let mut all: Vec<Results> = groups.into_iter().map(Results::new).collect();
     let load_before = load();
@@ -116,6 +124,9 @@ pub fn run(args: &[String]) -> Result<()> {
     bench.remove_files();
     Ok(())
 }
+
+/// What the hybrid holds, and its cache has room for twice.
+const HIT_MIB: u64 = 512;
 
 struct Bench {
     options: Options,
@@ -136,18 +147,25 @@ impl Bench {
         self.dir.join("copy.img")
     }
 
-    /// Real data on both: sparse or unwritten parts would be answered without the disk.
-    fn prepare_files(&self) -> Result<()> {
-        eprintln!(
-            "bench nbd: writing two files of {} MiB",
-            self.options.file_mib
-        );
-        for path in [self.file(), self.copy()] {
+    /// The hybrid's slow device.
+    fn slow(&self) -> PathBuf {
+        self.dir.join("slow.img")
+    }
+
+    /// The hybrid's fast device.
+    fn fast(&self) -> PathBuf {
+        self.dir.join("fast.img")
+    }
+
+    /// Real data in all: sparse or unwritten parts would be answered without the disk.
+    fn prepare_files(&self, files: &[(PathBuf, u64)]) -> Result<()> {
+        for (path, mib) in files {
+            eprintln!("bench nbd: writing {} of {mib} MiB", path.display());
             let mut file =
-                File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+                File::create(path).with_context(|| format!("cannot create {}", path.display()))?;
             let mut chunk = vec![0_u8; 1 << 20];
             let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-            for _ in 0..self.options.file_mib {
+            for _ in 0..*mib {
                 for word in chunk.chunks_exact_mut(8) {
                     // Xorshift: contents that neither compress nor read as zeroes.
                     state ^= state << 13;
@@ -158,18 +176,15 @@ impl Bench {
                 file.write_all(&chunk)?;
             }
             file.sync_all()?;
+            if *path != self.copy() {
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+            }
         }
-        rustix::fs::fadvise(
-            File::open(self.file())?,
-            0,
-            None,
-            rustix::fs::Advice::DontNeed,
-        )?;
         Ok(())
     }
 
     fn remove_files(&self) {
-        for path in [self.file(), self.copy()] {
+        for path in [self.file(), self.copy(), self.slow(), self.fast()] {
             // Only a gigabyte to tidy up; the figures are out already.
             let _ = fs::remove_file(path);
         }
@@ -193,10 +208,13 @@ impl Bench {
                 Method::Bare => None,
                 _ => Some(self.start(group, method)?),
             };
-            self.warm(group, server.as_ref())?;
-            for (i, case) in CASES.iter().enumerate() {
-                let sample = self.measure(*case, round, server.as_ref())?;
+            self.warm(group, method, server.as_ref())?;
+            for (i, case) in group.cases().iter().enumerate() {
+                let sample = self.measure(group, *case, round, server.as_ref())?;
                 results.samples[place][i].push(sample);
+            }
+            if (group, method) == (Group::Hit, Method::Tanada) {
+                self.check_hits()?;
             }
         }
         Ok(())
@@ -225,11 +243,11 @@ impl Bench {
         let socket = self.socket_dir.0.join("nbd.sock");
         let _ = fs::remove_file(&socket);
         let (command, export) = match method {
-            Method::Tanada => {
+            Method::Tanada | Method::Plain => {
                 let mut command = Command::new(&self.tanada);
                 command
                     .arg("serve")
-                    .arg(self.tanada_config(group, &socket)?);
+                    .arg(self.tanada_config(group, method, &socket)?);
                 (command, "bench")
             }
             Method::Qemu => {
@@ -249,7 +267,7 @@ impl Bench {
                 command.arg("--foreground").arg("--unix").arg(&socket);
                 match group {
                     Group::File => command.arg("file").arg(self.copy()),
-                    Group::Memory => {
+                    Group::Memory | Group::Hit => {
                         command.args(["memory", &format!("{}M", self.options.memory_mib)])
                     }
                 };
@@ -260,14 +278,31 @@ impl Bench {
         Server::start(method.name(), command, &self.dir, &socket, export)
     }
 
-    fn tanada_config(&self, group: Group, socket: &Path) -> Result<PathBuf> {
-        let device = match group {
-            Group::File => format!("path = \"{}\"\ndirect = \"yes\"", self.file().display()),
-            Group::Memory => format!("memory = true\nsize = \"{}MiB\"", self.options.memory_mib),
+    fn tanada_config(&self, group: Group, method: Method, socket: &Path) -> Result<PathBuf> {
+        let file = |name: &str, path: &Path| {
+            format!(
+                "[[device]]\nname = \"{name}\"\npath = \"{}\"\ndirect = \"yes\"\n",
+                path.display()
+            )
+        };
+        let device = match (group, method) {
+            (Group::File, _) => file("bench", &self.file()),
+            (Group::Memory, _) => format!(
+                "[[device]]\nname = \"bench\"\nmemory = true\nsize = \"{}MiB\"\n",
+                self.options.memory_mib
+            ),
+            (Group::Hit, Method::Plain) => file("bench", &self.fast()),
+            // Whatever is read shall be there afterwards.
+            (Group::Hit, _) => format!(
+                "{}{}[[hybrid]]\nname = \"bench\"\nslow = \"slow\"\nfast = \"fast\"\nmode = \"cache\"\n\
+                 admission = \"always\"\nsequential_bypass = \"off\"\n",
+                file("slow", &self.slow()),
+                file("fast", &self.fast())
+            ),
         };
         let path = self.dir.join(format!("tanada-{}.toml", group.name()));
         let text = format!(
-            "data_dir = \"{dir}\"\n\n[[device]]\nname = \"bench\"\n{device}\n\n\
+            "data_dir = \"{dir}\"\n\n{device}\n\
              [[export]]\ndevice = \"bench\"\nnbd = \"unix:{nbd}\"\n\n\
              [admin]\nlisten = \"unix:{admin}\"\n",
             dir = self.dir.join("tanada-data").display(),
@@ -279,18 +314,67 @@ impl Bench {
     }
 
     /// Brings everybody to the same state before the first case.
-    fn warm(&self, group: Group, server: Option<&Server>) -> Result<()> {
-        let mut fio = self.fio("write", "1m", 4, 0, server);
+    fn warm(&self, group: Group, method: Method, server: Option<&Server>) -> Result<()> {
+        if (group, method) == (Group::Hit, Method::Tanada) {
+            // In an order that has nothing to do with that of the disk; what was being fetched is there the second time.
+            for _ in 0..2 {
+                let mut fill = self.fio("randread", "64k", 4, 0, server);
+                fill.arg(format!("--size={HIT_MIB}m"))
+                    .arg("--norandommap=0");
+                result_of(&mut fill)?;
+            }
+            return Ok(());
+        }
+        let rw = match group {
+            Group::Hit => "read",
+            Group::File | Group::Memory => "write",
+        };
+        let mut fio = self.fio(rw, "1m", 4, 0, server);
         match group {
             // Memory that was never written may be answered without being touched: fill it.
             Group::Memory => fio.arg("--size=100%"),
-            Group::File => fio.args(["--time_based", "--runtime=1"]),
+            Group::File | Group::Hit => fio.args(["--time_based", "--runtime=1"]),
         };
         result_of(&mut fio).map(|_| ())
     }
 
-    fn measure(&self, case: Case, round: usize, server: Option<&Server>) -> Result<Sample> {
+    /// Refuses figures of hits that were none.
+    fn check_hits(&self) -> Result<()> {
+        let admin = self.socket_dir.0.join("nbd.admin");
+        let status = Command::new(&self.tanada)
+            .args(["status", "--json"])
+            .env("TANADA_ADMIN", format!("unix:{}", admin.display()))
+            .output()?;
+        let status: Value = serde_json::from_slice(&status.stdout).context("no status")?;
+        let cache = &status["volumes"][0]["cache"];
+        let sum = |key: &str| -> Option<u64> {
+            let reads = [&cache["random_reads"], &cache["sequential_reads"]];
+            reads.iter().map(|of| of[key].as_u64()).sum()
+        };
+        let (fast, slow) = (sum("bytes_fast"), sum("bytes_slow"));
+        let (fast, slow) = fast
+            .zip(slow)
+            .context("the status lacks the cache's reads")?;
+        // The first fill of a round reads everything from the slow device once.
+        let filled = HIT_MIB << 20;
+        anyhow::ensure!(
+            slow <= filled + fast / 100,
+            "{slow} bytes came from the slow device and {fast} from the fast one: these are no hits"
+        );
+        Ok(())
+    }
+
+    fn measure(
+        &self,
+        group: Group,
+        case: Case,
+        round: usize,
+        server: Option<&Server>,
+    ) -> Result<Sample> {
         let mut fio = self.fio(case.rw, case.block, case.depth, round, server);
+        if group == Group::Hit {
+            fio.arg(format!("--size={HIT_MIB}m"));
+        }
         fio.arg("--time_based")
             .arg(format!("--runtime={}", self.options.seconds));
         let before = server.map(Server::cpu_seconds).transpose()?;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::cases::{CASES, Case, Group, Method};
+use super::cases::{Case, Group, Method};
 use super::results::{Metric, Results, Spread, verdicts};
 
 /// How it was measured.
@@ -35,11 +35,11 @@ pub(super) fn report(setup: &Setup<'_>, all: &[Results]) -> String {
     );
     for results in all {
         let _ = writeln!(out, "\n{}", heading(setup, results.group));
-        for (i, case) in CASES.iter().enumerate() {
+        for (i, case) in results.group.cases().iter().enumerate() {
             put_case(&mut out, results, i, case);
         }
     }
-    out.push_str("\nAims at depth 32\n");
+    out.push_str("\nAims\n");
     for verdict in all.iter().flat_map(verdicts) {
         let _ = writeln!(
             out,
@@ -47,14 +47,14 @@ pub(super) fn report(setup: &Setup<'_>, all: &[Results]) -> String {
             verdict.word(),
             verdict.group.name(),
             verdict.case,
-            verdict.what,
+            verdict.aim.what(),
             ratio(verdict.reached),
-            if verdict.at_most {
+            if verdict.aim.at_most {
                 "at most"
             } else {
                 "at least"
             },
-            verdict.aim
+            verdict.aim.bound
         );
     }
     out
@@ -72,6 +72,11 @@ fn heading(setup: &Setup<'_>, group: Group) -> String {
             setup.aio,
         ),
         Group::Memory => format!("Memory device of {} MiB, filled.", setup.memory_mib),
+        Group::Hit => format!(
+            "Hybrid whose cache, a file in {}, was filled in random order by 64 KiB reads and has all of it; the same file served \
+             alone.",
+            setup.dir.display()
+        ),
     }
 }
 

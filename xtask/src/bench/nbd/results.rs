@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cases::{CASES, Group, Method};
+use super::cases::{Aim, Group, Method};
 
 /// One case of one method in one round.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -13,7 +13,7 @@ pub(super) struct Sample {
     pub(super) cpu_us_per_io: f64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Metric {
     Iops,
     MbPerS,
@@ -74,7 +74,7 @@ impl Spread {
     }
 }
 
-/// All samples of a group: `samples[method][case][round]`, in the order of `methods()` and `CASES`.
+/// All samples of a group: `samples[method][case][round]`, in the order of `methods()` and `cases()`.
 pub(super) struct Results {
     pub(super) group: Group,
     pub(super) samples: Vec<Vec<Vec<Sample>>>,
@@ -84,7 +84,7 @@ impl Results {
     pub(super) fn new(group: Group) -> Results {
         Results {
             group,
-            samples: vec![vec![Vec::new(); CASES.len()]; group.methods().len()],
+            samples: vec![vec![Vec::new(); group.cases().len()]; group.methods().len()],
         }
     }
 
@@ -112,70 +112,41 @@ impl Results {
     }
 }
 
-/// One thing to reach at depth 32, and whether it was.
+/// One thing to reach, and what was.
 pub(super) struct Verdict {
     pub(super) group: Group,
     pub(super) case: &'static str,
-    pub(super) what: String,
+    pub(super) aim: Aim,
     pub(super) reached: Spread,
-    pub(super) aim: f64,
-    /// Is less better?
-    pub(super) at_most: bool,
 }
 
 impl Verdict {
-    fn passes(&self) -> bool {
-        if self.at_most {
-            self.reached.median <= self.aim
-        } else {
-            self.reached.median >= self.aim
-        }
-    }
-
     pub(super) fn word(&self) -> &'static str {
-        if self.passes() { "pass" } else { "short" }
+        match self.aim.is_reached(self.reached) {
+            true => "pass",
+            false => "short",
+        }
     }
 }
 
 pub(super) fn verdicts(results: &Results) -> Vec<Verdict> {
     let group = results.group;
-    let peer = group.peer();
-    let iops_aim = match group {
-        Group::File => 1.15,
-        Group::Memory => 1.3,
-    };
-    let mut verdicts = Vec::new();
-    for (i, case) in CASES.iter().enumerate() {
-        if case.depth != 32 {
-            continue;
-        }
-        let mut add = |what: String, reached, aim, at_most| {
-            verdicts.push(Verdict {
-                group,
-                case: case.name,
-                what,
-                reached,
-                aim,
-                at_most,
-            });
-        };
-        let iops = results.ratio(peer, i, Metric::Iops);
-        add(format!("IOPS over {}", peer.name()), iops, iops_aim, false);
-        let cpu = results.ratio(peer, i, Metric::CpuUsPerIo);
-        add(format!("server CPU over {}", peer.name()), cpu, 0.5, true);
-        if group == Group::File {
-            let bare = results.ratio(Method::Bare, i, Metric::Iops);
-            add("IOPS over the bare loop".to_owned(), bare, 0.9, false);
-        }
-    }
-    verdicts
+    let cases = group.cases().iter().enumerate();
+    let aims = cases.flat_map(|(i, case)| group.aims(*case).into_iter().map(move |aim| (i, aim)));
+    aims.map(|(i, aim)| Verdict {
+        group,
+        case: group.cases()[i].name,
+        aim,
+        reached: results.ratio(aim.of, i, aim.metric),
+    })
+    .collect()
 }
 
 /// Every figure and every verdict as one row.
 pub(super) fn rows(all: &[Results]) -> Vec<Value> {
     let mut rows = Vec::new();
     for results in all {
-        for (i, case) in CASES.iter().enumerate() {
+        for (i, case) in results.group.cases().iter().enumerate() {
             for method in results.group.methods() {
                 for metric in Metric::ALL {
                     let figure = results.spread(*method, i, metric);
@@ -204,9 +175,9 @@ pub(super) fn rows(all: &[Results]) -> Vec<Value> {
                 "bench": "nbd",
                 "device": verdict.group.name(),
                 "case": verdict.case,
-                "aim": verdict.what,
-                "at_most": verdict.at_most,
-                "bound": verdict.aim,
+                "aim": verdict.aim.what(),
+                "at_most": verdict.aim.at_most,
+                "bound": verdict.aim.bound,
                 "ours": verdict.reached.median,
                 "low": verdict.reached.low,
                 "high": verdict.reached.high,
@@ -246,25 +217,42 @@ mod tests {
     fn ratios_are_taken_within_a_round() {
         // The machine was twice as fast in the second round: the ratio does not move.
         let mut results = Results::new(Group::Memory);
-        for case in 0..CASES.len() {
+        for case in 0..Group::Memory.cases().len() {
             results.samples[0][case] = vec![sample(150.0, 2.0), sample(300.0, 1.0)];
             results.samples[1][case] = vec![sample(100.0, 4.0), sample(200.0, 2.0)];
         }
         let iops = results.ratio(Method::Nbdkit, 1, Metric::Iops);
         assert_eq!((iops.low, iops.high), (1.5, 1.5));
         let verdicts = verdicts(&results);
-        assert_eq!(verdicts.len(), 4);
-        assert!(verdicts.iter().all(Verdict::passes));
+        assert_eq!(verdicts.len(), 6);
+        assert!(verdicts.iter().all(|verdict| verdict.word() == "pass"));
     }
 
     #[test]
     fn falling_short_of_an_aim_is_said() {
         let mut results = Results::new(Group::Memory);
-        for case in 0..CASES.len() {
-            results.samples[0][case] = vec![sample(129.0, 2.1)];
-            results.samples[1][case] = vec![sample(100.0, 4.0)];
+        for case in 0..Group::Memory.cases().len() {
+            results.samples[0][case] = vec![sample(129.0, 2.1), sample(99.0, 2.1)];
+            results.samples[1][case] = vec![sample(100.0, 4.0); 2];
         }
         assert!(verdicts(&results).iter().all(|v| v.word() == "short"));
         assert!(rows(&[results]).iter().any(|row| row["verdict"] == "short"));
+    }
+
+    #[test]
+    fn one_slow_round_falls_short_of_what_each_must_reach() {
+        let mut results = Results::new(Group::Memory);
+        for case in 0..Group::Memory.cases().len() {
+            results.samples[0][case] =
+                vec![sample(200.0, 1.0), sample(180.0, 1.0), sample(90.0, 1.0)];
+            results.samples[1][case] = vec![sample(100.0, 4.0); 3];
+        }
+        let all = verdicts(&results);
+        let mut at_depth_1 = all
+            .iter()
+            .filter(|verdict| verdict.case == "4k-randread-qd1");
+        assert_eq!(at_depth_1.next().unwrap().word(), "pass");
+        let each = at_depth_1.next().unwrap();
+        assert_eq!((each.word(), each.aim.in_every_round), ("short", true));
     }
 }
