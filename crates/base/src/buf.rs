@@ -28,8 +28,9 @@ pub const PAGE: usize = 4096;
 
 /// Size classes of the pool in bytes; larger buffers come straight from the allocator.
 const CLASSES: [usize; 5] = [PAGE, 4 * PAGE, 16 * PAGE, 64 * PAGE, 256 * PAGE];
-/// Classes from this one on are pieces of huge pages.
-const HUGE_FROM: usize = 3;
+/// Classes from this one on are pieces of huge pages. Smaller ones are not: a piece that is in use or kept holds its whole slab,
+/// and there would be more of them.
+const HUGE_FROM: usize = 4;
 /// Each class keeps at most this many bytes for reuse.
 const KEPT_PER_CLASS: usize = 32 << 20;
 

@@ -492,3 +492,84 @@ fn a_thread_that_ends_with_calls_under_way_leaves_no_caller_waiting() {
     });
     thread.join().unwrap();
 }
+
+#[test]
+fn the_owner_has_ended_when_the_last_call_of_a_dead_gate_has() {
+    Runtime::simulated(3).block_on(async {
+        let late = Nanos::millis(50);
+        let disk = slow_memory(late);
+        let (gate, owner) = link(4);
+        let serving = spawn(serve(owner, disk.clone()));
+        let remote = gate.join().open("disk").await.unwrap();
+        let began = env::now();
+        let writing = spawn({
+            let remote = Rc::clone(&remote);
+            async move { remote.write_at(Sector(0), filled(7, Bytes(512))).await }
+        });
+        sleep(Nanos::millis(1)).await;
+        // The gate's thread dies: what it held is dropped, with its caller.
+        writing.cancel();
+        drop(remote);
+        serving.await;
+        assert!(
+            env::now().since(began) >= late,
+            "the write was still under way"
+        );
+        assert_eq!(
+            disk.read_at(Sector(0), Bytes(512)).await.unwrap()[..],
+            [7; 512]
+        );
+    });
+}
+
+#[test]
+fn a_silent_gate_leaves_calls_open_when_its_owner_is_gone() {
+    Runtime::simulated(4).block_on(async {
+        for is_silent in [false, true] {
+            let (end, owner) = link(4);
+            let gate = end.join();
+            let serving = spawn(serve(owner, Memory::new("disk", SIZE)));
+            let remote = gate.open("disk").await.unwrap();
+            if is_silent {
+                gate.fall_silent();
+            }
+            serving.cancel();
+            sleep(Nanos::millis(1)).await;
+            let read = env::timeout(Nanos::secs(5), remote.read_at(Sector(0), Bytes(512))).await;
+            assert_eq!(read.is_err(), is_silent, "{read:?}");
+            let opened = env::timeout(Nanos::secs(5), gate.open("disk")).await;
+            assert_eq!(opened.is_err(), is_silent);
+        }
+    });
+}
+
+#[test]
+fn zeroes_are_written_without_travelling() {
+    Runtime::simulated(5).block_on(async {
+        let disk = Memory::new("disk", SIZE);
+        let (gate, _serving) = joined(4, disk.clone());
+        let remote = gate.open("disk").await.unwrap();
+        disk.write_at(Sector(0), filled(9, Bytes(8192)))
+            .await
+            .unwrap();
+        // Several views of one buffer, as a long zeroing sends: none of them is copied.
+        let zeroes = Buf::zeroed(4096).freeze();
+        let flags = WriteFlags::default();
+        let places = [Sector(0), Sector(1), Sector(4)];
+        let written = places.map(|at| remote.write(at, zeroes.slice(0, 512), flags));
+        assert!(join_all(written).await.iter().all(Result::is_ok));
+        let read = disk.read_at(Sector(0), Bytes(8192)).await.unwrap();
+        for sector in 0..16 {
+            let byte = if places.contains(&Sector(sector)) {
+                0
+            } else {
+                9
+            };
+            let at = sector as usize * 512;
+            assert!(
+                read[at..at + 512].iter().all(|it| *it == byte),
+                "sector {sector}"
+            );
+        }
+    });
+}

@@ -2,7 +2,7 @@
 //!
 //! Always true: nothing here has another owner on the thread it leaves.
 
-use base::{Parcel, Sector, Span};
+use base::{Bytes, Parcel, Sector, Span};
 
 use crate::{Class, DeviceError, Info, Op, WriteFlags};
 
@@ -20,6 +20,8 @@ pub(super) enum Call {
     Look,
     Read(Sector, Parcel, Class),
     Write(Sector, Parcel, WriteFlags),
+    /// A write of so many zeroes, which do not travel.
+    WriteZeroData(Sector, Bytes, WriteFlags),
     Flush,
     Discard(Span),
     WriteZeroes(Span, WriteFlags),
@@ -30,7 +32,7 @@ impl Call {
     /// For the error of one that is not carried out.
     pub(super) fn op(&self) -> Op {
         match self {
-            Call::Write(..) => Op::Write,
+            Call::Write(..) | Call::WriteZeroData(..) => Op::Write,
             Call::Flush => Op::Flush,
             Call::Discard(_) => Op::Discard,
             Call::WriteZeroes(..) => Op::WriteZeroes,

@@ -15,7 +15,7 @@ use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use base::{Buf, Parcel, Sector, Span, View};
+use base::{Buf, Bytes, Parcel, Sector, Span, View};
 use env::sync::{Permit, Semaphore};
 use env::{Consumer, Producer};
 
@@ -98,6 +98,8 @@ pub struct Gate {
     requests: RefCell<Producer<Request>>,
     slots: RefCell<Slots>,
     owner_gone: Cell<bool>,
+    /// Do calls that find the owner gone never end?
+    is_silent: Cell<bool>,
 }
 
 /// A device of the owner's. See the module's head.
@@ -134,6 +136,7 @@ impl GateEnd {
             requests: RefCell::new(self.requests),
             slots: RefCell::default(),
             owner_gone: Cell::new(false),
+            is_silent: Cell::new(false),
         });
         env::spawn(take_answers(Rc::downgrade(&gate), self.answers));
         gate
@@ -172,7 +175,7 @@ impl Gate {
             handle: Some(handle),
         };
         let called = self.call(handle, Call::Open(name.to_owned())).await;
-        let outcome = called.unwrap_or_else(|| Err(gone(name, Op::Read)))?;
+        let outcome = self.answered(called, || gone(name, Op::Read)).await?;
         opening.handle = None;
         let Outcome::Info(info) = outcome else {
             unreachable!("an opening is answered with what was opened");
@@ -194,6 +197,25 @@ impl Gate {
             slot: Some(slot),
         };
         poll_fn(|cx| waiting.poll(cx)).await
+    }
+
+    /// From now on a call that finds the owner gone never ends, instead of failing. For a front whose clients shall rather
+    /// lose their connection, and come again, than be told that the disk failed.
+    pub fn fall_silent(&self) {
+        self.is_silent.set(true);
+    }
+
+    /// The answer to a call, if the owner gave one.
+    async fn answered(
+        &self,
+        answer: Option<Result<Outcome, DeviceError>>,
+        gone: impl FnOnce() -> DeviceError,
+    ) -> Result<Outcome, DeviceError> {
+        match answer {
+            Some(answer) => answer,
+            None if self.is_silent.get() => std::future::pending().await,
+            None => Err(gone()),
+        }
     }
 
     /// Sends a request; its slot, or none if the owner is gone.
@@ -354,7 +376,8 @@ impl Remote {
         let _counted = crate::memory::Waiting::begin(&self.under_way);
         let op = call.op();
         let called = self.gate.call(self.handle, call).await;
-        called.unwrap_or_else(|| Err(gone(&self.info.borrow().name, op)))
+        let gone = || gone(&self.info.borrow().name, op);
+        self.gate.answered(called, gone).await
     }
 
     async fn done(&self, call: Call) -> Result<(), DeviceError> {
@@ -402,6 +425,10 @@ impl Device for Remote {
     }
 
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        if data.is_known_zero() {
+            let len = Bytes(data.len() as u64);
+            return Box::pin(self.done(Call::WriteZeroData(at, len, flags)));
+        }
         let parcel = Parcel::of_view(data);
         Box::pin(async move {
             let Outcome::Written(parcel) = self.call(Call::Write(at, parcel, flags)).await? else {

@@ -10,10 +10,11 @@
 //! 2. There is room for each answer: the gate sends no more than the ring of answers holds.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Map, Parcel};
+use base::{Buf, Map, Parcel, View};
+use env::sync::Event;
 use env::{Consumer, Producer};
 
 use super::call::{Answer, Call, Handle, Outcome, Request};
@@ -52,6 +53,11 @@ struct Served<S> {
     /// None where the supplier is still at it.
     open: RefCell<Map<Handle, Option<Rc<Opened>>>>,
     answers: RefCell<Producer<Answer>>,
+    /// What writes of zeroes are given: one buffer for all, as long as the longest.
+    zeroes: RefCell<View>,
+    // Calls under way, but for opens.
+    calls: Cell<usize>,
+    none_left: Event,
 }
 
 impl OwnerEnd {
@@ -62,7 +68,7 @@ impl OwnerEnd {
     /// Serves the gate until it is gone. `supply` has the device of a name, or says why there is none; what it gave is kept
     /// until the gate gives it up.
     ///
-    /// Calls that are under way in the end finish by themselves.
+    /// When it returns, no call of the gate uses a device any more. An open that is under way then ends by itself.
     pub async fn serve<S>(self, supply: S)
     where
         S: Fn(&str) -> Pending<'static, Opened> + 'static,
@@ -75,6 +81,9 @@ impl OwnerEnd {
             supply,
             open: RefCell::default(),
             answers: RefCell::new(answers),
+            zeroes: RefCell::new(View::empty()),
+            calls: Cell::new(0),
+            none_left: Event::default(),
         });
         while let Ok(request) = requests.receive().await {
             served.begin(request);
@@ -82,6 +91,9 @@ impl OwnerEnd {
         // Tasks under way keep their devices themselves.
         let open = served.open.take();
         drop(open);
+        while served.calls.get() > 0 {
+            served.none_left.wait().await;
+        }
     }
 }
 
@@ -120,14 +132,55 @@ where
                 let Some(found) = found else {
                     return self.answer(slot, Err(not_open(&call)));
                 };
+                self.calls.set(self.calls.get() + 1);
                 env::spawn(async move {
                     let request = env::client_request();
-                    let outcome = carry_out(&*found.device, call).await;
-                    drop(request);
+                    let outcome = served.carry_out(&*found.device, call).await;
+                    drop((request, found));
                     served.answer(slot, outcome);
+                    served.calls.set(served.calls.get() - 1);
+                    if served.calls.get() == 0 {
+                        served.none_left.notify_all();
+                    }
                 });
             }
         }
+    }
+
+    async fn carry_out(&self, device: &dyn Device, call: Call) -> Result<Outcome, DeviceError> {
+        match call {
+            Call::Look => Ok(Outcome::Info(device.info())),
+            Call::Read(at, parcel, class) => {
+                let buf = device.read(at, parcel.open(), class).await?;
+                Ok(Outcome::Read(Parcel::new(buf)))
+            }
+            Call::Write(at, parcel, flags) => {
+                let data = parcel.open().freeze();
+                device.write(at, data.clone(), flags).await?;
+                Ok(Outcome::Written(Parcel::of_sole_view(data)))
+            }
+            Call::WriteZeroData(at, len, flags) => {
+                let written = device.write(at, self.zeroes(len.usize()), flags).await;
+                written.map(|()| Outcome::Done)
+            }
+            Call::Flush => device.flush().await.map(|()| Outcome::Done),
+            Call::Discard(span) => device.discard(span).await.map(|()| Outcome::Done),
+            Call::WriteZeroes(span, flags) => {
+                let zeroed = device.write_zeroes(span, flags).await;
+                zeroed.map(|()| Outcome::Done)
+            }
+            Call::Allocation(span) => device.allocation(span).await.map(Outcome::Allocation),
+            Call::Open(_) | Call::Close => unreachable!("looked at before"),
+        }
+    }
+
+    /// So many zero bytes.
+    fn zeroes(&self, len: usize) -> View {
+        let mut zeroes = self.zeroes.borrow_mut();
+        if zeroes.len() < len {
+            *zeroes = Buf::zeroed(len).freeze();
+        }
+        zeroes.slice(0, len)
     }
 
     fn answer(&self, slot: u32, outcome: Result<Outcome, DeviceError>) {
@@ -144,28 +197,5 @@ fn not_open(call: &Call) -> DeviceError {
         device: "a device of another thread".to_owned(),
         op: call.op(),
         why: "it is not open".to_owned(),
-    }
-}
-
-async fn carry_out(device: &dyn Device, call: Call) -> Result<Outcome, DeviceError> {
-    match call {
-        Call::Look => Ok(Outcome::Info(device.info())),
-        Call::Read(at, parcel, class) => {
-            let buf = device.read(at, parcel.open(), class).await?;
-            Ok(Outcome::Read(Parcel::new(buf)))
-        }
-        Call::Write(at, parcel, flags) => {
-            let data = parcel.open().freeze();
-            device.write(at, data.clone(), flags).await?;
-            Ok(Outcome::Written(Parcel::of_sole_view(data)))
-        }
-        Call::Flush => device.flush().await.map(|()| Outcome::Done),
-        Call::Discard(span) => device.discard(span).await.map(|()| Outcome::Done),
-        Call::WriteZeroes(span, flags) => {
-            let zeroed = device.write_zeroes(span, flags).await;
-            zeroed.map(|()| Outcome::Done)
-        }
-        Call::Allocation(span) => device.allocation(span).await.map(Outcome::Allocation),
-        Call::Open(_) | Call::Close => unreachable!("looked at before"),
     }
 }

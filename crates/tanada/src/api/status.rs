@@ -26,6 +26,9 @@ pub struct Status {
     /// What each data thread did while it had nothing to do, in the same order.
     #[serde(default)]
     pub threads: Vec<Thread>,
+    /// Threads that serve NBD clients for them, address by address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
     pub devices: Vec<Device>,
     pub volumes: Vec<Volume>,
     #[serde(default)]
@@ -34,7 +37,20 @@ pub struct Status {
     pub nbd: Vec<NbdListener>,
 }
 
-/// A data thread, or a gate (a thread that serves NBD clients of one), and how it waited for work since it began.
+/// A gate: a thread that serves NBD clients of an address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Gate {
+    /// Its number and address: `gate 0 of 127.0.0.1:10809`.
+    pub name: String,
+    /// As of `drivers`.
+    pub driver: String,
+    /// It has ended, and with it the connections of its clients; the others of its address serve.
+    pub dead: bool,
+    /// Absent if it is dead.
+    pub thread: Option<Thread>,
+}
+
+/// A data thread or a gate, and how it waited for work since it began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Thread {
     /// What stands at its top; of a gate, its number and address.

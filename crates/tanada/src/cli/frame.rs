@@ -192,9 +192,12 @@ impl Frame {
 pub fn title(status: &Status) -> String {
     let mut drivers = status.drivers.clone();
     drivers.dedup();
-    let dead = match status.dead.is_empty() {
+    let gates = status.gates.iter().filter(|gate| gate.dead);
+    let dead = status.dead.iter().chain(gates.map(|gate| &gate.name));
+    let dead: Vec<&str> = dead.map(String::as_str).collect();
+    let dead = match dead.is_empty() {
         true => String::new(),
-        false => format!("; DEAD (see the log): {}", status.dead.join(", ")),
+        false => format!("; DEAD (see the log): {}", dead.join(", ")),
     };
     let (spun, in_vain) = spun_percent(&status.threads);
     let spins = match spun >= 0.1 {

@@ -334,7 +334,7 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     }
     thread.exports = plan.exports;
     for at in listeners.exports {
-        serve(thread, at, plan.connections)?;
+        serve(thread, at, plan.connections).await?;
     }
     for listener in listeners.sockets {
         let disk = VhostDisk::serve(thread, listener, &plan.data_dir);

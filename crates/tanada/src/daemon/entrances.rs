@@ -18,7 +18,7 @@ use super::listen::{listen, read_tls};
 use super::thread::DataThread;
 use super::thread::cluster;
 use super::thread::exports::{AtAddress, VolumeExport};
-use super::thread::gate::Shown;
+use super::thread::gate::ExportView;
 use super::thread::gates::{Gates, GatesPlan, Open};
 use super::thread::open::{OpenServer, nbd_limits};
 use super::thread::ublk::{UblkDisk, Wanted, found_all, identity_of};
@@ -123,7 +123,7 @@ pub(super) async fn show(
 }
 
 /// Lets NBD clients in at an address, to all exports of it.
-pub(super) fn serve(
+pub(super) async fn serve(
     thread: &mut DataThread,
     (configured, listener, tls): (Address, Listener, Option<nbd::Tls>),
     connections: usize,
@@ -151,7 +151,7 @@ pub(super) fn serve(
             exports,
             open,
         };
-        thread.gates.push(Gates::open(listener, plan)?);
+        thread.gates.push(Gates::open(listener, plan).await?);
         return Ok(());
     }
     let server = nbd::Server::new(nbd::Config { limits, tls });
@@ -184,19 +184,19 @@ fn through_gates(
     thread: &DataThread,
     address: &Address,
     volumes: Vec<Rc<VolumeExport>>,
-) -> (Vec<Shown>, Open) {
-    let mut shown = Vec::new();
+) -> (Vec<ExportView>, Open) {
+    let mut views = Vec::new();
     let mut devices: BTreeMap<String, Rc<Meter>> = BTreeMap::new();
     for export in &thread.exports {
         if export.volume.is_none() && export.nbd.contains(address) {
-            shown.push(Shown {
+            views.push(ExportView {
                 name: export.name.clone(),
                 read_only: export.read_only || thread.is_read_only(&export.device),
             });
             devices.insert(export.name.clone(), meter(thread, &export.device));
         }
     }
-    shown.extend(volumes.iter().map(|volume| Shown {
+    views.extend(volumes.iter().map(|volume| ExportView {
         name: volume.config.name.clone(),
         read_only: volume.config.read_only,
     }));
@@ -225,5 +225,5 @@ fn through_gates(
             }
         })
     });
-    (shown, open)
+    (views, open)
 }

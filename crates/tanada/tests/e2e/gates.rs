@@ -81,9 +81,8 @@ fn clients_of_gates_are_spread_and_see_one_disk() {
         let status = json(dir, &["status", "--json"]);
         assert_eq!(per_gate(&status), [2, 2, 2], "{status}");
         assert_eq!(export(&status, "vol0")["connections"], 6);
-        let threads = status["threads"].as_array().expect("a list").iter();
-        let gates =
-            threads.filter(|it| it["names"][0].as_str().expect("text").starts_with("gate "));
+        let gates = status["gates"].as_array().expect("a list").iter();
+        let gates = gates.filter(|it| it["dead"] == false && it["thread"]["seconds"].is_number());
         // Three at each of the two addresses.
         assert_eq!(gates.count(), 6, "{status}");
 

@@ -129,6 +129,7 @@ impl Control {
             dead: self.dead(),
             drivers: Vec::new(),
             threads: Vec::new(),
+            gates: Vec::new(),
             devices: Vec::new(),
             volumes: Vec::new(),
             stores: Vec::new(),
@@ -138,8 +139,7 @@ impl Control {
         for report in self.reports().await? {
             status.drivers.push(report.driver);
             status.threads.push(report.thread);
-            status.threads.extend(report.gates);
-            status.dead.extend(report.dead);
+            status.gates.extend(report.gates);
             status.devices.extend(report.devices);
             status.volumes.extend(report.volumes);
             status.stores.extend(report.stores);

@@ -79,7 +79,9 @@ impl Collector for Page {
             )?
             .encode_gauge(&status.uptime_seconds)?;
 
-        super::thread_metrics::threads(&mut encoder, &status.threads)?;
+        let gates = status.gates.iter().filter_map(|gate| gate.thread.as_ref());
+        let threads: Vec<_> = status.threads.iter().chain(gates).collect();
+        super::thread_metrics::threads(&mut encoder, &threads)?;
         super::cluster_metrics::cluster(&mut encoder, &self.1)?;
         let devices = |device: &Device| (device.name.clone(), device.figures.clone());
         let devices: Vec<_> = status.devices.iter().map(devices).collect();

@@ -408,7 +408,8 @@ async fn get_health(State(control): State<Arc<Control>>) -> Result<&'static str,
         )));
     }
     let reports = control.reports().await?;
-    let gates: Vec<String> = reports.into_iter().flat_map(|it| it.dead).collect();
+    let gates = reports.into_iter().flat_map(|it| it.gates);
+    let gates: Vec<String> = gates.filter(|it| it.dead).map(|it| it.name).collect();
     match gates.is_empty() {
         true => Ok("ok\n"),
         false => Err(died(format!(

@@ -11,7 +11,7 @@ use crate::api::status::Thread;
 /// How data threads waited for work.
 pub(super) fn threads(
     encoder: &mut DescriptorEncoder<'_>,
-    threads: &[Thread],
+    threads: &[&Thread],
 ) -> Result<(), Error> {
     let rows: [Row<Thread, f64>; 2] = [
         (

@@ -84,9 +84,7 @@ pub struct ThreadReport {
     pub driver: String,
     pub thread: api::status::Thread,
     /// Threads that serve its NBD clients.
-    pub gates: Vec<api::status::Thread>,
-    /// Of these, those that died, in words.
-    pub dead: Vec<String>,
+    pub gates: Vec<api::status::Gate>,
     pub devices: Vec<api::status::Device>,
     pub volumes: Vec<api::volume::Volume>,
     pub stores: Vec<api::store::Store>,

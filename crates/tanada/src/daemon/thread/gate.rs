@@ -2,10 +2,14 @@
 //!
 //! ```text
 //! data thread: accepts -> the gate with the fewest clients
-//! gate:        parse, TLS, copies -> device::remote ==ring==> data thread: the device
+//! gate:        parse, TLS, copies -> device::remote ==rings of this client==> data thread: the device
 //! ```
 //!
-//! Always true: when the answer to `Stop` is there, no device has a request of the gate left.
+//! Always true:
+//! 1. When the answer to `Stop` is there, no device has a request of the gate left.
+//! 2. What a connection has accepted is at the data thread, in a ring that has room for all of it: no client waits for what
+//!    another one asked, and nothing is sent after a connection has ended.
+//! 3. A data thread that died leaves no answer: its clients lose their connections, as without gates.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,20 +17,27 @@ use std::thread::JoinHandle;
 
 use base::Instant;
 use device::DeviceError;
-use device::remote::{Gate, GateEnd};
-use env::Mailbox;
+use device::remote::{OwnerEnd, link};
 use env::net::{Address, Detached};
+use env::{Mailbox, Poster};
 use front::nbd::{
     Account, ConnectionSnapshot, ExportSnapshot, Limits, Server, ServerSnapshot, Soon, Supplied,
     Supply, Tls,
 };
 use policy::poll::Setting;
+use tokio::sync::oneshot;
 
 use super::command::Reply;
 use super::open::report_client;
 use crate::api;
 use crate::api::clients::{Gone, Which};
 use crate::daemon::common::polling::{polling, report};
+
+/// Requests of one connection accepted and not answered.
+const REQUESTS: usize = 128;
+/// Calls that they make at the data thread at most: a long discard makes eight at once, and so does a long read of a device
+/// that takes 64 KiB at a time.
+const CALLS: usize = 9 * REQUESTS;
 
 /// What a gate is to be.
 pub(super) struct Setup {
@@ -38,13 +49,16 @@ pub(super) struct Setup {
     pub tls: Option<Tls>,
     pub poll: Setting,
     /// The first one is for clients that ask for no name.
-    pub exports: Vec<Shown>,
-    pub end: GateEnd,
+    pub exports: Vec<ExportView>,
+    /// The data thread serves what is sent there.
+    pub owner: Poster<OwnerEnd>,
+    /// Hears which driver the gate runs with, or why it cannot run.
+    pub up: oneshot::Sender<Result<&'static str, String>>,
 }
 
 /// An export as its clients see it.
 #[derive(Clone)]
-pub struct Shown {
+pub struct ExportView {
     pub name: String,
     pub read_only: bool,
 }
@@ -52,12 +66,15 @@ pub struct Shown {
 /// What the data thread tells a gate.
 pub(super) enum Message {
     /// A client that came; what is beside it is dropped when it has gone.
-    Client(Detached, Arc<()>),
+    Client(Detached, Place),
     Report(Reply<GateReport>),
     Disconnect(Which, Reply<Vec<Gone>>),
     /// Let the clients finish, and end.
     Stop(Reply<()>),
 }
+
+/// A client's place at a gate: one among all, and one among those of its host.
+pub(super) type Place = (Arc<()>, Arc<()>);
 
 /// How a gate is at one moment.
 pub(super) struct GateReport {
@@ -77,23 +94,28 @@ pub(super) fn start(setup: Setup, mailbox: Mailbox<Message>) -> std::io::Result<
             ..env::RealConfig::default()
         };
         match env::Runtime::real(config) {
-            Ok(runtime) => runtime.block_on(serve(setup, mailbox)),
-            Err(error) => {
-                tracing::error!(%error, address = %setup.address, "a gate has no runtime")
+            Ok(runtime) => {
+                let driver = runtime.driver_name();
+                runtime.block_on(serve(setup, driver, mailbox));
             }
+            // The one who waits may be gone.
+            Err(error) => drop(setup.up.send(Err(error.to_string()))),
         }
     })
 }
 
 /// Carries out what the data thread says until it says stop, or is gone.
-async fn serve(setup: Setup, mut mailbox: Mailbox<Message>) {
+async fn serve(setup: Setup, driver: &'static str, mut mailbox: Mailbox<Message>) {
     let exports = setup.exports.iter().cloned();
     let supply = Rc::new(Exports {
-        gate: setup.end.join(),
-        exports: exports.map(|shown| (shown, Account::default())).collect(),
+        owner: setup.owner,
+        exports: exports.map(|view| (view, Account::default())).collect(),
     });
     let server = Server::new(front::nbd::Config {
-        limits: setup.limits,
+        limits: Limits {
+            requests_per_connection: REQUESTS,
+            ..setup.limits
+        },
         tls: setup.tls,
     });
     server.set_supply(Rc::clone(&supply) as _);
@@ -103,6 +125,7 @@ async fn serve(setup: Setup, mut mailbox: Mailbox<Message>) {
     };
     let names = [format!("gate {} of {}", setup.number, setup.address)];
     let since: Instant = env::now();
+    drop(setup.up.send(Ok(driver)));
     let stopped = loop {
         match mailbox.receive().await {
             Ok(Message::Client(client, place)) => match client.join() {
@@ -125,15 +148,14 @@ async fn serve(setup: Setup, mut mailbox: Mailbox<Message>) {
                 });
                 drop(reply.send(gone.collect()));
             }
-            Ok(Message::Stop(reply)) => break Some(reply),
-            Err(_) => break None,
+            Ok(Message::Stop(reply)) => break reply,
+            // The data thread is gone: sockets close with this runtime.
+            Err(_) => return,
         }
     };
     server.drain().await;
-    if let Some(reply) = stopped {
-        // The asker may be gone.
-        let _ = reply.send(());
-    }
+    // The asker may be gone.
+    let _ = stopped.send(());
 }
 
 /// Numbers of connections that no other gate of the address gives.
@@ -161,18 +183,18 @@ impl Numbers {
 
 /// The exports of the gate's address, each opened at its owner for every client.
 struct Exports {
-    gate: Rc<Gate>,
-    exports: Vec<(Shown, Account)>,
+    owner: Poster<OwnerEnd>,
+    exports: Vec<(ExportView, Account)>,
 }
 
 impl Exports {
     /// With what was done for each export.
     fn counted(&self, mut snapshot: ServerSnapshot) -> ServerSnapshot {
-        for (shown, account) in &self.exports {
+        for (view, account) in &self.exports {
             let clients = snapshot.connections.iter();
-            let theirs = clients.filter(|it| it.export.as_ref() == Some(&shown.name));
+            let theirs = clients.filter(|it| it.export.as_ref() == Some(&view.name));
             snapshot.exports.push(ExportSnapshot {
-                name: shown.name.clone(),
+                name: view.name.clone(),
                 connections: theirs.count() as u64,
                 counts: account.counts(),
             });
@@ -184,15 +206,20 @@ impl Exports {
 impl Supply for Exports {
     fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
         Box::pin(async move {
-            let found = self.exports.iter().find(|(shown, _)| shown.name == name);
-            let Some((shown, account)) = found else {
+            let found = self.exports.iter().find(|(view, _)| view.name == name);
+            let Some((view, account)) = found else {
                 return Ok(None);
             };
-            match self.gate.open(name).await {
+            let (end, owner) = link(CALLS);
+            let gate = end.join();
+            gate.fall_silent();
+            // Without an owner the open below never ends, as is said above.
+            drop(self.owner.post(owner));
+            match gate.open(name).await {
                 Ok(device) => Ok(Some(Supplied {
                     device,
                     description: String::new(),
-                    read_only: shown.read_only,
+                    read_only: view.read_only,
                     account: account.clone(),
                     hold: Box::new(()),
                 })),
@@ -204,13 +231,13 @@ impl Supply for Exports {
     }
 
     fn list(&self) -> Soon<'_, Vec<(String, String)>> {
-        let names = self.exports.iter().map(|(shown, _)| shown.name.clone());
+        let names = self.exports.iter().map(|(view, _)| view.name.clone());
         let all = names.map(|name| (name, String::new())).collect();
         Box::pin(async { all })
     }
 
     fn default_export(&self) -> Option<String> {
-        self.exports.first().map(|(shown, _)| shown.name.clone())
+        self.exports.first().map(|(view, _)| view.name.clone())
     }
 }
 

@@ -35,6 +35,7 @@ use config::{Backing, ExportConfig, Kind};
 use device::{Device, Meter};
 use env::Mailbox;
 use env::net::Address;
+use front::nbd::Soon;
 use policy::poll::Setting;
 use report::terminal::said;
 
@@ -369,8 +370,7 @@ impl DataThread {
         ThreadReport {
             driver: self.driver.to_owned(),
             thread: polling::report(&self.names, self.poll, self.since),
-            gates: gates.iter().flat_map(|at| at.threads.clone()).collect(),
-            dead: self.gates.iter().flat_map(Gates::dead).collect(),
+            gates: gates.iter().flat_map(|at| at.gates.clone()).collect(),
             devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
@@ -462,8 +462,17 @@ impl DataThread {
     /// Closes everything, top down; says what went wrong.
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
-        env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
-        env::sync::join_all(self.gates.iter().map(Gates::drain)).await;
+        self.gates.iter().for_each(Gates::close);
+        // Together: each may wait for its slowest client.
+        let servers = self
+            .servers
+            .iter()
+            .map(|it| Box::pin(it.server.drain()) as Soon<'_, ()>);
+        let gates = self
+            .gates
+            .iter()
+            .map(|it| Box::pin(it.drain()) as Soon<'_, ()>);
+        env::sync::join_all(servers.chain(gates)).await;
         env::sync::join_all(self.sockets.iter().map(|socket| socket.server.drain())).await;
         for disk in &self.disks {
             if let Err(error) = disk.close().await {
