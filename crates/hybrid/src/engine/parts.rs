@@ -50,15 +50,18 @@ pub(super) fn plan(cache: &Cache, at: u64, len: usize, only_dirty: bool) -> Vec<
     let mut parts: Vec<Part> = Vec::with_capacity(2);
     let end = at + len as u64;
     let mut byte = at;
+    // Where the page in front of this one is.
+    let mut before = None;
     while byte < end {
         let page = byte / PAGE;
         let within = (byte % PAGE) as usize;
         let len = (PAGE_LEN - within).min((end - byte) as usize);
         let entry = if page < whole_pages {
-            map.get(page)
+            map.get_behind(before, page)
         } else {
             None
         };
+        before = entry.map(|entry| entry.slot);
         let source = match entry {
             Some(entry) if only_dirty && !entry.dirty => Source::Slow,
             None => Source::Slow,

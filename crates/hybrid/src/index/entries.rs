@@ -113,9 +113,10 @@ impl Entries {
         self.state[slot as usize] & DIRTY != 0
     }
 
-    /// Does `slot` hold `page`?
+    /// Is there such a slot, and does it hold `page`?
     pub fn holds(&self, slot: u32, page: u64) -> bool {
-        self.state[slot as usize] & USED != 0 && self.page_of(slot) == page
+        let state = self.state.get(slot as usize);
+        state.is_some_and(|state| state & USED != 0) && self.page_of(slot) == page
     }
 
     pub fn set_dirty(&mut self, slot: u32, dirty: bool) {

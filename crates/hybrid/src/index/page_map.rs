@@ -104,6 +104,15 @@ impl PageMap {
         self.find(page).map(|slot| self.entries.entry(slot))
     }
 
+    /// As [`PageMap::get`]. The slot behind `before` is looked at first: the page lies there if it came in with the one in front
+    /// of it.
+    pub fn get_behind(&self, before: Option<u32>, page: u64) -> Option<Entry> {
+        let beside = before.map(|slot| slot + 1);
+        let beside = beside.filter(|slot| self.entries.holds(*slot, page));
+        let slot = beside.or_else(|| self.find(page))?;
+        Some(self.entries.entry(slot))
+    }
+
     /// The entry in `slot`, if there is such a slot and it holds one.
     pub fn in_slot(&self, slot: u32) -> Option<(u64, Entry)> {
         self.entries.in_slot(slot)
@@ -537,7 +546,21 @@ mod tests {
             }
             map.check();
             for page in pages() {
-                assert_eq!(map.get(page), twin.get(&page).copied(), "page {page}");
+                let found = map.get(page);
+                assert_eq!(found, twin.get(&page).copied(), "page {page}");
+                // Wherever it is looked for first, also where it is, and behind the last slot.
+                let places = [
+                    Some(stamp % SLOTS),
+                    found.and_then(|it| it.slot.checked_sub(1)),
+                    Some(SLOTS - 1),
+                ];
+                for before in places {
+                    assert_eq!(
+                        map.get_behind(before, page),
+                        found,
+                        "page {page} behind {before:?}"
+                    );
+                }
             }
         }
         map.set_grain(Kind::Lru, 4);
