@@ -18,7 +18,7 @@ use crate::cache::Cache;
 use crate::cached::{adopt_whole, complete_page, sector_mask};
 use crate::fill::FillToken;
 use crate::hold::Reader;
-use crate::index::page_map::Entry;
+use crate::index::page_map::{Entry, get_behind};
 
 const PAGE_LEN: usize = base::PAGE;
 
@@ -56,11 +56,8 @@ pub(super) fn plan(cache: &Cache, at: u64, len: usize, only_dirty: bool) -> Vec<
         let page = byte / PAGE;
         let within = (byte % PAGE) as usize;
         let len = (PAGE_LEN - within).min((end - byte) as usize);
-        let entry = if page < whole_pages {
-            map.get_behind(before, page)
-        } else {
-            None
-        };
+        let is_whole = page < whole_pages;
+        let entry = is_whole.then(|| get_behind(&map, before, page)).flatten();
         before = entry.map(|entry| entry.slot);
         let source = match entry {
             Some(entry) if only_dirty && !entry.dirty => Source::Slow,

@@ -39,6 +39,15 @@ pub(crate) struct PageMap {
     residents: Residents,
 }
 
+/// As [`PageMap::get`]. The slot behind `before` is looked at first: the page lies there if it came in with the one in front
+/// of it.
+pub(crate) fn get_behind(map: &PageMap, before: Option<u32>, page: u64) -> Option<Entry> {
+    let beside = before.map(|slot| slot + 1);
+    let beside = beside.filter(|slot| map.entries.holds(*slot, page));
+    let slot = beside.or_else(|| map.find(page))?;
+    Some(map.entries.entry(slot))
+}
+
 impl PageMap {
     pub fn new(slots: u32, kind: Kind, pages_per_block: u64) -> PageMap {
         PageMap {
@@ -102,15 +111,6 @@ impl PageMap {
 
     pub fn get(&self, page: u64) -> Option<Entry> {
         self.find(page).map(|slot| self.entries.entry(slot))
-    }
-
-    /// As [`PageMap::get`]. The slot behind `before` is looked at first: the page lies there if it came in with the one in front
-    /// of it.
-    pub fn get_behind(&self, before: Option<u32>, page: u64) -> Option<Entry> {
-        let beside = before.map(|slot| slot + 1);
-        let beside = beside.filter(|slot| self.entries.holds(*slot, page));
-        let slot = beside.or_else(|| self.find(page))?;
-        Some(self.entries.entry(slot))
     }
 
     /// The entry in `slot`, if there is such a slot and it holds one.
@@ -556,7 +556,7 @@ mod tests {
                 ];
                 for before in places {
                     assert_eq!(
-                        map.get_behind(before, page),
+                        get_behind(&map, before, page),
                         found,
                         "page {page} behind {before:?}"
                     );

@@ -318,7 +318,7 @@ impl Bench {
         if (group, method) == (Group::Hit, Method::Tanada) {
             // In an order that has nothing to do with that of the disk; what was being fetched is there the second time.
             for _ in 0..2 {
-                let mut fill = self.fio("randread", "64k", 4, 0, server);
+                let mut fill = self.fio("randread", "1m", 4, 0, server);
                 fill.arg(format!("--size={HIT_MIB}m"))
                     .arg("--norandommap=0");
                 result_of(&mut fill)?;

@@ -73,7 +73,7 @@ fn heading(setup: &Setup<'_>, group: Group) -> String {
         ),
         Group::Memory => format!("Memory device of {} MiB, filled.", setup.memory_mib),
         Group::Hit => format!(
-            "Hybrid whose cache, a file in {}, was filled in random order by 64 KiB reads and has all of it; the same file served \
+            "Hybrid whose cache, a file in {}, was filled in random order by 1 MiB reads and has all of it; the same file served \
              alone.",
             setup.dir.display()
         ),

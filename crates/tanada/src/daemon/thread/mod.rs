@@ -27,11 +27,10 @@ pub mod ublk;
 pub mod vhost;
 
 use std::ops::ControlFlow;
-use std::os::unix::fs::FileTypeExt;
 use std::rc::Rc;
 
 use base::{Instant, Nanos};
-use config::{Backing, ExportConfig, Kind};
+use config::{ExportConfig, Kind};
 use device::{Device, Meter};
 use env::Mailbox;
 use env::net::Address;
@@ -51,7 +50,7 @@ use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
-use crate::daemon::thread::shown::export_of;
+use crate::daemon::thread::shown::{device_of, export_of};
 use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::ublk::UblkDisk;
 use crate::daemon::thread::vhost::VhostDisk;
@@ -371,7 +370,7 @@ impl DataThread {
             driver: self.driver.to_owned(),
             thread: polling::report(&self.names, self.poll, self.since),
             gates: gates.iter().flat_map(|at| at.gates.clone()).collect(),
-            devices: self.devices.iter().map(|d| self.report_device(d)).collect(),
+            devices: self.devices.iter().map(|d| device_of(self, d)).collect(),
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
             exports: self
@@ -413,50 +412,6 @@ impl DataThread {
             gone.extend(at.disconnect(which).await);
         }
         gone
-    }
-
-    fn report_device(&self, device: &OpenDevice) -> api::status::Device {
-        let config = &device.config;
-        let info = device.meter.info();
-        let (kind, model, path) = match &config.kind {
-            Kind::Path { path, .. } => {
-                let is_block =
-                    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
-                let kind = if is_block { "block device" } else { "file" };
-                (kind, None, Some(path))
-            }
-            Kind::Model {
-                model,
-                backing: Backing::File(file),
-                ..
-            } => ("model", Some(model.clone()), Some(file)),
-            Kind::Model { model, .. } => ("model", Some(model.clone()), None),
-            Kind::Memory { .. } => ("memory", None, None),
-            Kind::Striped { .. } => ("stripe", None, None),
-        };
-        let stripe = self.stripe_of(&config.name);
-        let owner = self.volumes.iter().find(|volume| volume.uses(&config.name));
-        let owner = owner.map(|volume| volume.config.name());
-        let owner = owner.or(stripe).or(self.store_on(&config.name));
-        // A stripe's energy is that of its members, which report it.
-        let is_whole = matches!(config.kind, Kind::Striped { .. });
-        api::status::Device {
-            name: config.name.clone(),
-            kind: kind.to_owned(),
-            model,
-            path: path.map(|path| path.display().to_string()),
-            size_bytes: info.size.0,
-            physical_block_bytes: info.physical_block.0,
-            rotational: info.rotational,
-            read_only: info.read_only || config.read_only,
-            part_of: owner.map(str::to_owned),
-            figures: device.meter.snapshot().into(),
-            power: device
-                .meter
-                .power()
-                .filter(|_| !is_whole)
-                .map(api::figures::Power::from),
-        }
     }
 
     /// Closes everything, top down; says what went wrong.

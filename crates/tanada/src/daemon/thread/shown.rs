@@ -4,13 +4,16 @@
 //! hybrid, device, trace, sim -> types of `api`
 //! ```
 
-use config::ExportConfig;
+use std::os::unix::fs::FileTypeExt;
+
+use config::{Backing, ExportConfig, Kind};
 use device::Device;
 use env::net::Address;
 use front::nbd::{ConnectionSnapshot, ServerSnapshot};
 use hybrid::Health;
 
 use super::gates::AtGates;
+use super::open::OpenDevice;
 use super::ublk::UblkDisk;
 use super::{DataThread, vhost};
 use crate::api;
@@ -78,6 +81,54 @@ pub(super) fn export_of(
         connections,
         errors,
         why: None,
+    }
+}
+
+/// A device as `/v1/status` shows it.
+pub(super) fn device_of(thread: &DataThread, device: &OpenDevice) -> api::status::Device {
+    let config = &device.config;
+    let info = device.meter.info();
+    let (kind, model, path) = match &config.kind {
+        Kind::Path { path, .. } => {
+            let is_block =
+                std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+            let kind = if is_block { "block device" } else { "file" };
+            (kind, None, Some(path))
+        }
+        Kind::Model {
+            model,
+            backing: Backing::File(file),
+            ..
+        } => ("model", Some(model.clone()), Some(file)),
+        Kind::Model { model, .. } => ("model", Some(model.clone()), None),
+        Kind::Memory { .. } => ("memory", None, None),
+        Kind::Striped { .. } => ("stripe", None, None),
+    };
+    let stripe = thread.stripe_of(&config.name);
+    let owner = thread
+        .volumes
+        .iter()
+        .find(|volume| volume.uses(&config.name));
+    let owner = owner.map(|volume| volume.config.name());
+    let owner = owner.or(stripe).or(thread.store_on(&config.name));
+    // A stripe's energy is that of its members, which report it.
+    let is_whole = matches!(config.kind, Kind::Striped { .. });
+    api::status::Device {
+        name: config.name.clone(),
+        kind: kind.to_owned(),
+        model,
+        path: path.map(|path| path.display().to_string()),
+        size_bytes: info.size.0,
+        physical_block_bytes: info.physical_block.0,
+        rotational: info.rotational,
+        read_only: info.read_only || config.read_only,
+        part_of: owner.map(str::to_owned),
+        figures: device.meter.snapshot().into(),
+        power: device
+            .meter
+            .power()
+            .filter(|_| !is_whole)
+            .map(api::figures::Power::from),
     }
 }
 
