@@ -49,6 +49,8 @@ pub(super) enum SessionError {
     Broken,
     #[error("it connected, and said nothing for ten seconds")]
     Silent,
+    #[error("it began a message, and did not end it within ten seconds")]
+    Slow,
     #[error("{0}")]
     Lost(io::Error),
 }

@@ -8,7 +8,6 @@
 //! Always true: a message that cannot be carried out ends the connection, after its answer.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
@@ -30,7 +29,7 @@ const LOOK_EVERY: Nanos = Nanos::secs(1);
 
 /// How long the end of requests is waited for before a client is cut off.
 const DRAIN: Nanos = Nanos::secs(30);
-/// How long the rest of a message may take that was begun.
+/// How long a message may take that was begun, and the first one to begin.
 const MESSAGE: Nanos = Nanos::secs(10);
 
 /// What the device lets a client do.
@@ -64,6 +63,9 @@ enum Answer {
     /// This, and a descriptor.
     With(Vec<u8>, Descriptor),
 }
+
+/// A message as it came: its header, its payload, and what was handed over with it.
+type Received = (Header, Buf, Vec<Descriptor>);
 
 /// Were all of these offered?
 fn check(asked: u64, offered: u64) -> Result<(), SessionError> {
@@ -143,20 +145,40 @@ impl Session {
         self.stream.abort();
     }
 
+    /// Reads the next message. A guest at work has its client say nothing for days; what is begun has to end soon.
+    async fn receive(&self) -> Result<Received, SessionError> {
+        let first = self.stream.read_exact_with(Buf::for_read(1)).await;
+        let (first, descriptors) = first.map_err(SessionError::Lost)?;
+        let rest = self.receive_rest(first[0], descriptors);
+        let rest = env::timeout(MESSAGE, rest).await;
+        rest.unwrap_or(Err(SessionError::Slow))
+    }
+
+    /// Reads a message behind its first byte, with which its descriptors came, or most of them.
+    async fn receive_rest(
+        &self,
+        first: u8,
+        mut descriptors: Vec<Descriptor>,
+    ) -> Result<Received, SessionError> {
+        let mut read = async |len: usize| {
+            let (bytes, more) = self.stream.read_exact_with(Buf::for_read(len)).await?;
+            descriptors.extend(more);
+            Ok(bytes)
+        };
+        let mut header = [first; HEADER];
+        let bytes = read(HEADER - 1).await.map_err(SessionError::Lost)?;
+        header[1..].copy_from_slice(&bytes);
+        let header = Header::decode(&header)?;
+        let payload = match header.len {
+            0 => Buf::for_read(0),
+            len => read(len).await.map_err(SessionError::Lost)?,
+        };
+        Ok((header, payload, descriptors))
+    }
+
     /// Carries out the next message.
     async fn next(&self) -> Result<(), SessionError> {
-        let lost = SessionError::Lost;
-        let buf = Buf::for_read(HEADER);
-        let (bytes, mut descriptors) = self.stream.read_exact_with(buf).await.map_err(lost)?;
-        let header = Header::decode(bytes[..].try_into().expect("as long as asked"))?;
-        let mut payload = Buf::for_read(header.len);
-        if header.len > 0 {
-            let rest = env::timeout(MESSAGE, self.stream.read_exact_with(payload)).await;
-            let rest = rest.map_err(|_| lost(io::ErrorKind::TimedOut.into()))?;
-            let (bytes, more) = rest.map_err(lost)?;
-            payload = bytes;
-            descriptors.extend(more);
-        }
+        let (header, payload, descriptors) = self.receive().await?;
         let decoded = decode(&header, &payload, descriptors.len());
         let outcome = match decoded {
             Ok(message) => self.carry_out(message, descriptors).await,
@@ -174,10 +196,8 @@ impl Session {
         };
         let reply = View::copy_of(&message::reply(header.request, &payload));
         let with = with.into_iter().collect();
-        self.stream
-            .write_all_with(reply, with)
-            .await
-            .map_err(lost)?;
+        let sent = self.stream.write_all_with(reply, with).await;
+        sent.map_err(SessionError::Lost)?;
         match outcome {
             // It was asked whether it is known, and has its answer.
             Err(SessionError::Unknown(_)) => Ok(()),

@@ -203,3 +203,44 @@ fn a_write_from_memory_that_is_cut_short_is_not_carried_out() {
         assert_eq!((snapshot.answered, snapshot.under_way), (0, 0));
     });
 }
+
+/// Files in memory are long for nothing, and the addresses of this process are shared by all its clients.
+#[test]
+fn a_client_maps_no_more_than_any_machine_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vm.sock");
+    let memory = tempfile::tempfile_in("/dev/shm").unwrap();
+    let most = env::shared::SharedMemory::most();
+    memory.set_len(2 * most).unwrap();
+    let runtime = Runtime::real(RealConfig::default()).unwrap();
+    runtime.block_on(async move {
+        let source = Same {
+            device: Memory::new("disk", SIZE),
+            read_only: false,
+            found_all: true,
+            identity: 1,
+        };
+        let server = Server::new("vol0", std::rc::Rc::new(source));
+        server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
+        let (poster, mut mailbox) = env::mailbox();
+        let client = move || {
+            let (client, _, _) = begun(&socket, &memory);
+            let region = |number: u64, len: u64| VhostUserMemoryRegionInfo {
+                guest_phys_addr: number * most,
+                memory_size: len,
+                userspace_addr: HERE + number * most,
+                mmap_offset: 0,
+                mmap_handle: memory.as_raw_fd(),
+            };
+            client.get_vring_base(0).unwrap();
+            let all = client.set_mem_table(&[region(0, most)]);
+            let more = client.set_mem_table(&[region(0, most), region(1, 4096)]);
+            let _ = poster.post((all.is_ok(), more.is_ok()));
+        };
+        let thread = std::thread::Builder::new().spawn(client).unwrap();
+        let taken = mailbox.receive().await.unwrap();
+        thread.join().unwrap();
+        assert_eq!(taken, (true, false));
+        server.drain().await;
+    });
+}
