@@ -15,4 +15,4 @@ pub mod queue;
 pub mod recover;
 
 pub use control::{Control, Kernel};
-pub use queue::{Counters, Port, Server};
+pub use queue::{Port, Server};

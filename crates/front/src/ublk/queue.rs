@@ -21,6 +21,7 @@ use device::{Device, DeviceError};
 use env::sync::{Event, join_all};
 
 use super::proto::{self, DESCRIPTOR, Request, errno};
+use crate::counters::Counters;
 use crate::pieces::Pieces;
 
 /// A driver as a queue sees it.
@@ -47,52 +48,13 @@ pub trait Port {
     fn copy_out(&self, tag: u16, data: &[u8]) -> io::Result<()>;
 }
 
-/// What a queue did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// Requests under way.
-    pub under_way: u64,
-    /// Requests answered.
-    pub answered: u64,
-    /// Those among them that failed.
-    pub failed: u64,
-    /// Reads that did not fail, and their bytes.
-    pub reads: u64,
-    /// See `reads`.
-    pub bytes_read: u64,
-    /// Writes that did not fail, and their bytes.
-    pub writes: u64,
-    /// See `writes`.
-    pub bytes_written: u64,
-    /// Flushes that did not fail.
-    pub flushes: u64,
-    /// Discards that did not fail.
-    pub discards: u64,
-    /// Zeroing that did not fail.
-    pub zeroes: u64,
-    /// Writes and zeroes that were to be durable before the answer (FUA).
-    pub forced: u64,
-}
-
-impl Counters {
-    fn add(&mut self, request: &Request) {
-        match *request {
-            Request::Read { len, .. } => {
-                self.reads += 1;
-                self.bytes_read += u64::from(len);
-            }
-            Request::Write { len, fua, .. } => {
-                self.writes += 1;
-                self.bytes_written += u64::from(len);
-                self.forced += u64::from(fua);
-            }
-            Request::Flush => self.flushes += 1,
-            Request::Discard { .. } => self.discards += 1,
-            Request::WriteZeroes { fua, .. } => {
-                self.zeroes += 1;
-                self.forced += u64::from(fua);
-            }
-        }
+fn add(counters: &mut Counters, request: &Request) {
+    match *request {
+        Request::Read { len, .. } => counters.read(len.into()),
+        Request::Write { len, fua, .. } => counters.wrote(len.into(), fua),
+        Request::Flush => counters.flushes += 1,
+        Request::Discard { .. } => counters.discards += 1,
+        Request::WriteZeroes { fua, .. } => counters.zeroed(fua),
     }
 }
 
@@ -187,7 +149,7 @@ impl Server {
             Ok(request) => match self.request(tag, request).await {
                 Ok(result) => {
                     if result >= 0 {
-                        self.count(|counters| counters.add(&request));
+                        self.count(|counters| add(counters, &request));
                     }
                     result
                 }

@@ -17,8 +17,9 @@ use env::shared::Descriptor;
 
 use super::block::{self, WRITE_BACK};
 use super::error::SessionError;
-use super::guest::{Guest, Last, QUEUES};
+use super::guest::{Guest, QUEUES};
 use super::inflight;
+use super::last::{Last, Offer};
 use super::message::{self, CONFIG_MAX, HEADER, Header, InflightArea, Message, protocol};
 use super::queue::Disk;
 use super::ring::SIZE_MAX;
@@ -31,15 +32,6 @@ const LOOK_EVERY: Nanos = Nanos::secs(1);
 const DRAIN: Nanos = Nanos::secs(30);
 /// How long a message may take that was begun, and the first one to begin.
 const MESSAGE: Nanos = Nanos::secs(10);
-
-/// What the device lets a client do.
-pub(super) struct Offer {
-    /// The device shows every write that an earlier process answered, and the next one will.
-    pub found_all: bool,
-    pub disk: Rc<Disk>,
-    /// Whose guest this process served last.
-    pub last: Option<Rc<Last>>,
-}
 
 /// See the module's head.
 pub(super) struct Session {
@@ -80,17 +72,12 @@ fn number(value: u64) -> Answer {
 }
 
 impl Session {
-    pub fn new(stream: Rc<Stream>, offer: Offer) -> Rc<Session> {
-        let Offer {
-            found_all,
-            disk,
-            last,
-        } = offer;
+    pub fn new(stream: Rc<Stream>, disk: Rc<Disk>, offer: Offer) -> Rc<Session> {
         Rc::new(Session {
             stream,
-            guest: Guest::new(Rc::clone(&disk), found_all, last),
+            found_all: offer.found_all,
+            guest: Guest::new(Rc::clone(&disk), offer),
             disk,
-            found_all,
             protocol: Cell::default(),
             back: RefCell::default(),
         })
@@ -125,10 +112,7 @@ impl Session {
         self.disk.is_gone.set(true);
         self.guest.wait_quiet().await;
         // A guest that may not go on is not known the next time either; it may have changed the disk.
-        let left = match self.guest.take_left() {
-            Some(_) if error.makes_unknown() => Some(Last::unknown()),
-            left => left,
-        };
+        let left = self.guest.take_left(error.makes_unknown());
         (error, left)
     }
 

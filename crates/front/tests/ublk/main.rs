@@ -9,7 +9,8 @@ use std::rc::Rc;
 use base::{Bytes, Nanos, Sector, Span, View};
 use device::{Device, DeviceExt, Memory};
 use driver::{Ask, Driver, SIZE};
-use front::ublk::{Counters, Port, Server};
+use front::Counters;
+use front::ublk::{Port, Server};
 
 const DEPTH: u16 = 4;
 

@@ -81,7 +81,11 @@ fn a_guest_that_lies_harms_itself_only() {
             guest.lie(28);
             env::sleep(Nanos::millis(10)).await;
             let snapshot = server.snapshot();
-            assert_eq!((snapshot.failed, snapshot.under_way), (1, 0), "{name}");
+            assert_eq!(
+                (snapshot.requests.failed, snapshot.requests.under_way),
+                (1, 0),
+                "{name}"
+            );
             // The next request is served all the same.
             guest.submit(Ask::Flush).await.unwrap();
         });
@@ -105,7 +109,7 @@ fn a_broken_ring_is_left_alone() {
             guest.raw().store_u16(AVAILABLE as usize + 2, index);
             guest.kick.notifier().unwrap().notify().unwrap();
             env::sleep(Nanos::millis(10)).await;
-            assert_eq!(server.snapshot().answered, 0, "{name}");
+            assert_eq!(server.snapshot().requests.answered, 0, "{name}");
             assert_eq!(client.stop_queue(0).await.unwrap(), 0);
             client.look().await.unwrap();
         });
@@ -128,7 +132,7 @@ fn a_request_that_comes_twice_breaks_the_ring() {
         guest.lie(0);
         writing.await.unwrap();
         env::sleep(Nanos::millis(50)).await;
-        assert_eq!(server.snapshot().answered, 1);
+        assert_eq!(server.snapshot().requests.answered, 1);
     });
 }
 
@@ -305,7 +309,7 @@ fn whatever_a_guest_writes_the_server_goes_on() {
                 env::yield_now().await;
             }
             env::sleep(Nanos::millis(100)).await;
-            assert_eq!(server.snapshot().under_way, 0);
+            assert_eq!(server.snapshot().requests.under_way, 0);
             client.look().await.unwrap();
         });
     }
@@ -366,11 +370,11 @@ fn requests_of_all_queues_together_are_bounded() {
             client.begin_queue(queue).await.unwrap();
         }
         env::sleep(Nanos::millis(10)).await;
-        assert_eq!(server.snapshot().under_way, 1024);
+        assert_eq!(server.snapshot().requests.under_way, 1024);
         env::sleep(Nanos::secs(3)).await;
-        let snapshot = server.snapshot();
+        let requests = server.snapshot().requests;
         let all = 64 * u64::from(RING);
-        assert_eq!((snapshot.under_way, snapshot.answered), (0, all));
+        assert_eq!((requests.under_way, requests.writes), (0, all));
     });
 }
 

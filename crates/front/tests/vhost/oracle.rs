@@ -141,6 +141,7 @@ fn a_client_of_another_program_is_served() {
             read_only: false,
             found_all: true,
             identity: 1,
+            book: std::rc::Rc::default(),
         };
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
@@ -156,7 +157,7 @@ fn a_client_of_another_program_is_served() {
         let sector = disk.read_at(Sector(8), Bytes(512)).await.unwrap();
         assert_eq!(sector[..], [7; 512]);
         server.drain().await;
-        assert_eq!(server.snapshot().answered, 1);
+        assert_eq!(server.snapshot().requests.answered, 1);
     });
 }
 
@@ -178,6 +179,7 @@ fn a_write_from_memory_that_is_cut_short_is_not_carried_out() {
             read_only: false,
             found_all: true,
             identity: 1,
+            book: std::rc::Rc::default(),
         };
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
@@ -200,7 +202,10 @@ fn a_write_from_memory_that_is_cut_short_is_not_carried_out() {
         assert_eq!(sector[..], [5; 512]);
         server.drain().await;
         let snapshot = server.snapshot();
-        assert_eq!((snapshot.answered, snapshot.under_way), (0, 0));
+        assert_eq!(
+            (snapshot.requests.answered, snapshot.requests.under_way),
+            (0, 0)
+        );
     });
 }
 
@@ -219,6 +224,7 @@ fn a_client_maps_no_more_than_any_machine_has() {
             read_only: false,
             found_all: true,
             identity: 1,
+            book: std::rc::Rc::default(),
         };
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());

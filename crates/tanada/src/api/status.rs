@@ -85,10 +85,13 @@ pub struct Export {
     pub ublk: Option<String>,
     /// What that block device was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ublk_requests: Option<UblkRequests>,
+    pub ublk_requests: Option<DiskRequests>,
     /// Where virtual machines connect (vhost-user-blk).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<String>,
+    /// What they asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user_requests: Option<DiskRequests>,
     pub read_only: bool,
     pub tls: bool,
     /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
@@ -103,9 +106,9 @@ pub struct Export {
     pub why: Option<String>,
 }
 
-/// What the kernel asked of a block device since it is served, without what failed.
+/// What the kernel, or virtual machines, asked of a disk since the daemon began, without what failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct UblkRequests {
+pub struct DiskRequests {
     /// Under way.
     pub in_flight: u64,
     pub reads: u64,
@@ -115,7 +118,7 @@ pub struct UblkRequests {
     pub flushes: u64,
     pub discards: u64,
     pub write_zeroes: u64,
-    /// Writes and zeroes that were durable before they were answered (FUA).
+    /// Writes and zeroes that were durable before they were answered (FUA, or a virtual machine without a write cache).
     pub forced: u64,
     /// Answered with an error.
     pub errors: u64,

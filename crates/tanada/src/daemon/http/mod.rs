@@ -19,6 +19,7 @@ mod cluster_thread;
 pub mod control;
 #[cfg(test)]
 mod dead_tests;
+mod disk_metrics;
 #[cfg(test)]
 mod document_tests;
 pub mod family;
@@ -34,7 +35,6 @@ mod routes;
 pub mod slots;
 mod store_metrics;
 mod thread_metrics;
-mod ublk_metrics;
 
 use std::sync::Arc;
 use std::time::Duration;

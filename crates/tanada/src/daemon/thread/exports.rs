@@ -169,6 +169,7 @@ impl VolumeExport {
             ublk: None,
             ublk_requests: None,
             vhost_user: None,
+            vhost_user_requests: None,
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
             priority: priority.map(|class| priority_name(class).to_owned()),

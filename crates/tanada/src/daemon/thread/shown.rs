@@ -7,6 +7,7 @@
 use config::ExportConfig;
 use device::Device;
 use env::net::Address;
+use front::Counters;
 use front::nbd::ConnectionSnapshot;
 use hybrid::Health;
 
@@ -14,7 +15,8 @@ use super::ublk::UblkDisk;
 use super::{DataThread, vhost};
 use crate::api;
 use crate::api::clients::Which;
-use crate::api::figures::{Counters, Latency, Operation, Power, Share, Written};
+use crate::api::figures::{self, Latency, Operation, Power, Share, Written};
+use crate::api::status::DiskRequests;
 use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
 
@@ -24,15 +26,19 @@ pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::stat
     let ublk = disk.map(|disk| disk.path.display().to_string());
     let ublk_requests = disk.map(UblkDisk::requests);
     let failed = ublk_requests.map_or(0, |requests| requests.errors);
-    let (vhost_user, machine) = vhost::machine(&thread.sockets, export);
-    let failed = failed + machine.failed;
-    let machines = u64::from(machine.client.is_some());
+    let machine = vhost::machine(&thread.sockets, export);
+    let vhost_user = machine.map(|machine| machine.address.to_string());
+    let machine = machine.map(|machine| machine.server.snapshot());
+    let vhost_user_requests = machine.as_ref().map(|of| DiskRequests::from(of.requests));
+    let failed = failed + vhost_user_requests.map_or(0, |requests| requests.errors);
+    let machines = u64::from(machine.is_some_and(|of| of.client.is_some()));
     if let Some(volume) = thread.cluster.as_ref().and_then(|open| open.export(export)) {
         let report = volume.report();
         return api::status::Export {
             ublk,
             ublk_requests,
             vhost_user,
+            vhost_user_requests,
             connections: report.connections + machines,
             errors: report.errors + failed,
             ..report
@@ -62,6 +68,7 @@ pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::stat
         ublk,
         ublk_requests,
         vhost_user,
+        vhost_user_requests,
         read_only: export.read_only || thread.is_read_only(&export.device),
         tls: export.tls.is_some(),
         priority: None,
@@ -69,6 +76,23 @@ pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::stat
         connections,
         errors,
         why: None,
+    }
+}
+
+impl From<Counters> for DiskRequests {
+    fn from(counters: Counters) -> DiskRequests {
+        DiskRequests {
+            in_flight: counters.under_way,
+            reads: counters.reads,
+            read_bytes: counters.bytes_read,
+            writes: counters.writes,
+            written_bytes: counters.bytes_written,
+            flushes: counters.flushes,
+            discards: counters.discards,
+            write_zeroes: counters.zeroes,
+            forced: counters.forced,
+            errors: counters.failed,
+        }
     }
 }
 
@@ -137,8 +161,8 @@ impl Advice {
     }
 }
 
-impl From<device::meter::Snapshot> for Counters {
-    fn from(figures: device::meter::Snapshot) -> Counters {
+impl From<device::meter::Snapshot> for figures::Counters {
+    fn from(figures: device::meter::Snapshot) -> figures::Counters {
         let operations = figures.operations.into_iter().map(|of| Operation {
             op: of.op,
             class: of.class,
@@ -157,7 +181,7 @@ impl From<device::meter::Snapshot> for Counters {
                 buckets: of.latency.buckets,
             },
         });
-        Counters {
+        figures::Counters {
             over_ns: figures.over_ns,
             in_flight: figures.in_flight,
             depth_time_ns: figures.depth_time_ns,

@@ -29,7 +29,7 @@ use front::ublk::{Control, Kernel, Server, control};
 
 use super::DataThread;
 use super::hybrid::OpenVolume;
-use crate::api::status::UblkRequests;
+use crate::api::status::DiskRequests;
 
 /// How long a dead server may take to go.
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
@@ -162,22 +162,10 @@ impl UblkDisk {
     }
 
     /// What it did so far.
-    pub fn requests(&self) -> UblkRequests {
+    pub fn requests(&self) -> DiskRequests {
         let served = self.served.borrow();
         let counters = served.as_ref().map(|(server, _)| server.counters());
-        let counters = counters.unwrap_or_default();
-        UblkRequests {
-            in_flight: counters.under_way,
-            reads: counters.reads,
-            read_bytes: counters.bytes_read,
-            writes: counters.writes,
-            written_bytes: counters.bytes_written,
-            flushes: counters.flushes,
-            discards: counters.discards,
-            write_zeroes: counters.zeroes,
-            forced: counters.forced,
-            errors: counters.failed,
-        }
+        counters.unwrap_or_default().into()
     }
 
     /// Ends it. One that is in use and recoverable answers nothing more from here on, and waits for the next daemon.
