@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use base::{Bytes, SECTOR};
 use device::Info;
 use env::commands::{CommandFile, ControlFile, Shown};
 
@@ -58,7 +59,21 @@ impl Control {
     pub fn info(&mut self, disk: u32) -> io::Result<DiskInfo> {
         let mut info = [0; DiskInfo::BYTES];
         self.ask(Command::GetInfo, disk, 0, &mut info)?;
-        DiskInfo::decode(&info).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let info = DiskInfo::decode(&info).ok_or(io::ErrorKind::InvalidData)?;
+        let mut parameters = proto::parameters_asked();
+        // One that is not started may have none.
+        let has_some = self.ask(Command::GetParameters, disk, 0, &mut parameters);
+        let size = has_some.ok().and_then(|()| proto::size_of(&parameters));
+        Ok(DiskInfo { size, ..info })
+    }
+
+    /// Tells the system that a disk in use has `size` bytes, where the driver offers [`proto::feature::UPDATE_SIZE`]. The server
+    /// takes requests up to there already.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn update_size(&mut self, disk: u32, size: Bytes) -> io::Result<()> {
+        self.ask(Command::UpdateSize, disk, size.0 / SECTOR, &mut [])
     }
 
     /// All disks with one queue.

@@ -62,7 +62,8 @@ fn add(counters: &mut Counters, request: &Request) {
 pub struct Server {
     port: Rc<dyn Port>,
     pieces: Pieces,
-    size: Bytes,
+    /// Requests go so far.
+    size: Cell<Bytes>,
     read_only: bool,
     counters: Cell<Counters>,
     /// Requests that come are neither carried out nor answered.
@@ -77,7 +78,7 @@ impl Server {
         let info = device.info();
         Rc::new(Server {
             port,
-            size: info.size,
+            size: Cell::new(info.size),
             read_only: read_only || info.read_only,
             pieces: Pieces::new(device),
             counters: Cell::default(),
@@ -95,6 +96,13 @@ impl Server {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
+    }
+
+    /// Takes requests as far as the device goes, if it has grown: how large it is now. A smaller one answers by itself.
+    pub fn grow(&self) -> Bytes {
+        let size = self.size.get().max(self.pieces.device().info().size);
+        self.size.set(size);
+        size
     }
 
     /// Serves `depth` tags until the driver ends them.
@@ -144,7 +152,7 @@ impl Server {
     /// Carries out the request of `tag`; what to answer: bytes, 0 or a negative `errno`.
     async fn carry_out(&self, tag: u16) -> i32 {
         let descriptor = self.port.descriptor(tag);
-        match Request::decode(&descriptor, self.size) {
+        match Request::decode(&descriptor, self.size.get()) {
             Err(errno) => errno,
             Ok(request) => match self.request(tag, request).await {
                 Ok(result) => {

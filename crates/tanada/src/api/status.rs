@@ -32,6 +32,30 @@ pub struct Status {
     pub stores: Vec<Store>,
     pub exports: Vec<Export>,
     pub nbd: Vec<NbdListener>,
+    /// Block devices of the daemon's machine (ublk) that wait for a daemon, this one or another: whatever reads or writes
+    /// them waits too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ublk_waiting: Vec<WaitingDisk>,
+}
+
+/// A block device that waits for a daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitingDisk {
+    /// Such as `/dev/ublkb3`.
+    pub path: String,
+    /// The daemon that served it, as far as the driver knows.
+    pub process: Option<u32>,
+}
+
+impl WaitingDisk {
+    /// For people.
+    pub fn said(&self) -> String {
+        let last = self
+            .process
+            .map(|process| format!(", process {process} ended"));
+        let last = last.unwrap_or_default();
+        format!("{} waits for a daemon{last}", self.path)
+    }
 }
 
 /// A data thread, and how it waited for work since it began.

@@ -10,4 +10,5 @@ pub mod restart;
 pub mod secrets;
 pub mod socket_folder;
 pub mod volume_mode;
+pub mod waiting;
 pub mod when;

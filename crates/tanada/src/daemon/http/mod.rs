@@ -26,6 +26,7 @@ pub mod family;
 mod flattened;
 pub mod gate;
 pub mod guard;
+pub mod kernel_disks;
 pub mod learn;
 pub mod listen;
 pub mod metrics;

@@ -153,6 +153,11 @@ impl VolumeExport {
         })
     }
 
+    /// Why no client gets it now, as it was seen last.
+    pub fn away(&self) -> Option<String> {
+        self.state.borrow().why.clone()
+    }
+
     /// For people.
     pub fn report(&self) -> api::status::Export {
         let state = self.state.borrow();

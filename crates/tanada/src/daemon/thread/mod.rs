@@ -9,9 +9,11 @@
 //! 2. One volume carries out one command at a time.
 //! 3. Closing goes from the top down: NBD servers drain, stores and hybrids close, devices are flushed.
 
+pub mod behind;
 mod change;
 pub mod cluster;
 pub mod command;
+pub mod disks;
 pub mod exports;
 pub mod hybrid;
 pub mod meta;
@@ -34,7 +36,6 @@ use device::{Device, Meter};
 use env::Mailbox;
 use env::net::Address;
 use policy::poll::Setting;
-use report::terminal::said;
 
 use crate::api;
 use crate::api::clients::{Gone, Which};
@@ -44,6 +45,7 @@ use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
     Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
 };
+use crate::daemon::thread::disks::Disks;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
@@ -68,7 +70,7 @@ pub struct DataThread {
     pub exports: Vec<ExportConfig>,
     pub servers: Vec<OpenServer>,
     /// Exports that the kernel shows.
-    pub disks: Vec<UblkDisk>,
+    pub disks: Rc<Disks>,
     /// Those for virtual machines.
     pub sockets: Vec<VhostDisk>,
 }
@@ -86,7 +88,7 @@ impl DataThread {
             cluster: None,
             exports: Vec::new(),
             servers: Vec::new(),
-            disks: Vec::new(),
+            disks: Rc::default(),
             sockets: Vec::new(),
         }
     }
@@ -203,9 +205,8 @@ impl DataThread {
     }
 
     /// The disk of the kernel that an export is.
-    fn disk(&self, export: &ExportConfig) -> Option<&UblkDisk> {
-        let disk = self.disks.iter().find(|disk| disk.export == export.name);
-        disk.filter(|_| export.ublk)
+    fn disk(&self, export: &ExportConfig) -> Option<Rc<UblkDisk>> {
+        self.disks.find(&export.name).filter(|_| export.ublk)
     }
 
     fn addresses(&self, export: &ExportConfig) -> Vec<Address> {
@@ -432,11 +433,7 @@ impl DataThread {
         let mut troubles = Vec::new();
         env::sync::join_all(self.servers.iter().map(|server| server.server.drain())).await;
         env::sync::join_all(self.sockets.iter().map(|socket| socket.server.drain())).await;
-        for disk in &self.disks {
-            if let Err(error) = disk.close().await {
-                troubles.push(said::words(&error));
-            }
-        }
+        troubles.extend(self.disks.close().await);
         if let Some(cluster) = &self.cluster {
             troubles.extend(cluster.close().await);
         }

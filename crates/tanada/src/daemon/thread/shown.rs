@@ -11,7 +11,6 @@ use front::Counters;
 use front::nbd::ConnectionSnapshot;
 use hybrid::Health;
 
-use super::ublk::UblkDisk;
 use super::{DataThread, vhost};
 use crate::api;
 use crate::api::clients::Which;
@@ -23,8 +22,8 @@ use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, S
 /// An export as `/v1/status` shows it.
 pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::status::Export {
     let disk = thread.disk(export);
-    let ublk = disk.map(|disk| disk.path.display().to_string());
-    let ublk_requests = disk.map(UblkDisk::requests);
+    let ublk = disk.as_ref().map(|disk| disk.path.display().to_string());
+    let ublk_requests = disk.map(|disk| disk.requests());
     let failed = ublk_requests.map_or(0, |requests| requests.errors);
     let machine = vhost::machine(&thread.sockets, export);
     let vhost_user = machine.map(|machine| machine.address.to_string());
@@ -41,6 +40,7 @@ pub(super) fn export_of(thread: &DataThread, export: &ExportConfig) -> api::stat
             vhost_user_requests,
             connections: report.connections + machines,
             errors: report.errors + failed,
+            why: report.why.or(thread.disks.why_away(&export.name)),
             ..report
         };
     }

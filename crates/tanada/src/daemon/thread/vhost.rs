@@ -18,8 +18,9 @@ use front::ublk::recover::{Identity, server_number};
 use front::vhost::{GuestBook, Opened, Server, Source};
 
 use super::DataThread;
+use super::behind::{found_all, identity_of};
 use super::exports::VolumeExport;
-use super::ublk::{daemon_of, found_all, identity_of};
+use super::ublk::daemon_of;
 use crate::daemon::common::guests::GuestFile;
 
 /// An export that is served to virtual machines.
@@ -40,12 +41,10 @@ impl VhostDisk {
         let export = exports.find(|export| export.vhost_user.as_ref() == Some(&address));
         let export = export.expect("the socket was opened for it");
         let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
-        // The size is kept apart: the disk may grow.
         let identity = server_number(Identity {
             daemon: &daemon_of(data_dir),
             export: &export.name,
             device: &identity_of(thread, &export.device),
-            size: 0,
         });
         let lasting = Lasting {
             identity,
