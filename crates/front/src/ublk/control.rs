@@ -52,19 +52,22 @@ impl Control {
         Ok(u64::from_le_bytes(features))
     }
 
-    /// A disk.
+    /// A disk, without its size. This waits for no other disk, whatever state that is in.
     ///
     /// # Errors
     /// The driver's; `InvalidData` if it has more than one queue.
     pub fn info(&mut self, disk: u32) -> io::Result<DiskInfo> {
         let mut info = [0; DiskInfo::BYTES];
         self.ask(Command::GetInfo, disk, 0, &mut info)?;
-        let info = DiskInfo::decode(&info).ok_or(io::ErrorKind::InvalidData)?;
+        DiskInfo::decode(&info).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// How large the system takes a disk to be; none if the driver does not say. It waits for commands to that disk.
+    pub fn size(&mut self, disk: u32) -> Option<Bytes> {
         let mut parameters = proto::parameters_asked();
+        let answer = self.ask(Command::GetParameters, disk, 0, &mut parameters);
         // One that is not started may have none.
-        let has_some = self.ask(Command::GetParameters, disk, 0, &mut parameters);
-        let size = has_some.ok().and_then(|()| proto::size_of(&parameters));
-        Ok(DiskInfo { size, ..info })
+        answer.ok().and_then(|()| proto::size_of(&parameters))
     }
 
     /// Tells the system that a disk in use has `size` bytes, where the driver offers [`proto::feature::UPDATE_SIZE`]. The server
@@ -76,7 +79,7 @@ impl Control {
         self.ask(Command::UpdateSize, disk, size.0 / SECTOR, &mut [])
     }
 
-    /// All disks with one queue.
+    /// All disks with one queue, without their sizes.
     ///
     /// # Errors
     /// The system's.

@@ -176,7 +176,7 @@ pub struct DiskInfo {
     pub server: u64,
     /// The process that serves it.
     pub process: i32,
-    /// How large the system takes it to be, as far as the driver says so.
+    /// How large the system takes it to be, as far as the driver was asked and says so.
     pub size: Option<Bytes>,
 }
 

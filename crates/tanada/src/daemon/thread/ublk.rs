@@ -268,7 +268,10 @@ fn ready(asked: &Asked) -> anyhow::Result<Ready> {
         bail!("the driver does not copy data (user copy); Linux 6.5 or later is needed");
     }
     let grows = features & feature::UPDATE_SIZE != 0;
-    let disks = driver.disks()?;
+    let mut disks = driver.disks()?;
+    for disk in disks.iter_mut().filter(|it| it.server == asked.number) {
+        disk.size = driver.size(disk.disk);
+    }
     let export = Export {
         server: asked.number,
         size: asked.info.size,
