@@ -9,7 +9,10 @@
 //! A front end owns no data: it turns bytes from strangers into requests a [`device::Device`] can
 //! trust, and its answers into bytes.
 
+mod counters;
 pub mod nbd;
 mod pieces;
 pub mod ublk;
 pub mod vhost;
+
+pub use counters::Counters;

@@ -60,6 +60,15 @@ impl Slots {
         }
     }
 
+    /// Commands to drivers that have not ended.
+    pub(super) fn commands(&self) -> usize {
+        let is_one = |slot: &&Slot| {
+            let ended = matches!(slot.state, State::Ended(_));
+            !ended && matches!(slot.operation, Operation::Command { .. })
+        };
+        self.all.iter().flatten().filter(is_one).count()
+    }
+
     pub(super) fn get(&mut self, index: u32) -> &mut Slot {
         self.all[index as usize]
             .as_mut()

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use base::{Bytes, SECTOR};
 use device::Info;
 use env::commands::{CommandFile, ControlFile, Shown};
 
@@ -51,7 +52,7 @@ impl Control {
         Ok(u64::from_le_bytes(features))
     }
 
-    /// A disk.
+    /// A disk, without its size. This waits for no other disk, whatever state that is in.
     ///
     /// # Errors
     /// The driver's; `InvalidData` if it has more than one queue.
@@ -61,7 +62,24 @@ impl Control {
         DiskInfo::decode(&info).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// All disks with one queue.
+    /// How large the system takes a disk to be; none if the driver does not say. It waits for commands to that disk.
+    pub fn size(&mut self, disk: u32) -> Option<Bytes> {
+        let mut parameters = proto::parameters_asked();
+        let answer = self.ask(Command::GetParameters, disk, 0, &mut parameters);
+        // One that is not started may have none.
+        answer.ok().and_then(|()| proto::size_of(&parameters))
+    }
+
+    /// Tells the system that a disk in use has `size` bytes, where the driver offers [`proto::feature::UPDATE_SIZE`]. The server
+    /// takes requests up to there already.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn update_size(&mut self, disk: u32, size: Bytes) -> io::Result<()> {
+        self.ask(Command::UpdateSize, disk, size.0 / SECTOR, &mut [])
+    }
+
+    /// All disks with one queue, without their sizes.
     ///
     /// # Errors
     /// The system's.

@@ -10,9 +10,11 @@
 //! stopped ([`recover`]). Another one ends with its server.
 
 pub mod control;
+mod growth;
 pub mod proto;
 pub mod queue;
 pub mod recover;
 
 pub use control::{Control, Kernel};
-pub use queue::{Counters, Port, Server};
+pub use growth::keep_size;
+pub use queue::{Port, Server};

@@ -83,6 +83,10 @@ pub enum Control {
     Stop = code(BOTH, 0x07, 32),
     /// Its size and limits.
     SetParameters = code(BOTH, 0x08, 32),
+    /// ... as they are.
+    GetParameters = code(READ, 0x09, 32),
+    /// It has another size from now on (Linux 6.16).
+    UpdateSize = code(BOTH, 0x15, 32),
     /// Its server died; another one begins.
     StartRecovery = code(BOTH, 0x10, 32),
     /// ... and is ready.
@@ -172,6 +176,8 @@ pub struct DiskInfo {
     pub server: u64,
     /// The process that serves it.
     pub process: i32,
+    /// How large the system takes it to be, as far as the driver was asked and says so.
+    pub size: Option<Bytes>,
 }
 
 impl DiskInfo {
@@ -187,6 +193,7 @@ impl DiskInfo {
             flags,
             server,
             process,
+            size: None,
         }
     }
 
@@ -224,12 +231,27 @@ impl DiskInfo {
             flags: long(24),
             server: long(32),
             process: word(16) as i32,
+            size: None,
         })
     }
 }
 
 /// Bytes of a disk's parameters.
 pub const PARAMETERS: usize = 64;
+
+/// What is asked for a disk's parameters with.
+pub fn parameters_asked() -> [u8; PARAMETERS] {
+    let mut bytes = [0; PARAMETERS];
+    bytes[..4].copy_from_slice(&(PARAMETERS as u32).to_le_bytes());
+    bytes
+}
+
+/// The size of a disk with these parameters; none if they say nothing of it.
+pub fn size_of(parameters: &[u8; PARAMETERS]) -> Option<Bytes> {
+    let sectors = u64::from_le_bytes(parameters[24..32].try_into().expect("eight"));
+    let is_there = parameters[4] & 1 != 0 && sectors > 0;
+    sectors.checked_mul(SECTOR).filter(|_| is_there).map(Bytes)
+}
 
 /// The parameters of a disk on a device that is like `info`.
 pub fn parameters(info: &Info, read_only: bool) -> [u8; PARAMETERS] {
@@ -392,6 +414,8 @@ mod tests {
     fn commands_have_the_numbers_of_the_header_file() {
         assert_eq!(Control::Add as u32, 0xc020_7504);
         assert_eq!(Control::GetFeatures as u32, 0x8020_7513);
+        assert_eq!(Control::GetParameters as u32, 0x8020_7509);
+        assert_eq!(Control::UpdateSize as u32, 0xc020_7515);
         assert_eq!(Queue::Fetch as u32, 0xc010_7520);
         assert_eq!(Queue::CommitAndFetch as u32, 0xc010_7521);
         assert_eq!(data_at(3), 0x8000_0000 + 3 * (32 << 20));
@@ -504,6 +528,8 @@ mod tests {
         assert_eq!(bytes[12], 9);
         assert_eq!(word(16), 2048);
         assert_eq!(word(24), 64 * 2048);
+        assert_eq!(size_of(&bytes), Some(Bytes::mib(64)));
+        assert_eq!(size_of(&parameters_asked()), None);
         assert_eq!((word(44), word(48)), (4096, 64 * 2048));
         let spinning = Info {
             discards: false,

@@ -21,6 +21,7 @@ use device::{Device, DeviceError};
 use env::sync::{Event, join_all};
 
 use super::proto::{self, DESCRIPTOR, Request, errno};
+use crate::counters::Counters;
 use crate::pieces::Pieces;
 
 /// A driver as a queue sees it.
@@ -47,52 +48,13 @@ pub trait Port {
     fn copy_out(&self, tag: u16, data: &[u8]) -> io::Result<()>;
 }
 
-/// What a queue did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// Requests under way.
-    pub under_way: u64,
-    /// Requests answered.
-    pub answered: u64,
-    /// Those among them that failed.
-    pub failed: u64,
-    /// Reads that did not fail, and their bytes.
-    pub reads: u64,
-    /// See `reads`.
-    pub bytes_read: u64,
-    /// Writes that did not fail, and their bytes.
-    pub writes: u64,
-    /// See `writes`.
-    pub bytes_written: u64,
-    /// Flushes that did not fail.
-    pub flushes: u64,
-    /// Discards that did not fail.
-    pub discards: u64,
-    /// Zeroing that did not fail.
-    pub zeroes: u64,
-    /// Writes and zeroes that were to be durable before the answer (FUA).
-    pub forced: u64,
-}
-
-impl Counters {
-    fn add(&mut self, request: &Request) {
-        match *request {
-            Request::Read { len, .. } => {
-                self.reads += 1;
-                self.bytes_read += u64::from(len);
-            }
-            Request::Write { len, fua, .. } => {
-                self.writes += 1;
-                self.bytes_written += u64::from(len);
-                self.forced += u64::from(fua);
-            }
-            Request::Flush => self.flushes += 1,
-            Request::Discard { .. } => self.discards += 1,
-            Request::WriteZeroes { fua, .. } => {
-                self.zeroes += 1;
-                self.forced += u64::from(fua);
-            }
-        }
+fn add(counters: &mut Counters, request: &Request) {
+    match *request {
+        Request::Read { len, .. } => counters.read(len.into()),
+        Request::Write { len, fua, .. } => counters.wrote(len.into(), fua),
+        Request::Flush => counters.flushes += 1,
+        Request::Discard { .. } => counters.discards += 1,
+        Request::WriteZeroes { fua, .. } => counters.zeroed(fua),
     }
 }
 
@@ -100,7 +62,8 @@ impl Counters {
 pub struct Server {
     port: Rc<dyn Port>,
     pieces: Pieces,
-    size: Bytes,
+    /// Requests go so far.
+    size: Cell<Bytes>,
     read_only: bool,
     counters: Cell<Counters>,
     /// Requests that come are neither carried out nor answered.
@@ -115,7 +78,7 @@ impl Server {
         let info = device.info();
         Rc::new(Server {
             port,
-            size: info.size,
+            size: Cell::new(info.size),
             read_only: read_only || info.read_only,
             pieces: Pieces::new(device),
             counters: Cell::default(),
@@ -133,6 +96,13 @@ impl Server {
         let mut counters = self.counters.get();
         change(&mut counters);
         self.counters.set(counters);
+    }
+
+    /// Takes requests as far as the device goes, if it has grown: how large it is now. A smaller one answers by itself.
+    pub fn grow(&self) -> Bytes {
+        let size = self.size.get().max(self.pieces.device().info().size);
+        self.size.set(size);
+        size
     }
 
     /// Serves `depth` tags until the driver ends them.
@@ -182,12 +152,12 @@ impl Server {
     /// Carries out the request of `tag`; what to answer: bytes, 0 or a negative `errno`.
     async fn carry_out(&self, tag: u16) -> i32 {
         let descriptor = self.port.descriptor(tag);
-        match Request::decode(&descriptor, self.size) {
+        match Request::decode(&descriptor, self.size.get()) {
             Err(errno) => errno,
             Ok(request) => match self.request(tag, request).await {
                 Ok(result) => {
                     if result >= 0 {
-                        self.count(|counters| counters.add(&request));
+                        self.count(|counters| add(counters, &request));
                     }
                     result
                 }

@@ -6,7 +6,10 @@
 //!
 //! Always true:
 //! 1. A disk that another server made is left alone.
-//! 2. A disk is recovered only over the device that it was made for, and only if that shows every answered write.
+//! 2. A disk is recovered only over the device that it was made for, which may have grown, and only if that shows every
+//!    answered write.
+
+use base::Bytes;
 
 use super::proto::{DiskInfo, State, feature};
 
@@ -32,14 +35,11 @@ pub struct Identity<'a> {
     pub export: &'a str,
     /// The device behind it, so that a disk never goes on over another one.
     pub device: &'a str,
-    /// Its size in bytes.
-    pub size: u64,
 }
 
 /// The number by which the driver keeps an export: FNV-1a, never 0.
 pub fn server_number(of: Identity<'_>) -> u64 {
-    let size = of.size.to_string();
-    let parts = [of.daemon, of.export, of.device, &size];
+    let parts = [of.daemon, of.export, of.device];
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
@@ -47,14 +47,30 @@ pub fn server_number(of: Identity<'_>) -> u64 {
     hash.max(1)
 }
 
-/// What to do for the export `server` with the `disks` there are. `found_all`: does its device show every answered write of
-/// the last server? `alive`: does this process live?
-pub fn plan(disks: &[DiskInfo], server: u64, found_all: bool, alive: impl Fn(i32) -> bool) -> Plan {
+/// An export that is to be shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Export {
+    /// Its number.
+    pub server: u64,
+    /// The bytes of its device.
+    pub size: Bytes,
+    /// Does that show every answered write of the last server?
+    pub found_all: bool,
+}
+
+/// What to do for an export with the `disks` there are. `alive`: does this process live?
+pub fn plan(disks: &[DiskInfo], export: Export, alive: impl Fn(i32) -> bool) -> Plan {
+    let Export {
+        server,
+        size,
+        found_all,
+    } = export;
     let ours = disks.iter().find(|disk| disk.server == server);
     let Some(disk) = ours.copied() else {
         return Plan::Make;
     };
-    let recovers = disk.flags & feature::USER_RECOVERY != 0 && found_all;
+    let fits = disk.size.is_some_and(|shown| shown <= size);
+    let recovers = disk.flags & feature::USER_RECOVERY != 0 && found_all && fits;
     match disk.state {
         State::Quiesced if recovers => Plan::Recover(disk),
         State::Quiesced | State::Dead => Plan::Replace(disk),
@@ -86,7 +102,18 @@ mod tests {
     fn disk(server: u64, state: State, flags: u64) -> DiskInfo {
         DiskInfo {
             state,
+            size: Some(SIZE),
             ..DiskInfo::new(3, flags, server, 42)
+        }
+    }
+
+    const SIZE: Bytes = Bytes::mib(8);
+
+    fn export(found_all: bool) -> Export {
+        Export {
+            server: OURS,
+            size: SIZE,
+            found_all,
         }
     }
 
@@ -115,10 +142,32 @@ mod tests {
             (vec![live], false, false, Plan::Replace(live)),
         ];
         for (disks, found_all, alive, expected) in cases {
-            assert_eq!(plan(&disks, OURS, found_all, |_| alive), expected);
+            assert_eq!(plan(&disks, export(found_all), |_| alive), expected);
         }
         let plain = disk(OURS, State::Quiesced, 0);
-        assert_eq!(plan(&[plain], OURS, true, |_| false), Plan::Replace(plain));
+        let replaced = plan(&[plain], export(true), |_| false);
+        assert_eq!(replaced, Plan::Replace(plain));
+    }
+
+    /// What the system takes it to be has to be there; a device that has grown has that, and more.
+    #[test]
+    fn a_disk_is_not_recovered_over_a_device_that_is_smaller() {
+        for (shown, recovers) in [
+            (Some(SIZE), true),
+            (Some(Bytes::mib(4)), true),
+            (Some(Bytes(SIZE.0 + 512)), false),
+            (None, false),
+        ] {
+            let waits = DiskInfo {
+                size: shown,
+                ..disk(OURS, State::Quiesced, feature::USER_RECOVERY)
+            };
+            let expected = match recovers {
+                true => Plan::Recover(waits),
+                false => Plan::Replace(waits),
+            };
+            assert_eq!(plan(&[waits], export(true), |_| false), expected);
+        }
     }
 
     #[test]
@@ -127,7 +176,6 @@ mod tests {
             daemon: "/var/lib/tanada",
             export: "vol0",
             device: "/dev/sda",
-            size: 1 << 30,
         };
         let numbers = [
             of,
@@ -146,10 +194,6 @@ mod tests {
             },
             Identity {
                 device: "/dev/sdb",
-                ..of
-            },
-            Identity {
-                size: 1 << 31,
                 ..of
             },
         ]

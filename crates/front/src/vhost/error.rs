@@ -40,6 +40,10 @@ pub(super) enum SessionError {
     Area(InflightError),
     #[error("queue {queue} cannot go on: {why}")]
     Refused { queue: u16, why: Why },
+    #[error(
+        "which guest has the disk cannot be kept for the next daemon: {0}; until it can, no guest is served"
+    )]
+    Book(String),
     #[error("a descriptor cannot be used: {0}")]
     Descriptor(io::Error),
     #[error(
@@ -49,6 +53,8 @@ pub(super) enum SessionError {
     Broken,
     #[error("it connected, and said nothing for ten seconds")]
     Silent,
+    #[error("it began a message, and did not end it within ten seconds")]
+    Slow,
     #[error("{0}")]
     Lost(io::Error),
 }
@@ -56,7 +62,8 @@ pub(super) enum SessionError {
 impl SessionError {
     /// Will the same client be refused again, until its guest begins anew?
     pub fn is_refusal(&self) -> bool {
-        self.makes_unknown() || matches!(self, SessionError::Features { .. })
+        let waits = matches!(self, SessionError::Features { .. } | SessionError::Book(_));
+        self.makes_unknown() || waits
     }
 
     /// May its guest not go on the next time either?

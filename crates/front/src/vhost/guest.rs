@@ -16,6 +16,7 @@ use env::shared::{Descriptor, Notifier, SharedMemory};
 use super::block;
 use super::error::SessionError;
 use super::inflight::{self, Area, Inflight, InflightError};
+use super::last::{GuestBook, Last, MemoryId, Offer};
 use super::memory::{self, Table};
 use super::message::{self, Addresses, InflightArea, Notifies, Region};
 use super::queue::{Disk, Queue};
@@ -24,25 +25,6 @@ use super::ring::{Ring, SIZE_MAX};
 
 /// Queues that a client may have.
 pub(super) const QUEUES: u16 = 64;
-
-/// What outlives a connection: whose guest was served last, and what was in flight where the client keeps no record.
-pub(super) struct Last {
-    /// The memory of the guest.
-    memory: Vec<(u64, u64)>,
-    records: RefCell<BTreeMap<u16, (u16, Rc<Area>)>>,
-    write_back: Cell<bool>,
-}
-
-impl Last {
-    /// A guest that is not known again.
-    pub fn unknown() -> Rc<Last> {
-        Rc::new(Last {
-            memory: Vec::new(),
-            records: RefCell::default(),
-            write_back: Cell::new(false),
-        })
-    }
-}
 
 /// What the client has said of one queue.
 #[derive(Default)]
@@ -59,7 +41,7 @@ pub(super) struct Setup {
 }
 
 /// Memory as it is mapped, and by which numbers it is known again.
-type Mapped = (Rc<Table>, Vec<(u64, u64)>);
+type Mapped = (Rc<Table>, Vec<MemoryId>);
 
 /// See the module's head.
 pub(super) struct Guest {
@@ -69,6 +51,8 @@ pub(super) struct Guest {
     found_all: bool,
     /// Whose guest this process served last.
     last: Option<Rc<Last>>,
+    /// Whose guest any process did.
+    book: Rc<dyn GuestBook>,
     // As it goes.
     features: Cell<u64>,
     /// As the guest chose it on this connection.
@@ -87,11 +71,17 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    pub fn new(disk: Rc<Disk>, found_all: bool, last: Option<Rc<Last>>) -> Guest {
+    pub fn new(disk: Rc<Disk>, offer: Offer) -> Guest {
+        let Offer {
+            found_all,
+            last,
+            book,
+        } = offer;
         Guest {
             disk,
             found_all,
             last,
+            book,
             features: Cell::default(),
             write_back: Cell::default(),
             has_looked: Cell::default(),
@@ -104,9 +94,28 @@ impl Guest {
         }
     }
 
-    /// What is left for the next connection.
-    pub fn take_left(&self) -> Option<Rc<Last>> {
-        self.left.take()
+    /// What is left for the next connection. `unknown`: the guest is not known again then, nor by the next process.
+    pub fn take_left(&self, unknown: bool) -> Option<Rc<Last>> {
+        let left = self.left.take()?;
+        if !unknown {
+            return Some(left);
+        }
+        if let Err(why) = self.book.write(&[]) {
+            tracing::warn!(
+                why,
+                "the next daemon may not know that a guest cannot go on"
+            );
+        }
+        Some(Last::unknown())
+    }
+
+    /// Did another guest have the disk after this one, with such memory?
+    fn another_came(&self, memory: &[MemoryId]) -> Result<bool, SessionError> {
+        if self.last.is_some() {
+            return Ok(!self.is_same_guest());
+        }
+        let noted = self.book.read().map_err(SessionError::Book)?;
+        Ok(noted.is_some_and(|noted| !memory.iter().any(|id| noted.contains(id))))
     }
 
     /// From now on no queue begins, whatever the client asks.
@@ -320,13 +329,13 @@ impl Guest {
             same_guest: setup.was_served || self.is_same_guest(),
             found_all: self.found_all,
             other_disk: given.as_ref().is_some_and(|area| !self.is_of_disk(area)),
-            another_came: self.last.is_some(),
+            another_came: self.another_came(&ids)?,
         };
         let verdict = judge(course);
         if let Verdict::Refuse(why) = verdict {
             return Err(SessionError::Refused { queue, why });
         }
-        self.keep(ids);
+        self.keep(ids)?;
         self.choose_durability();
         let through = !self.write_back();
         if let Some(area) = given
@@ -421,11 +430,14 @@ impl Guest {
         Ok((record, again))
     }
 
-    /// This guest is the one that was served last.
-    fn keep(&self, memory: Vec<(u64, u64)>) {
+    /// This guest is the one that was served last, for the next process too before anything of it is carried out.
+    fn keep(&self, memory: Vec<MemoryId>) -> Result<(), SessionError> {
         let mut left = self.left.borrow_mut();
         if left.is_some() {
-            return;
+            return Ok(());
+        }
+        if self.book.read().map_err(SessionError::Book)?.as_ref() != Some(&memory) {
+            self.book.write(&memory).map_err(SessionError::Book)?;
         }
         let records = match &self.last {
             Some(last) if self.is_same_guest() => last.records.take(),
@@ -436,6 +448,7 @@ impl Guest {
             records: RefCell::new(records),
             write_back: Cell::new(self.write_back()),
         }));
+        Ok(())
     }
 
     /// Begins with a queue, or pauses.

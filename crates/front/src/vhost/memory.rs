@@ -227,6 +227,50 @@ impl Place {
     }
 }
 
+/// Bytes of all of them.
+pub(super) fn len_of(places: &[Place]) -> u64 {
+    places.iter().map(|place| place.len() as u64).sum()
+}
+
+/// Calls `each` with the parts of `places` that hold `len` bytes from `at` on, and where in those bytes each begins.
+fn each_part(
+    places: &[Place],
+    at: u64,
+    len: usize,
+    mut each: impl FnMut(&Place, usize, std::ops::Range<usize>),
+) {
+    let (mut skip, mut done) = (at, 0);
+    for place in places {
+        let here = place.len() as u64;
+        if skip >= here {
+            skip -= here;
+            continue;
+        }
+        let count = (here - skip).min((len - done) as u64) as usize;
+        each(place, skip as usize, done..done + count);
+        skip = 0;
+        done += count;
+        if done == len {
+            return;
+        }
+    }
+    assert_eq!(done, len, "the length was checked");
+}
+
+/// Copies what `places` hold from byte `at` on.
+pub(super) fn copy_out(places: &[Place], at: u64, out: &mut [u8]) {
+    each_part(places, at, out.len(), |place, from, range| {
+        place.read(from, &mut out[range]);
+    });
+}
+
+/// Puts `data` into `places` from byte `at` on.
+pub(super) fn copy_in(places: &[Place], at: u64, data: &[u8]) {
+    each_part(places, at, data.len(), |place, to, range| {
+        place.write(to, &data[range]);
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use env::shared::Descriptor;

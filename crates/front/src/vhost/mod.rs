@@ -11,7 +11,8 @@
 //! Always true:
 //! 1. What a client or its guest says is checked before it is used, and read from shared memory once.
 //! 2. Data of a write are copied out of the guest's memory before anything is computed from them.
-//! 3. A client that is gone: what was under way ends at the device, its memory is left alone, and only then comes the next.
+//! 3. A guest that another one followed on the disk does not go on, over deaths of this process too.
+//! 4. A client that is gone: what was under way ends at the device, its memory is left alone, and only then comes the next.
 
 pub mod block;
 mod decode;
@@ -19,6 +20,7 @@ mod encode;
 mod error;
 mod guest;
 pub mod inflight;
+mod last;
 pub mod memory;
 pub mod message;
 mod queue;
@@ -26,7 +28,9 @@ pub mod recover;
 pub mod ring;
 mod server;
 mod session;
+mod watches;
 
 pub use decode::decode;
 pub use encode::{encode, put_config};
+pub use last::{GuestBook, MemoryId};
 pub use server::{Opened, Server, Snapshot, Source};

@@ -1,29 +1,38 @@
 //! One queue of a disk: takes requests, carries them out on the device, and answers.
 //!
 //! ```text
-//! kick -> take -> in flight -> a task: chain -> copy in (writes) -> device -> copy out (reads) -> status
+//! kick, or seen by a thread that spins -> take -> in flight -> a task: chain -> copy in (writes) -> device -> copy out (reads) -> status
 //!                                          -> used ring -> not in flight -> call
 //! ```
+//!
+//! While the thread spins the guest is asked for no kicks, and the ring is looked at instead ([`Watches`]).
 //!
 //! Always true:
 //! 1. A request is in the record of what is in flight before anything of it is carried out, and until it is answered.
 //! 2. As many requests are under way as the ring has entries, at most, and of all queues [`UNDER_WAY_MAX`]; their data
 //!    hold as much memory as the session allows.
 //! 3. Once the client is gone nothing of its memory is touched; what was under way stays in the record.
+//! 4. Before a queue waits, the guest is asked for kicks; after that the ring is looked at once more.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::io;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
 use base::Buf;
 use device::DeviceError;
+use env::Watched;
 use env::shared::Notifier;
 use env::sync::{Event, Semaphore};
 
-use super::block::{self, HEADER, ID, RANGE, RANGES_MAX, Request, Status};
+use super::block::{self, HEADER, ID, RANGE, RANGES_MAX, Range, Request, Status};
 use super::inflight::Inflight;
-use super::memory::Place;
+use super::memory::{Place, copy_in, copy_out, len_of};
 use super::ring::{Chain, Ring, RingError};
+use super::watches::Watches;
+use crate::counters::Counters;
 use crate::pieces::Pieces;
 
 /// Requests of all queues at once: each may hold a list of a thousand buffers.
@@ -32,18 +41,6 @@ const UNDER_WAY_MAX: u64 = 1024;
 const REQUEST_MAX: u64 = 128 << 20;
 /// Data of a request that are in memory at once.
 const PIECE: u64 = 1 << 20;
-
-/// What a disk did.
-#[derive(Default)]
-pub(super) struct Counters {
-    pub under_way: Cell<u64>,
-    pub answered: Cell<u64>,
-    pub failed: Cell<u64>,
-}
-
-fn add(counter: &Cell<u64>, count: u64) {
-    counter.set(counter.get() + count);
-}
 
 /// What all queues of a session share.
 pub(super) struct Disk {
@@ -56,7 +53,7 @@ pub(super) struct Disk {
     pub write_through: Cell<bool>,
     /// Bytes that requests may hold.
     pub budget: Rc<Semaphore>,
-    pub counters: Rc<Counters>,
+    pub counters: Rc<Cell<Counters>>,
     /// A request of any queue ended.
     pub ended: Event,
     /// The client's memory is not ours any more.
@@ -64,11 +61,19 @@ pub(super) struct Disk {
     /// The client took memory of its guest away.
     pub broke: Event,
     pub is_broken: Cell<bool>,
+    /// What a thread that spins looks at.
+    pub watches: Rc<Watches>,
 }
 
 impl Disk {
     fn is_full(&self) -> bool {
-        self.counters.under_way.get() >= UNDER_WAY_MAX
+        self.counters.get().under_way >= UNDER_WAY_MAX
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counters)) {
+        let mut counters = self.counters.get();
+        change(&mut counters);
+        self.counters.set(counters);
     }
 
     /// Zeroes came for what the guest had written: nothing is answered any more, and the session ends.
@@ -95,6 +100,17 @@ pub(super) struct Queue {
     busy: RefCell<Vec<bool>>,
     under_way: Cell<u16>,
     serving: RefCell<Option<env::CancelOnDrop<()>>>,
+    /// Its task, while that waits for a kick.
+    idle: RefCell<Option<Waker>>,
+}
+
+/// While it lives a queue waits for a kick.
+struct Idle<'a>(&'a Queue);
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.0.idle.take();
+    }
 }
 
 impl Queue {
@@ -106,7 +122,7 @@ impl Queue {
         inflight: Inflight,
         again: Vec<u16>,
     ) -> Rc<Queue> {
-        Rc::new(Queue {
+        let queue = Rc::new(Queue {
             disk,
             kick,
             inflight,
@@ -117,7 +133,13 @@ impl Queue {
             again: RefCell::new(again.into()),
             under_way: Cell::default(),
             serving: RefCell::default(),
-        })
+            idle: RefCell::default(),
+        });
+        queue
+            .disk
+            .watches
+            .add(&(Rc::clone(&queue) as Rc<dyn Watched>));
+        queue
     }
 
     /// Begins to take requests.
@@ -159,7 +181,7 @@ impl Queue {
     }
 
     /// Takes requests until the ring is broken; an error of its kick.
-    async fn take_all(self: &Rc<Self>) -> std::io::Result<RingError> {
+    async fn take_all(self: &Rc<Self>) -> io::Result<RingError> {
         loop {
             // A pause while it waits leaves the others for later.
             self.wait_room().await;
@@ -169,6 +191,7 @@ impl Queue {
             self.busy.borrow_mut()[usize::from(head)] = true;
             self.start(head);
         }
+        let mut kick = pin!(self.kick.wait());
         loop {
             self.wait_room().await;
             let taken = self.ring.borrow().take();
@@ -184,9 +207,35 @@ impl Queue {
                     self.start(head);
                 }
                 Ok(None) if self.ring.borrow().wants_kick() => {}
-                Ok(None) => self.kick.wait().await?,
+                Ok(None) => {
+                    if self.wait(kick.as_mut()).await? {
+                        kick.set(self.kick.wait());
+                    }
+                }
             }
         }
+    }
+
+    /// Waits for a kick, or until this thread has seen a request while it spins. Was it a kick?
+    async fn wait(
+        &self,
+        mut kick: Pin<&mut impl Future<Output = io::Result<()>>>,
+    ) -> io::Result<bool> {
+        let _idle = Idle(self);
+        let mut waits = false;
+        std::future::poll_fn(|cx| {
+            if waits && !self.is_idle() {
+                return Poll::Ready(Ok(false));
+            }
+            waits = true;
+            *self.idle.borrow_mut() = Some(cx.waker().clone());
+            kick.as_mut().poll(cx).map_ok(|()| true)
+        })
+        .await
+    }
+
+    fn is_idle(&self) -> bool {
+        self.idle.borrow().is_some()
     }
 
     /// Until one more request may be under way.
@@ -199,9 +248,10 @@ impl Queue {
 
     fn start(self: &Rc<Self>, head: u16) {
         self.under_way.set(self.under_way.get() + 1);
-        add(&self.disk.counters.under_way, 1);
+        self.disk.count(|counters| counters.under_way += 1);
         let queue = Rc::clone(self);
         env::spawn(async move {
+            let request = env::client_request();
             let chain = queue.ring.borrow().chain(head);
             match chain {
                 _ if queue.is_broken() => queue.disk.break_off(),
@@ -212,13 +262,13 @@ impl Queue {
                 // It can be answered all the same: there is no byte of status to be found.
                 Err(error) => {
                     tracing::warn!(%error, "a guest's request cannot be read");
-                    add(&queue.disk.counters.failed, 1);
+                    queue.disk.count(|counters| counters.failed += 1);
                     queue.answer(head, 0);
                 }
             }
+            drop(request);
             queue.under_way.set(queue.under_way.get() - 1);
-            let counters = &queue.disk.counters;
-            counters.under_way.set(counters.under_way.get() - 1);
+            queue.disk.count(|counters| counters.under_way -= 1);
             queue.disk.ended.notify_all();
         });
     }
@@ -235,7 +285,7 @@ impl Queue {
         if self.disk.is_gone.get() {
             return;
         }
-        add(&self.disk.counters.answered, 1);
+        self.disk.count(|counters| counters.answered += 1);
         self.busy.borrow_mut()[usize::from(head)] = false;
         let ring = self.ring.borrow();
         self.inflight.before_used(head);
@@ -253,7 +303,7 @@ impl Queue {
     async fn carry_out(&self, chain: Chain) -> u32 {
         let Some((room, status_at)) = split_status(chain.writable) else {
             tracing::warn!("a guest's request has no room for its status");
-            add(&self.disk.counters.failed, 1);
+            self.disk.count(|counters| counters.failed += 1);
             return 0;
         };
         let outcome = self.request(chain.readable, &room).await;
@@ -266,7 +316,7 @@ impl Queue {
             }
         };
         if status != Status::Ok {
-            add(&self.disk.counters.failed, 1);
+            self.disk.count(|counters| counters.failed += 1);
         }
         if !self.disk.is_gone.get() {
             status_at.write(0, &[status as u8]);
@@ -296,9 +346,21 @@ impl Queue {
             Request::Read { len, .. } | Request::Write { len, .. } if len > REQUEST_MAX => {
                 Err(Failed::Status(Status::Io))
             }
-            Request::Read { at, len } => self.read(at, len, room).await,
-            Request::Write { at, len } => self.write(at, len, &readable, fua).await,
-            Request::Flush => Ok(self.disk.pieces.device().flush().await.map(|()| 0)?),
+            Request::Read { at, len } => {
+                let read = self.read(at, len, room).await?;
+                self.disk.count(|counters| counters.read(len));
+                Ok(read)
+            }
+            Request::Write { at, len } => {
+                self.write(at, len, &readable, fua).await?;
+                self.disk.count(|counters| counters.wrote(len, fua));
+                Ok(0)
+            }
+            Request::Flush => {
+                self.disk.pieces.device().flush().await?;
+                self.disk.count(|counters| counters.flushes += 1);
+                Ok(0)
+            }
             Request::Name => {
                 let len = to.min(ID as u64);
                 copy_in(room, 0, &self.disk.name[..len as usize]);
@@ -310,16 +372,25 @@ impl Queue {
                 self.take(&readable, HEADER as u64, bytes)?;
                 let zeroes = request == Request::WriteZeroes;
                 let ranges = block::ranges(bytes, zeroes, size).map_err(Failed::Status)?;
-                for range in ranges {
-                    let (pieces, at, len) = (&self.disk.pieces, range.at, range.len);
-                    match zeroes {
-                        true => pieces.write_zeroes(at, len, fua, !range.unmap).await?,
-                        false => pieces.discard(at, len).await?,
-                    }
-                }
-                Ok(0)
+                self.change(ranges, zeroes, fua).await
             }
         }
+    }
+
+    /// Zeroes ranges, or discards them.
+    async fn change(&self, ranges: Vec<Range>, zeroes: bool, fua: bool) -> Result<u64, Failed> {
+        for range in ranges {
+            let (pieces, at, len) = (&self.disk.pieces, range.at, range.len);
+            match zeroes {
+                true => pieces.write_zeroes(at, len, fua, !range.unmap).await?,
+                false => pieces.discard(at, len).await?,
+            }
+        }
+        self.disk.count(|counters| match zeroes {
+            true => counters.zeroed(fua),
+            false => counters.discards += 1,
+        });
+        Ok(0)
     }
 
     async fn read(&self, at: u64, len: u64, room: &[Place]) -> Result<u64, Failed> {
@@ -365,6 +436,30 @@ impl Queue {
     }
 }
 
+/// A queue where something was seen is left as it is: its task takes what there is, and asks for kicks before it waits.
+impl Watched for Queue {
+    fn spin_begins(&self) {
+        if self.is_idle() {
+            self.ring.borrow().ask_no_kick();
+        }
+    }
+
+    fn look(&self) -> bool {
+        let came = self.is_idle() && self.ring.borrow().has_more();
+        if came && let Some(waker) = self.idle.take() {
+            waker.wake();
+        }
+        came
+    }
+
+    fn spin_ends(&self) -> bool {
+        if self.is_idle() {
+            self.ring.borrow().ask_kick();
+        }
+        self.look()
+    }
+}
+
 /// Why a request failed.
 enum Failed {
     Device(DeviceError),
@@ -377,10 +472,6 @@ impl From<DeviceError> for Failed {
     }
 }
 
-fn len_of(places: &[Place]) -> u64 {
-    places.iter().map(|place| place.len() as u64).sum()
-}
-
 /// The last byte, which is the status's, apart from the others.
 fn split_status(mut writable: Vec<Place>) -> Option<(Vec<Place>, Place)> {
     let last = writable.pop()?;
@@ -390,41 +481,4 @@ fn split_status(mut writable: Vec<Place>) -> Option<(Vec<Place>, Place)> {
         writable.push(last.part(0, rest));
     }
     Some((writable, status))
-}
-
-/// Calls `each` with the parts of `places` that hold `len` bytes from `at` on, and where in those bytes each begins.
-fn each_part(
-    places: &[Place],
-    at: u64,
-    len: usize,
-    mut each: impl FnMut(&Place, usize, std::ops::Range<usize>),
-) {
-    let (mut skip, mut done) = (at, 0);
-    for place in places {
-        let here = place.len() as u64;
-        if skip >= here {
-            skip -= here;
-            continue;
-        }
-        let count = (here - skip).min((len - done) as u64) as usize;
-        each(place, skip as usize, done..done + count);
-        skip = 0;
-        done += count;
-        if done == len {
-            return;
-        }
-    }
-    assert_eq!(done, len, "the length was checked");
-}
-
-fn copy_out(places: &[Place], at: u64, out: &mut [u8]) {
-    each_part(places, at, out.len(), |place, from, range| {
-        place.read(from, &mut out[range]);
-    });
-}
-
-fn copy_in(places: &[Place], at: u64, data: &[u8]) {
-    each_part(places, at, data.len(), |place, to, range| {
-        place.write(to, &data[range]);
-    });
 }

@@ -27,7 +27,7 @@ pub struct Course {
     pub found_all: bool,
     /// The record was made for another disk, or for this one when it was larger.
     pub other_disk: bool,
-    /// This process has served another guest since it began.
+    /// Another guest was served since, by this process or an earlier one.
     pub another_came: bool,
 }
 

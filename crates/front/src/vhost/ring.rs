@@ -249,12 +249,40 @@ impl Ring {
 
     /// Asks for a kick when the next request comes. True if one came meanwhile.
     pub fn wants_kick(&self) -> bool {
-        let next = self.next_available.get();
-        if self.event_idx {
-            self.used.store_u16(4 + 8 * usize::from(self.size), next);
-            SharedMemory::fence();
+        self.ask_kick();
+        self.has_more()
+    }
+
+    /// Asks for a kick when the next request comes. One that came before may have none: it is looked for afterwards, and
+    /// never the other way round.
+    pub fn ask_kick(&self) {
+        match self.event_idx {
+            true => self.used.store_u16(self.kick_event(), self.next()),
+            false => self.used.store_u16(0, 0),
         }
-        self.available_index() != next
+        SharedMemory::fence();
+    }
+
+    /// Asks for no kick: this side looks by itself, until it asks for one again. Some may come all the same.
+    pub fn ask_no_kick(&self) {
+        match self.event_idx {
+            // The guest kicks when it passes this place, which it has passed.
+            true => {
+                let passed = self.next().wrapping_sub(1);
+                self.used.store_u16(self.kick_event(), passed);
+            }
+            false => self.used.store_u16(0, flag::NO_NOTIFY),
+        }
+    }
+
+    /// Has the guest announced a request that was not taken?
+    pub fn has_more(&self) -> bool {
+        self.available_index() != self.next()
+    }
+
+    /// Where in the used ring this side says at which request it wants a kick.
+    fn kick_event(&self) -> usize {
+        4 + 8 * usize::from(self.size)
     }
 
     /// The buffers of a request.
@@ -352,6 +380,8 @@ mod flag {
     pub const NEXT: u16 = 1;
     pub const WRITE: u16 = 1 << 1;
     pub const INDIRECT: u16 = 1 << 2;
+    /// Of the used ring.
+    pub const NO_NOTIFY: u16 = 1;
 }
 
 struct Descriptor {
@@ -392,5 +422,142 @@ impl Walk {
             flags: short(12),
             next: short(14),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vhost::message::Region;
+
+    const USED: u64 = 0x400;
+    const AVAILABLE: u64 = 0x200;
+    const SIZE: u16 = 8;
+
+    /// A ring that has seen `taken` requests, and a guest that has announced as many.
+    fn ring(event_idx: bool, taken: u16) -> (Ring, SharedMemory) {
+        let descriptor = env::shared::Descriptor::memory(4096).unwrap();
+        let map = || descriptor.map(0, 4096).unwrap();
+        let region = Region {
+            guest: 0,
+            len: 4096,
+            client: 0,
+            offset: 0,
+        };
+        let (at, table) = (
+            Addresses {
+                descriptors: 0,
+                used: USED,
+                available: AVAILABLE,
+            },
+            Table::new(vec![(region, map())]),
+        );
+        let guest = map();
+        guest.store_u16(AVAILABLE as usize + 2, taken);
+        guest.store_u16(USED as usize + 2, taken);
+        let features = if event_idx { feature::EVENT_IDX } else { 0 };
+        let ring = Ring::new(Rc::new(table), at, SIZE.into(), features).unwrap();
+        (ring, guest)
+    }
+
+    /// The steps of a guest that announces one request, as Linux and VIRTIO 1.2, 2.7.13 have them.
+    struct Driver {
+        guest: SharedMemory,
+        event_idx: bool,
+        before: u16,
+        kicked: bool,
+    }
+
+    impl Driver {
+        fn announce(&self) {
+            let next = self.before.wrapping_add(1);
+            self.guest.store_u16(AVAILABLE as usize + 2, next);
+            SharedMemory::fence();
+        }
+
+        fn look(&mut self) {
+            let new = self.before.wrapping_add(1);
+            self.kicked = match self.event_idx {
+                true => {
+                    let event = self
+                        .guest
+                        .load_u16(USED as usize + 4 + 8 * usize::from(SIZE));
+                    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(self.before)
+                }
+                false => self.guest.load_u16(USED as usize) & 1 == 0,
+            };
+        }
+    }
+
+    /// Every order of two steps of one side and two of the other: bit n of each says whose step n is.
+    fn orders() -> impl Iterator<Item = u8> {
+        (0..16u8).filter(|order| order.count_ones() == 2)
+    }
+
+    /// A spin ends (ask for a kick, look) while the guest announces a request (announce, look for the wish): true if neither
+    /// side learns of the request. `backwards`: this side looks before it asks.
+    fn is_lost(event_idx: bool, at: u16, order: u8, backwards: bool) -> bool {
+        let (ring, guest) = ring(event_idx, at);
+        ring.ask_no_kick();
+        let mut driver = Driver {
+            guest,
+            event_idx,
+            before: at,
+            kicked: false,
+        };
+        let (mut seen, mut ours, mut theirs) = (false, 0, 0);
+        for step in 0..4 {
+            if order >> step & 1 == 1 {
+                match ours == usize::from(backwards) {
+                    true => ring.ask_kick(),
+                    false => seen = ring.has_more(),
+                }
+                ours += 1;
+            } else {
+                match theirs {
+                    0 => driver.announce(),
+                    _ => driver.look(),
+                }
+                theirs += 1;
+            }
+        }
+        !seen && !driver.kicked
+    }
+
+    #[test]
+    fn no_request_is_lost_between_the_end_of_a_spin_and_the_sleep() {
+        for (event_idx, at) in [(true, 0), (true, 7), (true, u16::MAX), (false, 7)] {
+            for order in orders() {
+                let lost = is_lost(event_idx, at, order, false);
+                assert!(!lost, "{event_idx} at {at}, order {order:04b}");
+            }
+            let lost = orders().any(|order| is_lost(event_idx, at, order, true));
+            assert!(lost, "one that looks first misses a request");
+        }
+    }
+
+    #[test]
+    fn a_guest_does_not_kick_while_it_is_not_asked_to() {
+        for (event_idx, at) in [(true, 0), (true, 7), (true, u16::MAX), (false, 7)] {
+            let (ring, guest) = ring(event_idx, at);
+            let mut driver = Driver {
+                guest,
+                event_idx,
+                before: at,
+                kicked: false,
+            };
+            for (asks, kicks) in [(true, true), (false, false)] {
+                match asks {
+                    true => ring.ask_kick(),
+                    false => ring.ask_no_kick(),
+                }
+                driver.announce();
+                driver.look();
+                assert_eq!(driver.kicked, kicks, "{event_idx} at {at}");
+                assert!(ring.has_more());
+                assert_eq!(ring.take(), Ok(Some(0)));
+                driver.before = driver.before.wrapping_add(1);
+            }
+        }
     }
 }

@@ -13,14 +13,17 @@ use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use device::Device;
+use env::Watched;
 use env::net::{Listener, Stream};
 use env::sync::{Event, Semaphore};
 
 use super::block::ID;
 use super::error::SessionError;
-use super::guest::Last;
-use super::queue::{Counters, Disk};
-use super::session::{Offer, Session};
+use super::last::{GuestBook, Last, Offer};
+use super::queue::Disk;
+use super::session::Session;
+use super::watches::Watches;
+use crate::counters::Counters;
 use crate::pieces::Pieces;
 
 /// Bytes that the requests of a client hold at once.
@@ -40,6 +43,8 @@ pub struct Opened {
     pub read_only: bool,
     /// It shows every write that an earlier process answered, and the next process will show those of this one.
     pub found_all: bool,
+    /// Which guest had it last.
+    pub book: Rc<dyn GuestBook>,
     /// Keeps it open.
     pub hold: Box<dyn Any>,
 }
@@ -58,12 +63,8 @@ pub trait Source {
 pub struct Snapshot {
     /// Who is connected.
     pub client: Option<String>,
-    /// Requests under way.
-    pub under_way: u64,
-    /// Requests answered.
-    pub answered: u64,
-    /// Requests that failed.
-    pub failed: u64,
+    /// What the disk did.
+    pub requests: Counters,
     /// Clients turned away.
     pub turned_away: u64,
 }
@@ -79,7 +80,8 @@ pub struct Server {
     // Fixed.
     name: String,
     source: Rc<dyn Source>,
-    counters: Rc<Counters>,
+    counters: Rc<Cell<Counters>>,
+    watches: Rc<Watches>,
     // As it goes.
     current: RefCell<Option<Rc<Current>>>,
     last: RefCell<Option<Rc<Last>>>,
@@ -102,6 +104,7 @@ impl Server {
             name: name.to_owned(),
             source,
             counters: Rc::default(),
+            watches: Rc::default(),
             current: RefCell::default(),
             last: RefCell::default(),
             turned_away: Cell::default(),
@@ -113,8 +116,14 @@ impl Server {
         })
     }
 
+    /// What this runtime's thread looks at while it spins, instead of being kicked by the guest.
+    pub fn watched(&self) -> Rc<dyn Watched> {
+        Rc::clone(&self.watches) as Rc<dyn Watched>
+    }
+
     /// Takes clients from `listener`.
     pub fn serve(self: &Rc<Self>, listener: Listener) {
+        env::watch(&self.watched());
         let server = Rc::downgrade(self);
         let accepting = env::spawn(async move {
             loop {
@@ -138,12 +147,9 @@ impl Server {
 
     /// How it stands.
     pub fn snapshot(&self) -> Snapshot {
-        let counters = &self.counters;
         Snapshot {
             client: self.current.borrow().as_ref().map(|it| it.peer.clone()),
-            under_way: counters.under_way.get(),
-            answered: counters.answered.get(),
-            failed: counters.failed.get(),
+            requests: self.counters.get(),
             turned_away: self.turned_away.get(),
         }
     }
@@ -235,13 +241,14 @@ impl Server {
             is_gone: Cell::default(),
             broke: Event::default(),
             is_broken: Cell::default(),
+            watches: Rc::clone(&self.watches),
         });
         let offer = Offer {
             found_all: opened.found_all,
-            disk,
             last: self.last.borrow().clone(),
+            book: opened.book,
         };
-        let session = Session::new(Rc::new(stream), offer);
+        let session = Session::new(Rc::new(stream), disk, offer);
         *current.session.borrow_mut() = Some(Rc::clone(&session));
         let (export, peer) = (&self.name, &current.peer);
         match self.refusing.get() {

@@ -8,7 +8,6 @@
 //! Always true: a message that cannot be carried out ends the connection, after its answer.
 
 use std::cell::{Cell, RefCell};
-use std::io;
 use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
@@ -18,8 +17,9 @@ use env::shared::Descriptor;
 
 use super::block::{self, WRITE_BACK};
 use super::error::SessionError;
-use super::guest::{Guest, Last, QUEUES};
+use super::guest::{Guest, QUEUES};
 use super::inflight;
+use super::last::{Last, Offer};
 use super::message::{self, CONFIG_MAX, HEADER, Header, InflightArea, Message, protocol};
 use super::queue::Disk;
 use super::ring::SIZE_MAX;
@@ -30,17 +30,8 @@ const LOOK_EVERY: Nanos = Nanos::secs(1);
 
 /// How long the end of requests is waited for before a client is cut off.
 const DRAIN: Nanos = Nanos::secs(30);
-/// How long the rest of a message may take that was begun.
+/// How long a message may take that was begun, and the first one to begin.
 const MESSAGE: Nanos = Nanos::secs(10);
-
-/// What the device lets a client do.
-pub(super) struct Offer {
-    /// The device shows every write that an earlier process answered, and the next one will.
-    pub found_all: bool,
-    pub disk: Rc<Disk>,
-    /// Whose guest this process served last.
-    pub last: Option<Rc<Last>>,
-}
 
 /// See the module's head.
 pub(super) struct Session {
@@ -65,6 +56,9 @@ enum Answer {
     With(Vec<u8>, Descriptor),
 }
 
+/// A message as it came: its header, its payload, and what was handed over with it.
+type Received = (Header, Buf, Vec<Descriptor>);
+
 /// Were all of these offered?
 fn check(asked: u64, offered: u64) -> Result<(), SessionError> {
     match asked & !offered {
@@ -78,17 +72,12 @@ fn number(value: u64) -> Answer {
 }
 
 impl Session {
-    pub fn new(stream: Rc<Stream>, offer: Offer) -> Rc<Session> {
-        let Offer {
-            found_all,
-            disk,
-            last,
-        } = offer;
+    pub fn new(stream: Rc<Stream>, disk: Rc<Disk>, offer: Offer) -> Rc<Session> {
         Rc::new(Session {
             stream,
-            guest: Guest::new(Rc::clone(&disk), found_all, last),
+            found_all: offer.found_all,
+            guest: Guest::new(Rc::clone(&disk), offer),
             disk,
-            found_all,
             protocol: Cell::default(),
             back: RefCell::default(),
         })
@@ -123,10 +112,7 @@ impl Session {
         self.disk.is_gone.set(true);
         self.guest.wait_quiet().await;
         // A guest that may not go on is not known the next time either; it may have changed the disk.
-        let left = match self.guest.take_left() {
-            Some(_) if error.makes_unknown() => Some(Last::unknown()),
-            left => left,
-        };
+        let left = self.guest.take_left(error.makes_unknown());
         (error, left)
     }
 
@@ -143,20 +129,40 @@ impl Session {
         self.stream.abort();
     }
 
+    /// Reads the next message. A guest at work has its client say nothing for days; what is begun has to end soon.
+    async fn receive(&self) -> Result<Received, SessionError> {
+        let first = self.stream.read_exact_with(Buf::for_read(1)).await;
+        let (first, descriptors) = first.map_err(SessionError::Lost)?;
+        let rest = self.receive_rest(first[0], descriptors);
+        let rest = env::timeout(MESSAGE, rest).await;
+        rest.unwrap_or(Err(SessionError::Slow))
+    }
+
+    /// Reads a message behind its first byte, with which its descriptors came, or most of them.
+    async fn receive_rest(
+        &self,
+        first: u8,
+        mut descriptors: Vec<Descriptor>,
+    ) -> Result<Received, SessionError> {
+        let mut read = async |len: usize| {
+            let (bytes, more) = self.stream.read_exact_with(Buf::for_read(len)).await?;
+            descriptors.extend(more);
+            Ok(bytes)
+        };
+        let mut header = [first; HEADER];
+        let bytes = read(HEADER - 1).await.map_err(SessionError::Lost)?;
+        header[1..].copy_from_slice(&bytes);
+        let header = Header::decode(&header)?;
+        let payload = match header.len {
+            0 => Buf::for_read(0),
+            len => read(len).await.map_err(SessionError::Lost)?,
+        };
+        Ok((header, payload, descriptors))
+    }
+
     /// Carries out the next message.
     async fn next(&self) -> Result<(), SessionError> {
-        let lost = SessionError::Lost;
-        let buf = Buf::for_read(HEADER);
-        let (bytes, mut descriptors) = self.stream.read_exact_with(buf).await.map_err(lost)?;
-        let header = Header::decode(bytes[..].try_into().expect("as long as asked"))?;
-        let mut payload = Buf::for_read(header.len);
-        if header.len > 0 {
-            let rest = env::timeout(MESSAGE, self.stream.read_exact_with(payload)).await;
-            let rest = rest.map_err(|_| lost(io::ErrorKind::TimedOut.into()))?;
-            let (bytes, more) = rest.map_err(lost)?;
-            payload = bytes;
-            descriptors.extend(more);
-        }
+        let (header, payload, descriptors) = self.receive().await?;
         let decoded = decode(&header, &payload, descriptors.len());
         let outcome = match decoded {
             Ok(message) => self.carry_out(message, descriptors).await,
@@ -174,10 +180,8 @@ impl Session {
         };
         let reply = View::copy_of(&message::reply(header.request, &payload));
         let with = with.into_iter().collect();
-        self.stream
-            .write_all_with(reply, with)
-            .await
-            .map_err(lost)?;
+        let sent = self.stream.write_all_with(reply, with).await;
+        sent.map_err(SessionError::Lost)?;
         match outcome {
             // It was asked whether it is known, and has its answer.
             Err(SessionError::Unknown(_)) => Ok(()),

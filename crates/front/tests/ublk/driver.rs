@@ -51,6 +51,8 @@ pub struct Driver {
     /// Counts servers: commands of a dead one do nothing.
     life: Cell<u64>,
     changed: Event,
+    /// What the block layer takes the disk to be; beyond it nothing is asked. None: it does not look.
+    capacity: Cell<Option<Bytes>>,
 }
 
 fn refused(errno: i32) -> io::Error {
@@ -75,6 +77,11 @@ impl Driver {
     /// # Errors
     /// The first piece's `errno`.
     pub async fn submit(&self, ask: Ask) -> Result<Vec<u8>, i32> {
+        if let (Some(end), Some(capacity)) = (end_of(&ask), self.capacity.get())
+            && end > capacity.0
+        {
+            return Err(-5);
+        }
         let mut data = Vec::new();
         for ask in cut(ask) {
             let request = Rc::new(Request {
@@ -109,6 +116,11 @@ impl Driver {
             }
         }
         self.changed.notify_all();
+    }
+
+    /// The block layer takes the disk to have `size` bytes from now on.
+    pub fn update_size(&self, size: Bytes) {
+        self.capacity.set(Some(size));
     }
 
     /// Every tag ends once it has nothing under way.
@@ -156,6 +168,16 @@ impl Driver {
             }
             self.changed.wait().await;
         }
+    }
+}
+
+/// Where a request ends, if it has a place.
+fn end_of(ask: &Ask) -> Option<u64> {
+    match ask {
+        Ask::Read { at, len } => Some(at + *len as u64),
+        Ask::Write { at, data, .. } => Some(at + data.len() as u64),
+        Ask::Flush => None,
+        Ask::Discard { at, len } | Ask::WriteZeroes { at, len } => Some(at + len),
     }
 }
 

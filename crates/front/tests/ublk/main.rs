@@ -3,13 +3,14 @@
 mod driver;
 mod restarts;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{Bytes, Nanos, Sector, Span, View};
 use device::{Device, DeviceExt, Memory};
 use driver::{Ask, Driver, SIZE};
-use front::ublk::{Counters, Port, Server};
+use front::Counters;
+use front::ublk::{Port, Server, keep_size};
 
 const DEPTH: u16 = 4;
 
@@ -209,4 +210,91 @@ impl Device for Slow {
     fn write_zeroes(&self, span: Span, flags: device::WriteFlags) -> device::Pending<'_, ()> {
         self.0.write_zeroes(span, flags)
     }
+}
+
+/// A device of which only the beginning is there yet.
+struct Grows {
+    memory: Rc<Memory>,
+    size: Cell<Bytes>,
+}
+
+impl Device for Grows {
+    fn info(&self) -> device::Info {
+        device::Info {
+            size: self.size.get(),
+            ..self.memory.info()
+        }
+    }
+
+    fn read(
+        &self,
+        at: Sector,
+        buf: base::Buf,
+        class: device::Class,
+    ) -> device::Pending<'_, base::Buf> {
+        self.memory.read(at, buf, class)
+    }
+
+    fn write(&self, at: Sector, data: View, flags: device::WriteFlags) -> device::Pending<'_, ()> {
+        self.memory.write(at, data, flags)
+    }
+
+    fn flush(&self) -> device::Pending<'_, ()> {
+        self.memory.flush()
+    }
+
+    fn discard(&self, span: Span) -> device::Pending<'_, ()> {
+        self.memory.discard(span)
+    }
+
+    fn write_zeroes(&self, span: Span, flags: device::WriteFlags) -> device::Pending<'_, ()> {
+        self.memory.write_zeroes(span, flags)
+    }
+}
+
+#[test]
+fn a_disk_grows_while_it_is_in_use() {
+    simulated(async |driver, memory| {
+        let half = Bytes(SIZE.0 / 2);
+        let device = Rc::new(Grows {
+            memory,
+            size: Cell::new(half),
+        });
+        driver.update_size(half);
+        let server = Server::new(driver.port(), Rc::clone(&device) as Rc<dyn Device>, false);
+        let serving = env::spawn(Rc::clone(&server).serve(DEPTH));
+        let announced: Rc<RefCell<Vec<Bytes>>> = Rc::default();
+        let growing = keep_size(Rc::downgrade(&server), half, {
+            let (driver, announced) = (Rc::clone(&driver), Rc::clone(&announced));
+            async move |size| {
+                announced.borrow_mut().push(size);
+                // The driver is busy the first time.
+                if announced.borrow().len() == 1 {
+                    return Err(std::io::Error::from_raw_os_error(16));
+                }
+                driver.update_size(size);
+                // The system asks for the new end at once.
+                driver.submit(write(size.0 - 512, 8, 512)).await.unwrap();
+                Ok(())
+            }
+        });
+        let growing = env::spawn(growing);
+        let beyond = write(half.0, 9, 4096);
+        assert_eq!(driver.submit(beyond.clone()).await, Err(-5));
+        env::sleep(Nanos::secs(5)).await;
+        assert!(
+            announced.borrow().is_empty(),
+            "there is nothing to announce"
+        );
+        device.size.set(SIZE);
+        env::sleep(Nanos::millis(2_100)).await;
+        driver.submit(beyond).await.unwrap();
+        device.size.set(half);
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(*announced.borrow(), [SIZE; 2], "again, and then no more");
+        driver.stop();
+        serving.await;
+        drop(server);
+        growing.await;
+    });
 }

@@ -72,6 +72,8 @@ pub struct Guest {
     changed: Event,
     /// Requests that were announced.
     pub asked: Cell<u64>,
+    /// Kicks that were wanted.
+    pub kicks: Cell<u64>,
     /// Has it announced what was no request?
     lies: Cell<bool>,
 }
@@ -92,6 +94,7 @@ impl Guest {
             seen: Cell::default(),
             changed: Event::default(),
             asked: Cell::default(),
+            kicks: Cell::default(),
             lies: Cell::default(),
         });
         let (of, call) = (Rc::downgrade(&guest), guest.call.notifier().unwrap());
@@ -242,6 +245,7 @@ impl Guest {
             false => self.raw.load_u16(USED as usize) & 1 == 0,
         };
         if wanted {
+            self.kicks.set(self.kicks.get() + 1);
             self.kick.notifier().unwrap().notify().unwrap();
         }
     }

@@ -81,7 +81,11 @@ fn a_guest_that_lies_harms_itself_only() {
             guest.lie(28);
             env::sleep(Nanos::millis(10)).await;
             let snapshot = server.snapshot();
-            assert_eq!((snapshot.failed, snapshot.under_way), (1, 0), "{name}");
+            assert_eq!(
+                (snapshot.requests.failed, snapshot.requests.under_way),
+                (1, 0),
+                "{name}"
+            );
             // The next request is served all the same.
             guest.submit(Ask::Flush).await.unwrap();
         });
@@ -105,7 +109,7 @@ fn a_broken_ring_is_left_alone() {
             guest.raw().store_u16(AVAILABLE as usize + 2, index);
             guest.kick.notifier().unwrap().notify().unwrap();
             env::sleep(Nanos::millis(10)).await;
-            assert_eq!(server.snapshot().answered, 0, "{name}");
+            assert_eq!(server.snapshot().requests.answered, 0, "{name}");
             assert_eq!(client.stop_queue(0).await.unwrap(), 0);
             client.look().await.unwrap();
         });
@@ -128,7 +132,7 @@ fn a_request_that_comes_twice_breaks_the_ring() {
         guest.lie(0);
         writing.await.unwrap();
         env::sleep(Nanos::millis(50)).await;
-        assert_eq!(server.snapshot().answered, 1);
+        assert_eq!(server.snapshot().requests.answered, 1);
     });
 }
 
@@ -305,8 +309,102 @@ fn whatever_a_guest_writes_the_server_goes_on() {
                 env::yield_now().await;
             }
             env::sleep(Nanos::millis(100)).await;
-            assert_eq!(server.snapshot().under_way, 0);
+            assert_eq!(server.snapshot().requests.under_way, 0);
             client.look().await.unwrap();
         });
     }
+}
+
+/// A guest may have nothing to say for days; a message that is begun ends soon, or its client is gone.
+#[test]
+fn a_message_that_is_begun_has_to_end_soon() {
+    let queue = Message::SetVringNum { queue: 7, size: 8 };
+    for (message, pause, ends) in [
+        (Message::GetFeatures, Nanos::millis(500), true),
+        (Message::GetFeatures, Nanos::secs(2), false),
+        (queue, Nanos::secs(2), false),
+    ] {
+        simulated(async move |memory: Rc<Memory>| {
+            let server = serve(memory, false, false);
+            let guest = Guest::new(true);
+            let client = Client::new(&guest, SOCKET);
+            let stream = client.connect().await.unwrap();
+            env::sleep(Nanos::secs(100_000)).await;
+            guest.submit(Ask::Flush).await.unwrap();
+            let began = env::now();
+            for byte in encode(&message, false) {
+                // The last ones may find no reader.
+                let _ = stream.write_all(vec![View::copy_of(&[byte])]).await;
+                env::sleep(pause).await;
+                let took = env::now().since(began);
+                let is_there = server.snapshot().client.is_some();
+                assert_eq!(is_there, ends || took <= Nanos::secs(10), "after {took}");
+            }
+            if !ends {
+                client.connect().await.unwrap();
+            }
+            guest.submit(Ask::Flush).await.unwrap();
+        });
+    }
+}
+
+/// All queues of a client on one ring, which is announced full: 2,048 requests.
+#[test]
+fn requests_of_all_queues_together_are_bounded() {
+    simulated(async |memory: Rc<Memory>| {
+        let watched = crate::Watched::new(memory, Nanos::secs(1));
+        let server = serve(watched, false, false);
+        let guest = Guest::new(true);
+        let client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        let (table, header, data, status) = (0x8000, 0x9000, 0xa000, 0xb000);
+        guest.raw().write(header as usize, &[1]);
+        guest.put_descriptor(table, header, 16, 1, 1);
+        guest.put_descriptor(table + 16, data, 512, 1, 2);
+        guest.put_descriptor(table + 32, status, 1, 2, 0);
+        for head in 0..RING {
+            guest.put_descriptor(DESCRIPTORS + u64::from(head) * 16, table, 48, 4, 0);
+            guest.lie(head);
+        }
+        for queue in 1..64 {
+            client.begin_queue(queue).await.unwrap();
+        }
+        env::sleep(Nanos::millis(10)).await;
+        assert_eq!(server.snapshot().requests.under_way, 1024);
+        env::sleep(Nanos::secs(3)).await;
+        let requests = server.snapshot().requests;
+        let all = 64 * u64::from(RING);
+        assert_eq!((requests.under_way, requests.writes), (0, all));
+    });
+}
+
+/// A client that begins its queue again and again, and whose guest always has something to write.
+#[test]
+fn a_client_cannot_keep_a_drain_from_ending() {
+    simulated(async |memory: Rc<Memory>| {
+        let watched = crate::Watched::new(memory, Nanos::secs(5));
+        let server = serve(watched.clone(), false, false);
+        let guest = Guest::new(true);
+        let client = Client::new(&guest, SOCKET);
+        client.connect().await.unwrap();
+        let writes = |guest: &Rc<Guest>| {
+            let guest = Rc::clone(guest);
+            env::spawn(async move { guest.submit(crate::write(0, 1, 512)).await })
+        };
+        drop(writes(&guest));
+        env::sleep(Nanos::millis(1)).await;
+        let began = env::now();
+        let draining = env::spawn(async move { server.drain().await });
+        for on in [false, true].into_iter().cycle() {
+            drop(writes(&guest));
+            let enable = Message::SetVringEnable { queue: 0, on };
+            if client.ask(&enable, &[]).await.is_err() {
+                break;
+            }
+            env::sleep(Nanos::secs(1)).await;
+        }
+        draining.await;
+        assert!(env::now().since(began) < Nanos::secs(7));
+        assert_eq!(watched.fua.borrow().len(), 1, "nothing more is taken");
+    });
 }

@@ -8,6 +8,7 @@ mod hostile;
 mod messages;
 mod oracle;
 mod restarts;
+mod spins;
 
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -18,7 +19,7 @@ use client::{Client, feature};
 use device::{Device, DeviceExt, Info, Memory, Pending, WriteFlags};
 use env::net::{Listener, Stream};
 use front::vhost::message::Message;
-use front::vhost::{Opened, Server, Snapshot, Source};
+use front::vhost::{GuestBook, MemoryId, Opened, Server, Snapshot, Source};
 use guest::{Ask, Guest};
 
 /// How big the tests' disks are.
@@ -31,6 +32,32 @@ struct Same {
     read_only: bool,
     found_all: bool,
     identity: u64,
+    /// Which guest had it last, of all processes that share this.
+    book: Rc<Book>,
+}
+
+/// In memory that outlives a process.
+#[derive(Default)]
+struct Book {
+    memory: RefCell<Option<Vec<MemoryId>>>,
+    /// Nothing can be written.
+    full: Cell<bool>,
+}
+
+impl GuestBook for Book {
+    fn read(&self) -> Result<Option<Vec<MemoryId>>, String> {
+        Ok(self.memory.borrow().clone())
+    }
+
+    fn write(&self, memory: &[MemoryId]) -> Result<(), String> {
+        match self.full.get() {
+            true => Err("no room".to_owned()),
+            false => {
+                self.memory.replace(Some(memory.to_vec()));
+                Ok(())
+            }
+        }
+    }
 }
 
 impl Source for Same {
@@ -40,6 +67,7 @@ impl Source for Same {
             identity: self.identity,
             read_only: self.read_only,
             found_all: self.found_all,
+            book: Rc::clone(&self.book) as Rc<dyn GuestBook>,
             hold: Box::new(()),
         };
         Box::pin(async { Ok(opened) })
@@ -58,6 +86,7 @@ fn serve_at(address: &str, device: Rc<dyn Device>, read_only: bool, found_all: b
             read_only,
             found_all,
             identity: 1,
+            book: Rc::default(),
         },
     )
 }
@@ -123,8 +152,11 @@ fn what_was_written_is_read() {
             let name = guest.submit(Ask::Name).await.unwrap();
             assert_eq!(&name[..6], b"vol0\0\0");
             let snapshot = server.snapshot();
-            assert_eq!((snapshot.under_way, snapshot.failed), (0, 0));
-            assert_eq!(snapshot.answered, guest.asked.get());
+            assert_eq!(
+                (snapshot.requests.under_way, snapshot.requests.failed),
+                (0, 0)
+            );
+            assert_eq!(snapshot.requests.answered, guest.asked.get());
         });
     }
 }
@@ -149,7 +181,7 @@ fn a_request_that_cannot_be_carried_out_fails_alone() {
         assert_eq!(guest.submit(long).await, Err(1));
         let read = Ask::Read { at: 0, len: 512 };
         assert_eq!(guest.submit(read).await, Ok(vec![0; 512]));
-        assert_eq!(server.snapshot().failed, 3);
+        assert_eq!(server.snapshot().requests.failed, 3);
     });
 }
 

@@ -141,6 +141,7 @@ fn a_client_of_another_program_is_served() {
             read_only: false,
             found_all: true,
             identity: 1,
+            book: std::rc::Rc::default(),
         };
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
@@ -156,7 +157,7 @@ fn a_client_of_another_program_is_served() {
         let sector = disk.read_at(Sector(8), Bytes(512)).await.unwrap();
         assert_eq!(sector[..], [7; 512]);
         server.drain().await;
-        assert_eq!(server.snapshot().answered, 1);
+        assert_eq!(server.snapshot().requests.answered, 1);
     });
 }
 
@@ -178,6 +179,7 @@ fn a_write_from_memory_that_is_cut_short_is_not_carried_out() {
             read_only: false,
             found_all: true,
             identity: 1,
+            book: std::rc::Rc::default(),
         };
         let server = Server::new("vol0", std::rc::Rc::new(source));
         server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
@@ -200,6 +202,51 @@ fn a_write_from_memory_that_is_cut_short_is_not_carried_out() {
         assert_eq!(sector[..], [5; 512]);
         server.drain().await;
         let snapshot = server.snapshot();
-        assert_eq!((snapshot.answered, snapshot.under_way), (0, 0));
+        assert_eq!(
+            (snapshot.requests.answered, snapshot.requests.under_way),
+            (0, 0)
+        );
+    });
+}
+
+/// Files in memory are long for nothing, and the addresses of this process are shared by all its clients.
+#[test]
+fn a_client_maps_no_more_than_any_machine_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("vm.sock");
+    let memory = tempfile::tempfile_in("/dev/shm").unwrap();
+    let most = env::shared::SharedMemory::most();
+    memory.set_len(2 * most).unwrap();
+    let runtime = Runtime::real(RealConfig::default()).unwrap();
+    runtime.block_on(async move {
+        let source = Same {
+            device: Memory::new("disk", SIZE),
+            read_only: false,
+            found_all: true,
+            identity: 1,
+            book: std::rc::Rc::default(),
+        };
+        let server = Server::new("vol0", std::rc::Rc::new(source));
+        server.serve(Listener::bind(&Address::Unix(socket.clone())).unwrap());
+        let (poster, mut mailbox) = env::mailbox();
+        let client = move || {
+            let (client, _, _) = begun(&socket, &memory);
+            let region = |number: u64, len: u64| VhostUserMemoryRegionInfo {
+                guest_phys_addr: number * most,
+                memory_size: len,
+                userspace_addr: HERE + number * most,
+                mmap_offset: 0,
+                mmap_handle: memory.as_raw_fd(),
+            };
+            client.get_vring_base(0).unwrap();
+            let all = client.set_mem_table(&[region(0, most)]);
+            let more = client.set_mem_table(&[region(0, most), region(1, 4096)]);
+            let _ = poster.post((all.is_ok(), more.is_ok()));
+        };
+        let thread = std::thread::Builder::new().spawn(client).unwrap();
+        let taken = mailbox.receive().await.unwrap();
+        thread.join().unwrap();
+        assert_eq!(taken, (true, false));
+        server.drain().await;
     });
 }

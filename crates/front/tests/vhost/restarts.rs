@@ -19,7 +19,8 @@ use hybrid::{Hybrid, RestartPlace, Settings, Ties};
 
 use crate::client::Client;
 use crate::guest::{Ask, Guest};
-use crate::{SOCKET, Same, Watched, serve, serve_at, serve_source, simulated, write};
+use crate::spins::spin;
+use crate::{Book, SOCKET, Same, Watched, serve, serve_source, simulated, write};
 
 /// The daemon has a host of its own: all of its tasks end together, as those of a process.
 const DAEMON: &str = "10.0.0.2:9";
@@ -79,6 +80,8 @@ enum Mistake {
     NotedLate,
     /// It is noted as ended before its answer is in the used ring.
     ClearedEarly,
+    /// A thread that looks at the rings by itself goes to sleep without a last look.
+    Blind,
 }
 
 /// What happens to one write to the record of what is in flight: false, it is left out.
@@ -144,6 +147,7 @@ fn run(seed: u64, mistake: Mistake) -> u64 {
         let pages: Pages = Rc::default();
         let ends: Rc<Cell<bool>> = Rc::default();
         let memory = Mapping::simulated(4096 + 2 * 32 * [16, 400][rng.below(2) as usize]);
+        let book: Rc<Book> = Rc::default();
         let mut supply = PowerSupply::new();
         let mut slow = Crash::on(&supply, "slow", Bytes::mib(16), env::rng("slow"));
         let mut fast = Crash::on(&supply, "fast", Bytes::mib(1), env::rng("fast"));
@@ -181,7 +185,7 @@ fn run(seed: u64, mistake: Mistake) -> u64 {
             };
             {
                 let (slow, fast) = (Rc::clone(&slow) as Rc<dyn Device>, Rc::clone(&fast) as _);
-                let supply = Rc::clone(&supply);
+                let (supply, book) = (Rc::clone(&supply), Rc::clone(&book));
                 env::spawn(sim::on_host(host, async move {
                     let opened = Hybrid::open_or_create(settings, slow, fast, ties).await;
                     let disk = match opened {
@@ -192,7 +196,15 @@ fn run(seed: u64, mistake: Mistake) -> u64 {
                         }
                     };
                     assert!(disk.info().crash_keeping);
-                    let _server = serve_at(DAEMON, Rc::new(disk), false, true);
+                    let source = Same {
+                        device: Rc::new(disk),
+                        read_only: false,
+                        found_all: true,
+                        identity: 1,
+                        book,
+                    };
+                    let server = serve_source(DAEMON, source);
+                    spin(server.watched(), mistake == Mistake::Blind).await;
                     std::future::pending::<()>().await;
                 }));
             }
@@ -248,6 +260,14 @@ fn a_request_that_is_noted_after_its_start_is_noticed() {
 fn a_request_that_is_noted_as_ended_too_early_is_noticed() {
     for seed in 0..40 {
         run(seed, Mistake::ClearedEarly);
+    }
+}
+
+#[test]
+#[should_panic(expected = "requests wait for ever")]
+fn a_spin_that_ends_without_a_last_look_is_noticed() {
+    for seed in 0..40 {
+        run(seed, Mistake::Blind);
     }
 }
 
@@ -392,6 +412,7 @@ fn a_guest_of_another_disk_is_refused() {
                 read_only: false,
                 found_all: true,
                 identity,
+                book: Rc::default(),
             };
             let _server = serve_source(SOCKET, source);
             for _ in 0..2 {
@@ -426,6 +447,88 @@ fn a_guest_after_another_one_is_refused_until_it_begins_anew() {
         env::sleep(Nanos::millis(1)).await;
         let client = Client::new(&Guest::new(true), SOCKET);
         client.connect().await.unwrap();
+    });
+}
+
+/// The same where the daemon died in between: with a record of the client's, and without one where nothing was in flight.
+#[test]
+fn a_guest_after_another_one_is_refused_by_the_next_process_too() {
+    for keeps_record in [true, false] {
+        simulated(async move |memory| {
+            let book: Rc<Book> = Rc::default();
+            let serve = || {
+                let source = Same {
+                    device: memory.clone(),
+                    read_only: false,
+                    found_all: true,
+                    identity: 1,
+                    book: Rc::clone(&book),
+                };
+                serve_source(SOCKET, source)
+            };
+            let mut server = serve();
+            let guests = [Guest::new(true), Guest::new(true)];
+            let clients = guests.each_ref().map(|guest| {
+                let mut client = Client::new(guest, SOCKET);
+                client.keeps_record = keeps_record;
+                client
+            });
+            for (guest, client) in guests.iter().zip(&clients) {
+                // A death alone is none of its business.
+                for _ in 0..2 {
+                    client.connect().await.unwrap();
+                    guest.submit(write(0, 1, 512)).await.unwrap();
+                    next_process(client, server).await;
+                    server = serve();
+                }
+            }
+            for _ in 0..2 {
+                assert!(clients[0].connect().await.is_err(), "{keeps_record}");
+                env::sleep(Nanos::millis(1)).await;
+            }
+            clients[1].connect().await.unwrap();
+            guests[1].submit(write(0, 1, 512)).await.unwrap();
+            next_process(&clients[1], server).await;
+            let _server = serve();
+            // The machine of the first one is reset.
+            let guest = Guest::new(true);
+            let client = Client::new(&guest, SOCKET);
+            client.connect().await.unwrap();
+            guest.submit(write(0, 1, 512)).await.unwrap();
+            client.hang_up();
+            env::sleep(Nanos::millis(1)).await;
+            assert!(clients[1].connect().await.is_err());
+        });
+    }
+}
+
+#[test]
+fn a_guest_is_not_served_before_the_next_process_can_know_of_it() {
+    simulated(async |memory| {
+        let book: Rc<Book> = Rc::default();
+        book.full.set(true);
+        let source = Same {
+            device: memory.clone(),
+            read_only: false,
+            found_all: true,
+            identity: 1,
+            book: Rc::clone(&book),
+        };
+        let server = serve_source(SOCKET, source);
+        let guest = Guest::new(true);
+        let client = Client::new(&guest, SOCKET);
+        assert!(client.connect().await.is_err());
+        env::sleep(Nanos::millis(1)).await;
+        assert_eq!(server.snapshot().turned_away, 1);
+        book.full.set(false);
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
+        // Nothing has to be written for a guest that is known.
+        book.full.set(true);
+        client.hang_up();
+        env::sleep(Nanos::millis(1)).await;
+        client.connect().await.unwrap();
+        guest.submit(write(0, 1, 512)).await.unwrap();
     });
 }
 
@@ -522,7 +625,7 @@ fn an_answer_that_is_half_noted_is_not_given_again() {
         let server = serve(memory, false, true);
         client.connect().await.unwrap();
         guest.submit(Ask::Flush).await.unwrap();
-        assert_eq!(server.snapshot().answered, 1);
+        assert_eq!(server.snapshot().requests.answered, 1);
     });
 }
 

@@ -35,6 +35,30 @@ pub struct Status {
     pub stores: Vec<Store>,
     pub exports: Vec<Export>,
     pub nbd: Vec<NbdListener>,
+    /// Block devices of the daemon's machine (ublk) that wait for a daemon, this one or another: whatever reads or writes
+    /// them waits too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ublk_waiting: Vec<WaitingDisk>,
+}
+
+/// A block device that waits for a daemon.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitingDisk {
+    /// Such as `/dev/ublkb3`.
+    pub path: String,
+    /// The daemon that served it, as far as the driver knows.
+    pub process: Option<u32>,
+}
+
+impl WaitingDisk {
+    /// For people.
+    pub fn said(&self) -> String {
+        let last = self
+            .process
+            .map(|process| format!(", process {process} ended"));
+        let last = last.unwrap_or_default();
+        format!("{} waits for a daemon{last}", self.path)
+    }
 }
 
 /// A gate: a thread that serves NBD clients of an address.
@@ -101,10 +125,13 @@ pub struct Export {
     pub ublk: Option<String>,
     /// What that block device was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ublk_requests: Option<UblkRequests>,
+    pub ublk_requests: Option<DiskRequests>,
     /// Where virtual machines connect (vhost-user-blk).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<String>,
+    /// What they asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user_requests: Option<DiskRequests>,
     pub read_only: bool,
     pub tls: bool,
     /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
@@ -119,9 +146,9 @@ pub struct Export {
     pub why: Option<String>,
 }
 
-/// What the kernel asked of a block device since it is served, without what failed.
+/// What the kernel, or virtual machines, asked of a disk since the daemon began, without what failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
-pub struct UblkRequests {
+pub struct DiskRequests {
     /// Under way.
     pub in_flight: u64,
     pub reads: u64,
@@ -131,7 +158,7 @@ pub struct UblkRequests {
     pub flushes: u64,
     pub discards: u64,
     pub write_zeroes: u64,
-    /// Writes and zeroes that were durable before they were answered (FUA).
+    /// Writes and zeroes that were durable before they were answered (FUA, or a virtual machine without a write cache).
     pub forced: u64,
     /// Answered with an error.
     pub errors: u64,

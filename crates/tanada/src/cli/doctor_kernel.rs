@@ -5,9 +5,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use front::ublk::proto::{DiskInfo, NEEDED, feature};
-use front::ublk::recover::waiting;
-use front::ublk::{Control, control};
+use front::ublk::Control;
+use front::ublk::proto::{NEEDED, feature};
+
+use crate::api::status::WaitingDisk;
+use crate::daemon::common::waiting::{WAITING_DISK_TODO, waiting_disks};
 
 pub(super) fn kernel(findings: &mut Findings) {
     let system = rustix::system::uname();
@@ -39,9 +41,7 @@ pub(super) fn kernel(findings: &mut Findings) {
         loadable,
     );
     findings.add("kernel", "ublk", state, found, todo);
-    let disks = Control::open().and_then(|mut driver| driver.disks());
-    let lives = |process: i32| Path::new(&format!("/proc/{process}")).exists();
-    if let Some((found, todo)) = waiting_disks(&waiting(&disks.unwrap_or_default(), lives)) {
+    if let Some((found, todo)) = that_wait(&waiting_disks()) {
         findings.add("kernel", "ublk disks", State::Warn, found, todo);
     }
     file(
@@ -129,20 +129,9 @@ fn ublk(features: io::Result<u64>, loadable: bool) -> (State, String, &'static s
 }
 
 /// What is said of disks that wait for a daemon, if there are any.
-fn waiting_disks(disks: &[DiskInfo]) -> Option<(String, &'static str)> {
-    let one = |disk: &DiskInfo| {
-        let path = control::path_of(disk.disk);
-        // The driver of some kernels forgets who it was.
-        let last = match disk.process {
-            process if process > 0 => format!(", process {process} ended"),
-            _ => String::new(),
-        };
-        format!("{} waits for a daemon{last}", path.display())
-    };
-    let todo = "whatever reads or writes it waits too: start the daemon again, with the same export and data directory; \
-                to be rid of the disk, unmount it then and stop the daemon";
-    let all: Vec<String> = disks.iter().map(one).collect();
-    (!all.is_empty()).then(|| (all.join(", "), todo))
+fn that_wait(disks: &[WaitingDisk]) -> Option<(String, &'static str)> {
+    let all: Vec<String> = disks.iter().map(WaitingDisk::said).collect();
+    (!all.is_empty()).then(|| (all.join(", "), WAITING_DISK_TODO))
 }
 
 /// (major, minor) of a kernel release such as `6.18.5-amd64`.
@@ -164,19 +153,16 @@ pub(super) fn module_file(release: &str, module: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use front::ublk::proto::State;
-
     use super::*;
 
     #[test]
     fn disks_that_wait_for_a_daemon_are_named_with_what_to_do() {
-        assert_eq!(waiting_disks(&[]), None);
-        let disk = |number, process| DiskInfo {
-            state: State::Quiesced,
+        assert_eq!(that_wait(&[]), None);
+        let disk = |number, process| WaitingDisk {
+            path: format!("/dev/ublkb{number}"),
             process,
-            ..DiskInfo::new(number, 0, 7, 0)
         };
-        let (found, todo) = waiting_disks(&[disk(0, 41), disk(3, -1)]).expect("two wait");
+        let (found, todo) = that_wait(&[disk(0, Some(41)), disk(3, None)]).expect("two wait");
         let expected =
             "/dev/ublkb0 waits for a daemon, process 41 ended, /dev/ublkb3 waits for a daemon";
         assert_eq!(found, expected);

@@ -14,6 +14,7 @@ use crate::api::status::{Device, Export, Status};
 use crate::api::store as api;
 use crate::api::tier::Tier;
 use crate::api::volume::Volume;
+use crate::daemon::common::waiting::WAITING_DISK_TODO;
 use crate::daemon::common::when;
 
 /// Runs `tanada status`.
@@ -34,6 +35,9 @@ pub fn status(ask: &Ask) -> anyhow::Result<()> {
     page.push_str(&format!("\n{}", devices(&status.devices)));
     if !status.exports.is_empty() {
         page.push_str(&format!("\n{}", exports(&status.exports)));
+    }
+    for disk in &status.ublk_waiting {
+        page.push_str(&format!("\n{}: {WAITING_DISK_TODO}\n", disk.said()));
     }
     text(&page)
 }

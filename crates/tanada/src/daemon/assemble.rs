@@ -33,7 +33,7 @@ use super::common::pairs::{Memory, PairFile};
 use super::common::polling::polling;
 use super::common::registry::Registry;
 use super::common::restart::RestartFile;
-use super::entrances::{Listeners, meter, serve, show};
+use super::entrances::{Listeners, meter, serve, showing};
 use super::thread::DataThread;
 use super::thread::cluster::OpenCluster;
 use super::thread::command::{Started, ThreadHandle};
@@ -341,8 +341,8 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         thread.sockets.push(disk);
     }
     for export in thread.exports.clone().iter().filter(|export| export.ublk) {
-        let disk = show(thread, export, &plan.data_dir).await?;
-        thread.disks.extend(disk);
+        let showing = showing(thread, export, &plan.data_dir);
+        thread.disks.show(showing).await?;
     }
     Ok(())
 }

@@ -2,26 +2,26 @@
 //!
 //! Always true: every address is listened at before any disk is touched.
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::rc::Rc;
 
 use config::ExportConfig;
 use device::remote::Opened;
-use device::{Device, DeviceError, Meter, Op, ready};
+use device::{DeviceError, Meter, Op, ready};
 use env::net::{Address, Listener};
 use front::nbd;
 
 use super::assemble::Plan;
 use super::listen::{listen, read_tls};
 use super::thread::DataThread;
+use super::thread::behind::{found_all, identity_of};
 use super::thread::cluster;
+use super::thread::disks::{Behind, Showing};
 use super::thread::exports::{AtAddress, VolumeExport};
 use super::thread::gate::ExportView;
 use super::thread::gates::{Gates, GatesPlan, Open};
 use super::thread::open::{OpenServer, nbd_limits};
-use super::thread::ublk::{UblkDisk, Wanted, found_all, identity_of};
 
 /// The device or volume called `name`, which the configuration says is there.
 pub(super) fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
@@ -85,41 +85,23 @@ impl Listeners {
     }
 }
 
-/// Makes an export a disk of the kernel; `None` if its volume cannot be opened now.
-///
-/// # Errors
-/// What the driver refuses, in words.
-pub(super) async fn show(
-    thread: &DataThread,
-    export: &ExportConfig,
-    data_dir: &Path,
-) -> anyhow::Result<Option<UblkDisk>> {
+/// What it takes to make an export a disk of the kernel.
+pub(super) fn showing(thread: &DataThread, export: &ExportConfig, data_dir: &Path) -> Showing {
     let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
-    let (device, hold): (Rc<dyn Device>, Box<dyn Any>) = match volume {
-        None => (meter(thread, &export.device), Box::new(())),
-        Some(volume) => match volume.open().await {
-            Ok(supplied) => (supplied.device, supplied.hold),
-            Err(why) => {
-                // The node's stores must not wait for it: the volume may be on them.
-                tracing::error!(
-                    why,
-                    "no block device is made of it; make the volume, or its stores reachable, and start again"
-                );
-                return Ok(None);
+    Showing {
+        export: export.clone(),
+        data_dir: data_dir.to_owned(),
+        identity: identity_of(thread, &export.device),
+        read_only: export.read_only || thread.is_read_only(&export.device),
+        behind: match volume {
+            Some(volume) => Behind::Volume(Rc::clone(volume)),
+            None => {
+                let device = meter(thread, &export.device);
+                let found_all = found_all(thread, &export.device, &*device);
+                Behind::Device(device, found_all)
             }
         },
-    };
-    let identity = identity_of(thread, &export.device);
-    let disk = UblkDisk::open(Wanted {
-        export: &export.name,
-        data_dir,
-        found_all: found_all(thread, &export.device, &*device),
-        device,
-        identity: &identity,
-        read_only: export.read_only || thread.is_read_only(&export.device),
-        hold,
-    });
-    disk.await.map(Some)
+    }
 }
 
 /// Lets NBD clients in at an address, to all exports of it.

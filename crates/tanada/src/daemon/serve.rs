@@ -25,6 +25,7 @@ use tokio::sync::{oneshot, watch};
 
 use super::http::control::Control;
 use super::http::gate::Gate;
+use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
 use super::log::{self, LogFormat};
 use super::look::{self, Verdict};
@@ -154,10 +155,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
             config.data_dir.display()
         )
     })?;
-    let mut listeners = Vec::new();
-    for address in &config.admin.listen {
-        listeners.push(AdminListener::open(address).await?);
-    }
+    let listeners = admin_listeners(&config).await?;
     let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
 
@@ -176,6 +174,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         threads,
         access: gate.access.clone(),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
+        kernel_disks: KernelDisks::default(),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
@@ -203,6 +202,14 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     clean?;
     tracing::info!("closed cleanly");
     Ok(())
+}
+
+async fn admin_listeners(config: &Config) -> anyhow::Result<Vec<AdminListener>> {
+    let mut listeners = Vec::new();
+    for address in &config.admin.listen {
+        listeners.push(AdminListener::open(address).await?);
+    }
+    Ok(listeners)
 }
 
 /// Starts the data threads of the configuration and waits until all are up. Those that were started are in `threads`,

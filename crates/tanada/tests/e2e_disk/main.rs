@@ -12,5 +12,7 @@ mod kill9;
 mod power;
 mod targets;
 mod ublk;
+mod ublk_panic;
+mod ublk_waits;
 mod vhost;
 mod ways;

@@ -1,6 +1,7 @@
 //! What the data threads, the admin API and the commands share: files of the data directory, addresses, words.
 
 pub mod address;
+pub mod guests;
 pub mod pairs;
 pub mod polling;
 pub mod registry;
@@ -9,4 +10,5 @@ pub mod restart;
 pub mod secrets;
 pub mod socket_folder;
 pub mod volume_mode;
+pub mod waiting;
 pub mod when;

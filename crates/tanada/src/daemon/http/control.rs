@@ -14,6 +14,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
+use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::Status;
@@ -34,6 +35,7 @@ pub struct Control {
     pub access: Access,
     /// Held while parameters of a tier are searched for.
     pub searching: Arc<tokio::sync::Semaphore>,
+    pub kernel_disks: KernelDisks,
 }
 
 /// An answer that is no success.
@@ -135,6 +137,7 @@ impl Control {
             stores: Vec::new(),
             exports: Vec::new(),
             nbd: Vec::new(),
+            ublk_waiting: self.kernel_disks.waiting().await,
         };
         for report in self.reports().await? {
             status.drivers.push(report.driver);

@@ -18,6 +18,7 @@ fn control() -> Arc<Control> {
         threads: Vec::new(),
         access: Access::default(),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
+        kernel_disks: kernel_disks::KernelDisks::default(),
     })
 }
 

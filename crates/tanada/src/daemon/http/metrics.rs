@@ -95,7 +95,7 @@ impl Collector for Page {
         tiers(&mut encoder, &status.volumes)?;
         stores(&mut encoder, &status.stores)?;
         sessions(&mut encoder, &status.stores)?;
-        super::ublk_metrics::ublk(&mut encoder, &status.exports)?;
+        super::disk_metrics::disks(&mut encoder, &status.exports)?;
         nbd(&mut encoder, status)
     }
 }

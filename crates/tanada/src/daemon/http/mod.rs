@@ -19,12 +19,14 @@ mod cluster_thread;
 pub mod control;
 #[cfg(test)]
 mod dead_tests;
+mod disk_metrics;
 #[cfg(test)]
 mod document_tests;
 pub mod family;
 mod flattened;
 pub mod gate;
 pub mod guard;
+pub mod kernel_disks;
 pub mod learn;
 pub mod listen;
 pub mod metrics;
@@ -34,7 +36,6 @@ mod routes;
 pub mod slots;
 mod store_metrics;
 mod thread_metrics;
-mod ublk_metrics;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -153,6 +153,11 @@ impl VolumeExport {
         })
     }
 
+    /// Why no client gets it now, as it was seen last.
+    pub fn away(&self) -> Option<String> {
+        self.state.borrow().why.clone()
+    }
+
     /// For people.
     pub fn report(&self) -> api::status::Export {
         let state = self.state.borrow();
@@ -169,6 +174,7 @@ impl VolumeExport {
             ublk: None,
             ublk_requests: None,
             vhost_user: None,
+            vhost_user_requests: None,
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
             priority: priority.map(|class| priority_name(class).to_owned()),

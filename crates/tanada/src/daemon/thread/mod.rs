@@ -9,9 +9,11 @@
 //! 2. One volume carries out one command at a time.
 //! 3. Closing goes from the top down: NBD servers drain, stores and hybrids close, devices are flushed.
 
+pub mod behind;
 mod change;
 pub mod cluster;
 pub mod command;
+pub mod disks;
 pub mod exports;
 pub mod gate;
 pub mod gates;
@@ -36,7 +38,6 @@ use env::Mailbox;
 use env::net::Address;
 use front::nbd::Soon;
 use policy::poll::Setting;
-use report::terminal::said;
 
 use crate::api;
 use crate::api::clients::{Gone, Which};
@@ -46,6 +47,7 @@ use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
     Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
 };
+use crate::daemon::thread::disks::Disks;
 use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
@@ -73,7 +75,7 @@ pub struct DataThread {
     /// Addresses whose clients are served by threads of their own.
     pub gates: Vec<Gates>,
     /// Exports that the kernel shows.
-    pub disks: Vec<UblkDisk>,
+    pub disks: Rc<Disks>,
     /// Those for virtual machines.
     pub sockets: Vec<VhostDisk>,
 }
@@ -92,7 +94,7 @@ impl DataThread {
             exports: Vec::new(),
             servers: Vec::new(),
             gates: Vec::new(),
-            disks: Vec::new(),
+            disks: Rc::default(),
             sockets: Vec::new(),
         }
     }
@@ -209,9 +211,8 @@ impl DataThread {
     }
 
     /// The disk of the kernel that an export is.
-    fn disk(&self, export: &ExportConfig) -> Option<&UblkDisk> {
-        let disk = self.disks.iter().find(|disk| disk.export == export.name);
-        disk.filter(|_| export.ublk)
+    fn disk(&self, export: &ExportConfig) -> Option<Rc<UblkDisk>> {
+        self.disks.find(&export.name).filter(|_| export.ublk)
     }
 
     fn addresses(&self, export: &ExportConfig) -> Vec<Address> {
@@ -429,11 +430,7 @@ impl DataThread {
             .map(|it| Box::pin(it.drain()) as Soon<'_, ()>);
         env::sync::join_all(servers.chain(gates)).await;
         env::sync::join_all(self.sockets.iter().map(|socket| socket.server.drain())).await;
-        for disk in &self.disks {
-            if let Err(error) = disk.close().await {
-                troubles.push(said::words(&error));
-            }
-        }
+        troubles.extend(self.disks.close().await);
         if let Some(cluster) = &self.cluster {
             troubles.extend(cluster.close().await);
         }

@@ -9,16 +9,17 @@ use std::os::unix::fs::FileTypeExt;
 use config::{Backing, ExportConfig, Kind};
 use device::Device;
 use env::net::Address;
+use front::Counters;
 use front::nbd::{ConnectionSnapshot, ServerSnapshot};
 use hybrid::Health;
 
 use super::gates::AtGates;
 use super::open::OpenDevice;
-use super::ublk::UblkDisk;
 use super::{DataThread, vhost};
 use crate::api;
 use crate::api::clients::Which;
-use crate::api::figures::{Counters, Latency, Operation, Power, Share, Written};
+use crate::api::figures::{self, Latency, Operation, Power, Share, Written};
+use crate::api::status::DiskRequests;
 use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
 
@@ -29,12 +30,15 @@ pub(super) fn export_of(
     gates: &[AtGates],
 ) -> api::status::Export {
     let disk = thread.disk(export);
-    let ublk = disk.map(|disk| disk.path.display().to_string());
-    let ublk_requests = disk.map(UblkDisk::requests);
+    let ublk = disk.as_ref().map(|disk| disk.path.display().to_string());
+    let ublk_requests = disk.map(|disk| disk.requests());
     let failed = ublk_requests.map_or(0, |requests| requests.errors);
-    let (vhost_user, machine) = vhost::machine(&thread.sockets, export);
-    let failed = failed + machine.failed;
-    let machines = u64::from(machine.client.is_some());
+    let machine = vhost::machine(&thread.sockets, export);
+    let vhost_user = machine.map(|machine| machine.address.to_string());
+    let machine = machine.map(|machine| machine.server.snapshot());
+    let vhost_user_requests = machine.as_ref().map(|of| DiskRequests::from(of.requests));
+    let failed = failed + vhost_user_requests.map_or(0, |requests| requests.errors);
+    let machines = u64::from(machine.is_some_and(|of| of.client.is_some()));
     let (mut connections, mut errors) = (machines, failed);
     let mut count = |snapshot: &ServerSnapshot| {
         for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
@@ -52,9 +56,11 @@ pub(super) fn export_of(
             ublk,
             ublk_requests,
             vhost_user,
+            vhost_user_requests,
             // Clients of gates are counted by the volume itself.
             connections: report.connections + machines,
             errors: report.errors + errors,
+            why: report.why.or(thread.disks.why_away(&export.name)),
             ..report
         };
     }
@@ -74,6 +80,7 @@ pub(super) fn export_of(
         ublk,
         ublk_requests,
         vhost_user,
+        vhost_user_requests,
         read_only: export.read_only || thread.is_read_only(&export.device),
         tls: export.tls.is_some(),
         priority: None,
@@ -129,6 +136,23 @@ pub(super) fn device_of(thread: &DataThread, device: &OpenDevice) -> api::status
             .power()
             .filter(|_| !is_whole)
             .map(api::figures::Power::from),
+    }
+}
+
+impl From<Counters> for DiskRequests {
+    fn from(counters: Counters) -> DiskRequests {
+        DiskRequests {
+            in_flight: counters.under_way,
+            reads: counters.reads,
+            read_bytes: counters.bytes_read,
+            writes: counters.writes,
+            written_bytes: counters.bytes_written,
+            flushes: counters.flushes,
+            discards: counters.discards,
+            write_zeroes: counters.zeroes,
+            forced: counters.forced,
+            errors: counters.failed,
+        }
     }
 }
 
@@ -197,8 +221,8 @@ impl Advice {
     }
 }
 
-impl From<device::meter::Snapshot> for Counters {
-    fn from(figures: device::meter::Snapshot) -> Counters {
+impl From<device::meter::Snapshot> for figures::Counters {
+    fn from(figures: device::meter::Snapshot) -> figures::Counters {
         let operations = figures.operations.into_iter().map(|of| Operation {
             op: of.op,
             class: of.class,
@@ -217,7 +241,7 @@ impl From<device::meter::Snapshot> for Counters {
                 buckets: of.latency.buckets,
             },
         });
-        Counters {
+        figures::Counters {
             over_ns: figures.over_ns,
             in_flight: figures.in_flight,
             depth_time_ns: figures.depth_time_ns,

@@ -20,16 +20,15 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use anyhow::{Context, anyhow, bail};
-use base::Nanos;
-use config::Kind;
+use base::{Bytes, Nanos};
 use device::Device;
 use front::ublk::proto::{DiskInfo, NEEDED, State, feature};
-use front::ublk::recover::{Identity, Plan, plan, server_number};
-use front::ublk::{Control, Kernel, Server, control};
+use front::ublk::recover::{Export, Identity, Plan, plan, server_number};
+use front::ublk::{Control, Kernel, Server, control, keep_size};
+use report::terminal::said;
 
-use super::DataThread;
-use super::hybrid::OpenVolume;
-use crate::api::status::UblkRequests;
+use crate::api::status::DiskRequests;
+use crate::daemon::common::waiting::lives;
 
 /// How long a dead server may take to go.
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
@@ -53,6 +52,8 @@ pub struct UblkDisk {
     recovers: bool,
     /// Until it is closed.
     served: RefCell<Option<(Rc<Server>, env::Task<()>)>>,
+    /// Where the driver can be told of a new size.
+    growing: RefCell<Option<env::CancelOnDrop<()>>>,
     /// Keeps what is served open.
     _hold: Box<dyn std::any::Any>,
 }
@@ -90,14 +91,13 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// By which the driver keeps the disk, of `size` bytes.
-    fn number(&self, size: u64) -> u64 {
+    /// By which the driver keeps the disk.
+    fn number(&self) -> u64 {
         let only = if self.read_only { ", read-only" } else { "" };
         server_number(Identity {
             daemon: &daemon_of(self.data_dir),
             export: self.export,
             device: &format!("{}{only}", self.identity),
-            size,
         })
     }
 }
@@ -111,36 +111,32 @@ impl UblkDisk {
         let export = wanted.export;
         let failed = || format!("export {export}: ublk");
         let info = wanted.device.info();
-        let (read_only, found_all) = (wanted.read_only, wanted.found_all);
-        let number = wanted.number(info.size.0);
+        let read_only = wanted.read_only;
+        let asked = Asked {
+            number: wanted.number(),
+            info: info.clone(),
+            read_only,
+            found_all: wanted.found_all,
+        };
         if let Err(error) = env::commands::serve_block_devices() {
             tracing::warn!(export, %error, "this thread may wait for its own disk when memory is short");
         }
-        let ready = on_a_thread({
-            let info = info.clone();
-            move || ready(number, &info, read_only, found_all)
-        });
-        let (disk, recovered) = ready.await.with_context(failed)?;
+        let ready = on_a_thread(move || ready(&asked)).await;
+        let Ready {
+            disk,
+            recovered,
+            grows,
+        } = ready.with_context(failed)?;
         let number = disk.disk;
-        let server = match open_queue(&disk).await {
-            Ok(kernel) => Server::new(Rc::new(kernel), wanted.device, read_only),
-            Err(error) if recovered => return Err(error).with_context(failed),
-            Err(error) => {
-                // Nothing is left of a disk that was never shown.
-                let _ = on_a_thread(move || Ok(Control::open()?.delete(number)?)).await;
-                return Err(error).with_context(failed);
-            }
-        };
+        let kernel = open_queue(&disk).await;
+        if kernel.is_err() && !recovered {
+            // Nothing is left of a disk that was never shown.
+            let _ = on_a_thread(move || Ok(Control::open()?.delete(number)?)).await;
+        }
+        let kernel = kernel.with_context(failed)?;
+        let server = Server::new(Rc::new(kernel), wanted.device, read_only);
         let mut serving = env::spawn(Rc::clone(&server).serve(disk.depth));
-        let begun = on_a_thread(move || {
-            let mut driver = Control::open()?;
-            match recovered {
-                true => driver.end_recovery(number),
-                false => driver.start(number),
-            }?;
-            tune(number);
-            Ok(())
-        });
+        let begun = on_a_thread(move || begin(number, recovered));
         first_of(begun, &mut serving).await.with_context(failed)?;
         let path = control::path_of(number);
         let recovers = info.crash_keeping && disk.flags & feature::USER_RECOVERY != 0;
@@ -151,33 +147,28 @@ impl UblkDisk {
             recovers,
             "a disk of the kernel is served"
         );
+        let shown = disk.size.unwrap_or(info.size);
+        let growing = grows.then(|| {
+            let announce = move |size| update_size(number, size);
+            let growing = keep_size(Rc::downgrade(&server), shown, announce);
+            env::cancel_scope(env::spawn(growing))
+        });
         Ok(UblkDisk {
             export: export.to_owned(),
             path,
             disk: number,
             recovers,
             served: RefCell::new(Some((server, serving))),
+            growing: RefCell::new(growing),
             _hold: wanted.hold,
         })
     }
 
     /// What it did so far.
-    pub fn requests(&self) -> UblkRequests {
+    pub fn requests(&self) -> DiskRequests {
         let served = self.served.borrow();
         let counters = served.as_ref().map(|(server, _)| server.counters());
-        let counters = counters.unwrap_or_default();
-        UblkRequests {
-            in_flight: counters.under_way,
-            reads: counters.reads,
-            read_bytes: counters.bytes_read,
-            writes: counters.writes,
-            written_bytes: counters.bytes_written,
-            flushes: counters.flushes,
-            discards: counters.discards,
-            write_zeroes: counters.zeroes,
-            forced: counters.forced,
-            errors: counters.failed,
-        }
+        counters.unwrap_or_default().into()
     }
 
     /// Ends it. One that is in use and recoverable answers nothing more from here on, and waits for the next daemon.
@@ -185,6 +176,7 @@ impl UblkDisk {
     /// # Errors
     /// In words.
     pub async fn close(&self) -> anyhow::Result<()> {
+        drop(self.growing.take());
         let path = self.path.clone();
         // On a thread: the system may wait for a request that this one serves.
         let in_use = on_a_thread(move || Ok(in_use(&path))).await?;
@@ -231,13 +223,43 @@ impl UblkDisk {
     }
 }
 
-/// A disk for the server `number`, made or taken over, that is not begun yet; was it taken over?
-fn ready(
+/// Shows a disk whose tags are fetched.
+fn begin(disk: u32, recovered: bool) -> anyhow::Result<()> {
+    let mut driver = Control::open()?;
+    match recovered {
+        true => driver.end_recovery(disk),
+        false => driver.start(disk),
+    }?;
+    tune(disk);
+    Ok(())
+}
+
+/// Says to the system that a disk has another size.
+async fn update_size(disk: u32, size: Bytes) -> io::Result<()> {
+    let updated = on_a_thread(move || Ok(Control::open()?.update_size(disk, size)?)).await;
+    updated.map_err(|error| io::Error::other(said::words(&error)))
+}
+
+/// A disk that is asked for.
+struct Asked {
+    /// Of its server.
     number: u64,
-    info: &device::Info,
+    info: device::Info,
     read_only: bool,
     found_all: bool,
-) -> anyhow::Result<(DiskInfo, bool)> {
+}
+
+/// A disk that is not begun yet.
+struct Ready {
+    disk: DiskInfo,
+    /// It was taken over, else made.
+    recovered: bool,
+    /// The driver can be told of a new size.
+    grows: bool,
+}
+
+/// Makes a disk, or takes one over.
+fn ready(asked: &Asked) -> anyhow::Result<Ready> {
     let mut driver = Control::open().map_err(no_driver)?;
     let features = driver
         .features()
@@ -245,8 +267,17 @@ fn ready(
     if features & NEEDED != NEEDED {
         bail!("the driver does not copy data (user copy); Linux 6.5 or later is needed");
     }
-    let disks = driver.disks()?;
-    match plan(&disks, number, found_all, lives) {
+    let grows = features & feature::UPDATE_SIZE != 0;
+    let mut disks = driver.disks()?;
+    for disk in disks.iter_mut().filter(|it| it.server == asked.number) {
+        disk.size = driver.size(disk.disk);
+    }
+    let export = Export {
+        server: asked.number,
+        size: asked.info.size,
+        found_all: asked.found_all,
+    };
+    match plan(&disks, export, lives) {
         Plan::Busy(disk) => bail!(
             "{} is served by process {}; stop that daemon first, or give this one a data_dir of its own",
             control::path_of(disk.disk).display(),
@@ -254,36 +285,54 @@ fn ready(
         ),
         Plan::Recover(disk) => {
             take_over(&mut driver, &disk)?;
-            return Ok((disk, true));
+            return Ok(Ready {
+                disk,
+                recovered: true,
+                grows,
+            });
         }
-        Plan::Replace(disk) => {
-            if disk.state != State::Dead {
-                tracing::error!(
-                    path = %control::path_of(disk.disk).display(),
-                    "a disk waits for this daemon, and what was answered before the last one ended is not all there: the disk \
-                     ends with errors; unmount what is on it, check it (fsck), and mount the new disk"
-                );
-                driver.stop(disk.disk)?;
-            }
-            // It may be mounted still, and an older driver waits for that: the new disk does not.
-            let number = disk.disk;
-            let thread = std::thread::Builder::new().name("tanada-ublk".into());
-            thread.spawn(move || Control::open().and_then(|mut driver| driver.delete(number)))?;
-        }
+        Plan::Replace(disk) => end(&mut driver, &disk)?,
         Plan::Make => {}
     }
+    let disk = make(&mut driver, asked, features)?;
+    Ok(Ready {
+        disk,
+        recovered: false,
+        grows,
+    })
+}
+
+/// Ends a disk that cannot go on.
+fn end(driver: &mut Control, disk: &DiskInfo) -> anyhow::Result<()> {
+    if disk.state != State::Dead {
+        tracing::error!(
+            path = %control::path_of(disk.disk).display(),
+            "a disk waits for this daemon, and what was answered before the last one ended is not all there, or the device is \
+             smaller now: the disk ends with errors; unmount what is on it, check it (fsck), and mount the new disk"
+        );
+        driver.stop(disk.disk)?;
+    }
+    // It may be mounted still, and an older driver waits for that: the new disk does not.
+    let number = disk.disk;
+    let thread = std::thread::Builder::new().name("tanada-ublk".into());
+    thread.spawn(move || Control::open().and_then(|mut driver| driver.delete(number)))?;
+    Ok(())
+}
+
+/// Makes a disk, with what of `features` it can use.
+fn make(driver: &mut Control, asked: &Asked, features: u64) -> anyhow::Result<DiskInfo> {
     let recovery = feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE;
-    let flags = match info.crash_keeping {
+    let flags = match asked.info.crash_keeping {
         true => NEEDED | recovery & features,
         false => NEEDED,
     };
-    let disk = driver.add(flags, number)?;
-    if let Err(error) = driver.set_parameters(disk.disk, info, read_only) {
+    let disk = driver.add(flags, asked.number)?;
+    if let Err(error) = driver.set_parameters(disk.disk, &asked.info, asked.read_only) {
         // Nothing is left of it.
         let _ = driver.delete(disk.disk);
         return Err(error.into());
     }
-    Ok((disk, false))
+    Ok(disk)
 }
 
 fn no_driver(error: io::Error) -> anyhow::Error {
@@ -362,11 +411,6 @@ pub(super) fn daemon_of(data_dir: &Path) -> String {
     format!("{} {:?}", path.display(), place.unwrap_or_default())
 }
 
-/// Does this process live?
-fn lives(process: i32) -> bool {
-    process > 0 && Path::new(&format!("/proc/{process}")).exists()
-}
-
 /// Choices of the block layer that suit a disk of ours; what cannot be set stays as it is.
 fn tune(disk: u32) {
     for (key, value) in [("scheduler", "none"), ("io_timeout", IO_TIMEOUT)] {
@@ -384,32 +428,4 @@ fn in_use(path: &Path) -> bool {
         .custom_flags(rustix::fs::OFlags::EXCL.bits() as i32)
         .open(path)
         .is_err()
-}
-
-/// Does a device or volume show everything that an earlier daemon answered?
-pub fn found_all(thread: &DataThread, name: &str, device: &dyn Device) -> bool {
-    let volume = thread.volumes.iter().find(|v| v.config.name() == name);
-    volume.map_or(device.info().crash_keeping, OpenVolume::found_all)
-}
-
-/// What a device or volume stands on, in words that nothing else has.
-pub fn identity_of(thread: &DataThread, name: &str) -> String {
-    if let Some(volume) = thread.volumes.iter().find(|v| v.config.name() == name) {
-        return format!(
-            "hybrid {name} on {}",
-            identity_of(thread, &volume.config.slow)
-        );
-    }
-    let device = thread.devices.iter().find(|open| open.config.name == name);
-    match device.map(|open| &open.config.kind) {
-        Some(Kind::Path { path, .. }) => {
-            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-            path.display().to_string()
-        }
-        Some(Kind::Striped { members, chunk }) => {
-            let members: Vec<String> = members.iter().map(|it| identity_of(thread, it)).collect();
-            format!("stripe of {} by {chunk}", members.join(", "))
-        }
-        _ => name.to_owned(),
-    }
 }

@@ -15,11 +15,13 @@ use config::ExportConfig;
 use device::Device;
 use env::net::{Address, Listener};
 use front::ublk::recover::{Identity, server_number};
-use front::vhost::{Opened, Server, Snapshot, Source};
+use front::vhost::{GuestBook, Opened, Server, Source};
 
 use super::DataThread;
+use super::behind::{found_all, identity_of};
 use super::exports::VolumeExport;
-use super::ublk::{daemon_of, found_all, identity_of};
+use super::ublk::daemon_of;
+use crate::daemon::common::guests::GuestFile;
 
 /// An export that is served to virtual machines.
 pub struct VhostDisk {
@@ -39,22 +41,24 @@ impl VhostDisk {
         let export = exports.find(|export| export.vhost_user.as_ref() == Some(&address));
         let export = export.expect("the socket was opened for it");
         let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
-        // The size is kept apart: the disk may grow.
         let identity = server_number(Identity {
             daemon: &daemon_of(data_dir),
             export: &export.name,
             device: &identity_of(thread, &export.device),
-            size: 0,
         });
+        let lasting = Lasting {
+            identity,
+            book: Rc::new(GuestFile::in_dir(data_dir, identity)),
+        };
         let source: Rc<dyn Source> = match volume {
-            Some(volume) => Rc::new(OfVolume(Rc::clone(volume), identity)),
+            Some(volume) => Rc::new(OfVolume(Rc::clone(volume), lasting)),
             None => {
                 let device = thread.find(&export.device);
                 let device = device.expect("the configuration was checked");
                 let found_all = found_all(thread, &export.device, &*device);
                 Rc::new(OfDevice {
                     found_all,
-                    identity,
+                    lasting,
                     read_only: export.read_only || thread.is_read_only(&export.device),
                     device,
                 })
@@ -66,23 +70,25 @@ impl VhostDisk {
     }
 }
 
-/// Where virtual machines find an export, and how its server stands.
-pub fn machine(disks: &[VhostDisk], export: &ExportConfig) -> (Option<String>, Snapshot) {
+/// Where virtual machines find an export.
+pub fn machine<'a>(disks: &'a [VhostDisk], export: &ExportConfig) -> Option<&'a VhostDisk> {
     let mut disks = disks.iter();
-    let disk = disks.find(|disk| Some(&disk.address) == export.vhost_user.as_ref());
-    let address = disk.map(|disk| disk.address.to_string());
-    (
-        address,
-        disk.map(|disk| disk.server.snapshot()).unwrap_or_default(),
-    )
+    disks.find(|disk| Some(&disk.address) == export.vhost_user.as_ref())
 }
 
 type Soon<'a> = Pin<Box<dyn Future<Output = Result<Opened, String>> + 'a>>;
 
+/// What outlives a client.
+struct Lasting {
+    /// The number of its disk.
+    identity: u64,
+    book: Rc<dyn GuestBook>,
+}
+
 struct OfDevice {
     device: Rc<dyn Device>,
     read_only: bool,
-    identity: u64,
+    lasting: Lasting,
     /// At the opening.
     found_all: bool,
 }
@@ -92,7 +98,8 @@ impl Source for OfDevice {
         let opened = Opened {
             device: Rc::clone(&self.device),
             read_only: self.read_only,
-            identity: self.identity,
+            identity: self.lasting.identity,
+            book: Rc::clone(&self.lasting.book),
             // A hybrid may have lost its restart log since.
             found_all: self.found_all && self.device.info().crash_keeping,
             hold: Box::new(()),
@@ -101,8 +108,7 @@ impl Source for OfDevice {
     }
 }
 
-/// And the number of its disk.
-struct OfVolume(Rc<VolumeExport>, u64);
+struct OfVolume(Rc<VolumeExport>, Lasting);
 
 impl Source for OfVolume {
     fn open(&self) -> Soon<'_> {
@@ -111,7 +117,8 @@ impl Source for OfVolume {
             Ok(Opened {
                 found_all: supplied.device.info().crash_keeping,
                 device: supplied.device,
-                identity: self.1,
+                identity: self.1.identity,
+                book: Rc::clone(&self.1.book),
                 read_only: supplied.read_only,
                 hold: supplied.hold,
             })

@@ -1,0 +1,60 @@
+//! Whose guest had a disk last?
+//!
+//! ```text
+//! this process: Last, with what was in flight     over the lives of daemons: GuestBook, which guest alone
+//! ```
+//!
+//! Always true: a guest is in the book before anything of it is carried out.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::inflight::Area;
+
+/// By what a region of a guest's memory is known again as long as its client lives: two numbers of its file.
+pub type MemoryId = (u64, u64);
+
+/// Which guest had a disk last, over the lives of daemons: the next one knows by it that another guest came between.
+pub trait GuestBook {
+    /// Its memory. None: no guest was served, as far as is known. Empty: one that is not known again.
+    ///
+    /// # Errors
+    /// In words: no guest can be served now.
+    fn read(&self) -> Result<Option<Vec<MemoryId>>, String>;
+
+    /// From now on it is this one. What is written outlives this process; no guest outlives the machine's boot.
+    ///
+    /// # Errors
+    /// In words: this guest cannot be served.
+    fn write(&self, memory: &[MemoryId]) -> Result<(), String>;
+}
+
+/// What outlives a connection: whose guest was served last, and what was in flight where the client keeps no record.
+pub(super) struct Last {
+    /// The memory of the guest.
+    pub memory: Vec<MemoryId>,
+    pub records: RefCell<BTreeMap<u16, (u16, Rc<Area>)>>,
+    pub write_back: Cell<bool>,
+}
+
+impl Last {
+    /// A guest that is not known again.
+    pub fn unknown() -> Rc<Last> {
+        Rc::new(Last {
+            memory: Vec::new(),
+            records: RefCell::default(),
+            write_back: Cell::new(false),
+        })
+    }
+}
+
+/// Which guests a disk is for.
+pub(super) struct Offer {
+    /// The device shows every write that an earlier process answered, and the next one will.
+    pub found_all: bool,
+    /// Whose guest this process served last.
+    pub last: Option<Rc<Last>>,
+    /// Whose guest any process did.
+    pub book: Rc<dyn GuestBook>,
+}
