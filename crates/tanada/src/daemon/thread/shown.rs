@@ -23,6 +23,32 @@ use crate::api::status::DiskRequests;
 use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
 
+/// Connections of NBD clients to an export now, and errors they were answered with so far.
+#[derive(Default)]
+struct OfClients {
+    connections: u64,
+    errors: u64,
+}
+
+/// What servers and gates say of an export's clients; of a volume's not those that it counts itself.
+fn of_clients(thread: &DataThread, export: &ExportConfig, gates: &[AtGates]) -> OfClients {
+    let mut all = OfClients::default();
+    let mut count = |snapshot: &ServerSnapshot| {
+        for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
+            all.connections += of.connections;
+            all.errors += of.counts.errors;
+        }
+    };
+    let is_here = |address: &Address| export.nbd.contains(address);
+    for at in gates.iter().filter(|at| is_here(&at.configured)) {
+        count(&at.snapshot);
+    }
+    for server in thread.servers.iter().filter(|it| is_here(&it.configured)) {
+        count(&server.server.snapshot());
+    }
+    all
+}
+
 /// An export as `/v1/status` shows it.
 pub(super) fn export_of(
     thread: &DataThread,
@@ -39,17 +65,7 @@ pub(super) fn export_of(
     let vhost_user_requests = machine.as_ref().map(|of| DiskRequests::from(of.requests));
     let failed = failed + vhost_user_requests.map_or(0, |requests| requests.errors);
     let machines = u64::from(machine.is_some_and(|of| of.client.is_some()));
-    let (mut connections, mut errors) = (machines, failed);
-    let mut count = |snapshot: &ServerSnapshot| {
-        for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
-            connections += of.connections;
-            errors += of.counts.errors;
-        }
-    };
-    let at_gates = gates
-        .iter()
-        .filter(|at| export.nbd.contains(&at.configured));
-    at_gates.for_each(|at| count(&at.snapshot));
+    let clients = of_clients(thread, export, gates);
     if let Some(volume) = thread.cluster.as_ref().and_then(|open| open.export(export)) {
         let report = volume.report();
         return api::status::Export {
@@ -59,14 +75,11 @@ pub(super) fn export_of(
             vhost_user_requests,
             // Clients of gates are counted by the volume itself.
             connections: report.connections + machines,
-            errors: report.errors + errors,
+            errors: report.errors + clients.errors + failed,
             why: report.why.or(thread.disks.why_away(&export.name)),
             ..report
         };
     }
-    let servers = thread.servers.iter();
-    let here = servers.filter(|server| export.nbd.contains(&server.configured));
-    here.for_each(|server| count(&server.server.snapshot()));
     let size = thread.find(&export.device).map(|meter| meter.info().size);
     api::status::Export {
         name: export.name.clone(),
@@ -85,8 +98,8 @@ pub(super) fn export_of(
         tls: export.tls.is_some(),
         priority: None,
         fairness: None,
-        connections,
-        errors,
+        connections: clients.connections + machines,
+        errors: clients.errors + failed,
         why: None,
     }
 }
