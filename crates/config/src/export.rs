@@ -166,7 +166,7 @@ pub(super) fn read_export(
     check_addresses(keys, &nbd, &name, tls.as_ref(), earlier, admin);
     check_disk(keys, ublk, &name, earlier);
     if let Some(at) = &vhost_user {
-        check_socket(keys, at, &nbd, earlier, admin);
+        check_socket(keys, at, &name, &nbd, earlier, admin);
     }
     Some(ExportConfig {
         device,
@@ -252,10 +252,20 @@ fn socket(text: &str) -> Result<Address, String> {
 fn check_socket(
     keys: &Keys<'_, '_>,
     socket: &At<Address>,
+    name: &At<String>,
     nbd: &At<Vec<Address>>,
     earlier: &[ExportConfig],
     admin: &AdminConfig,
 ) {
+    let mut others = earlier.iter().filter(|other| other.vhost_user.is_some());
+    if others.any(|other| other.name == name.value) {
+        let what = format!(
+            "\"{}\" is a virtual machine's disk at another socket already, and whose guest it had last is kept by its name; give \
+             this one another name",
+            name.value
+        );
+        keys.complain_at(name.at, "name", what);
+    }
     let address = &socket.value;
     let is_taken = |other: &ExportConfig| {
         other.nbd.contains(address) || other.vhost_user.as_ref() == Some(address)

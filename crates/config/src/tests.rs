@@ -581,3 +581,20 @@ fn gates_are_counted_and_need_nbd_clients() {
     let found = mistakes(&export("ublk = true\ngates = 2"));
     assert!(found[0].contains("has no nbd"), "{found:#?}");
 }
+
+#[test]
+fn two_disks_of_virtual_machines_have_two_names() {
+    let export = |name: &str, socket: &str| {
+        format!("[[export]]\ndevice = \"slow\"\nname = \"{name}\"\nvhost-user = \"{socket}\"\n")
+    };
+    let two = |second: &str| {
+        format!(
+            "{TWO}{}{}",
+            export("vm", "/run/a"),
+            export(second, "/run/b")
+        )
+    };
+    assert_eq!(good(&two("vm2")).exports.len(), 2);
+    let found = mistakes(&two("vm"));
+    assert!(found[0].contains("kept by its name"), "{found:#?}");
+}

@@ -16,7 +16,7 @@ use env::shared::{Descriptor, Notifier, SharedMemory};
 use super::block;
 use super::error::SessionError;
 use super::inflight::{self, Area, Inflight, InflightError};
-use super::last::{GuestBook, Last, MemoryId, Offer};
+use super::last::{GuestBook, Last, MemoryId, Offer, is_one_guest};
 use super::memory::{self, Table};
 use super::message::{self, Addresses, InflightArea, Notifies, Region};
 use super::queue::{Disk, Queue};
@@ -66,6 +66,8 @@ pub(super) struct Guest {
     area: RefCell<Option<Rc<Area>>>,
     /// Was the client's record used before it came here?
     recorded: Cell<bool>,
+    /// Did another guest have the disk after this one? Asked once: the book names this one from its first queue on.
+    another_came: Cell<Option<bool>>,
     /// What is left for the next connection, once the guest was found to be served.
     left: RefCell<Option<Rc<Last>>>,
 }
@@ -90,6 +92,7 @@ impl Guest {
             queues: RefCell::default(),
             area: RefCell::default(),
             recorded: Cell::default(),
+            another_came: Cell::default(),
             left: RefCell::default(),
         }
     }
@@ -111,11 +114,18 @@ impl Guest {
 
     /// Did another guest have the disk after this one, with such memory?
     fn another_came(&self, memory: &[MemoryId]) -> Result<bool, SessionError> {
-        if self.last.is_some() {
-            return Ok(!self.is_same_guest());
+        if let Some(known) = self.another_came.get() {
+            return Ok(known);
         }
-        let noted = self.book.read().map_err(SessionError::Book)?;
-        Ok(noted.is_some_and(|noted| !memory.iter().any(|id| noted.contains(id))))
+        let came = match self.last.is_some() {
+            true => !self.is_same_guest(),
+            false => {
+                let noted = self.book.read().map_err(SessionError::Book)?;
+                noted.is_some_and(|noted| !is_one_guest(memory, &noted))
+            }
+        };
+        self.another_came.set(Some(came));
+        Ok(came)
     }
 
     /// From now on no queue begins, whatever the client asks.
@@ -216,7 +226,7 @@ impl Guest {
         let table = self.table.borrow();
         let ids = table.as_ref().map(|(_, ids)| ids);
         match (&self.last, ids) {
-            (Some(last), Some(ids)) => ids.iter().any(|id| last.memory.contains(id)),
+            (Some(last), Some(ids)) => is_one_guest(ids, &last.memory),
             _ => false,
         }
     }
@@ -436,8 +446,18 @@ impl Guest {
         if left.is_some() {
             return Ok(());
         }
-        if self.book.read().map_err(SessionError::Book)?.as_ref() != Some(&memory) {
-            self.book.write(&memory).map_err(SessionError::Book)?;
+        let noted = self.book.read().ok().flatten();
+        if noted.as_ref() != Some(&memory)
+            && let Err(why) = self.book.write(&memory)
+        {
+            // A guest that this process knows was noted when it came first.
+            if !self.is_same_guest() {
+                return Err(SessionError::Book(why));
+            }
+            tracing::warn!(
+                why,
+                "a guest goes on, though what is noted of it cannot be looked at"
+            );
         }
         let records = match &self.last {
             Some(last) if self.is_same_guest() => last.records.take(),

@@ -30,6 +30,13 @@ pub trait GuestBook {
     fn write(&self, memory: &[MemoryId]) -> Result<(), String>;
 }
 
+/// Is this the memory of one guest? It grows and shrinks, and two guests may share a region of it. A guest of which nothing is
+/// known is no other's.
+pub(super) fn is_one_guest(one: &[MemoryId], other: &[MemoryId]) -> bool {
+    let holds = |all: &[MemoryId], part: &[MemoryId]| part.iter().all(|id| all.contains(id));
+    !one.is_empty() && !other.is_empty() && (holds(one, other) || holds(other, one))
+}
+
 /// What outlives a connection: whose guest was served last, and what was in flight where the client keeps no record.
 pub(super) struct Last {
     /// The memory of the guest.
@@ -57,4 +64,19 @@ pub(super) struct Offer {
     pub last: Option<Rc<Last>>,
     /// Whose guest any process did.
     pub book: Rc<dyn GuestBook>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_is_known_while_its_memory_grows_and_not_by_what_it_shares() {
+        let [own, plugged, shared, others] = [(1, 1), (1, 2), (1, 3), (1, 4)];
+        assert!(is_one_guest(&[own], &[own, plugged]));
+        assert!(is_one_guest(&[plugged, own], &[own]));
+        assert!(!is_one_guest(&[own, shared], &[shared, others]));
+        assert!(!is_one_guest(&[own], &[others]));
+        assert!(!is_one_guest(&[own], &[]) && !is_one_guest(&[], &[]));
+    }
 }

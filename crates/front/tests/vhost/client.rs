@@ -8,7 +8,7 @@ use base::{Buf, Nanos, View};
 use env::net::{Address, Stream};
 use env::shared::Descriptor;
 use front::vhost::encode;
-use front::vhost::message::{HEADER, InflightArea, Message, Notifies, protocol};
+use front::vhost::message::{Addresses, HEADER, InflightArea, Message, Notifies, protocol};
 
 use crate::guest::{Guest, SIZE};
 
@@ -35,6 +35,8 @@ pub struct Client {
     pub keeps_record: bool,
     /// Does it read the configuration before it hands the guest over?
     pub looks: bool,
+    /// Does it begin with a queue that the guest never used?
+    pub idle_first: bool,
     // As it goes.
     pub handing: RefCell<Handing>,
     pub record: RefCell<Option<(Descriptor, InflightArea)>>,
@@ -57,6 +59,7 @@ impl Client {
             },
             keeps_record: true,
             looks: true,
+            idle_first: false,
             handing: RefCell::new(Rc::new(Descriptor::clone)),
             record: RefCell::default(),
             capacity: Cell::default(),
@@ -137,6 +140,12 @@ impl Client {
         let regions = Guest::regions();
         let memory = vec![&self.guest.memory; regions.len()];
         self.say(Message::SetMemTable(regions), &memory).await?;
+        if self.idle_first {
+            // A queue that the guest never used.
+            let kick = Descriptor::event()?;
+            self.begin_ring(1, 0, Guest::idle_addresses(), &kick)
+                .await?;
+        }
         self.begin_queue(0).await?;
         if let Some(write_back) = self.write_back.get() {
             self.set_write_back(write_back).await?;
@@ -178,17 +187,25 @@ impl Client {
     }
 
     pub async fn begin_queue(&self, queue: u16) -> io::Result<()> {
-        let size = SIZE.into();
         let index = self.guest.used_index().into();
-        let at = Guest::addresses();
+        let kick = &self.guest.kick;
+        self.begin_ring(queue, index, Guest::addresses(), kick)
+            .await
+    }
+
+    async fn begin_ring(
+        &self,
+        queue: u16,
+        index: u32,
+        at: Addresses,
+        kick: &Descriptor,
+    ) -> io::Result<()> {
+        let size = SIZE.into();
         self.say(Message::SetVringNum { queue, size }, &[]).await?;
         self.say(Message::SetVringBase { queue, index }, &[])
             .await?;
         self.say(Message::SetVringAddr { queue, at }, &[]).await?;
-        for (what, descriptor) in [
-            (Notifies::Call, &self.guest.call),
-            (Notifies::Kick, &self.guest.kick),
-        ] {
+        for (what, descriptor) in [(Notifies::Call, &self.guest.call), (Notifies::Kick, kick)] {
             let given = true;
             let notifier = Message::SetVringNotifier { queue, what, given };
             self.say(notifier, &[descriptor]).await?;

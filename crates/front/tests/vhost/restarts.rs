@@ -502,6 +502,38 @@ fn a_guest_after_another_one_is_refused_by_the_next_process_too() {
     }
 }
 
+/// A queue that was never used says nothing of the guest: what is known of it holds for its other queues.
+#[test]
+fn an_unused_queue_does_not_hide_that_another_guest_came() {
+    simulated(async move |memory| {
+        let book: Rc<Book> = Rc::default();
+        let serve = || {
+            let source = Same {
+                device: memory.clone(),
+                read_only: false,
+                found_all: true,
+                identity: 1,
+                book: Rc::clone(&book),
+            };
+            serve_source(SOCKET, source)
+        };
+        let mut server = serve();
+        let guests = [Guest::new(true), Guest::new(true)];
+        let clients = guests.each_ref().map(|guest| {
+            let mut client = Client::new(guest, SOCKET);
+            (client.keeps_record, client.idle_first) = (false, true);
+            client
+        });
+        for (guest, client) in guests.iter().zip(&clients) {
+            client.connect().await.unwrap();
+            guest.submit(write(0, 1, 512)).await.unwrap();
+            next_process(client, server).await;
+            server = serve();
+        }
+        assert!(clients[0].connect().await.is_err());
+    });
+}
+
 #[test]
 fn a_guest_is_not_served_before_the_next_process_can_know_of_it() {
     simulated(async |memory| {
