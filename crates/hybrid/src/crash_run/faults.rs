@@ -701,7 +701,9 @@ impl Run {
         other[self.rng.below(4096) as usize] ^= 0x10;
         put(&self.slow, span, &other).await;
         let (slow, fast) = (self.slow.clone(), self.fast.clone());
-        let opened = self.offer(slow, fast, false).await;
+        // A lane of several may have been given up before: the daemon's way passes it over.
+        let as_daemon = self.world.plan.lanes > 1;
+        let opened = self.offer(slow, fast, as_daemon).await;
         put(&self.slow, span, &own).await;
         self.tally.changed_behind += 1;
         self.note(format!("page {page} changed behind"));

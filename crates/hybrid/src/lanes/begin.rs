@@ -28,7 +28,7 @@ use super::layout::Layout;
 use super::share::lane_settings;
 use crate::attach::error::OpenError;
 use crate::attach::inspect::START;
-use crate::attach::label::{Label, PAGE, Unlabelled};
+use crate::attach::label::{Attachment, Label, PAGE, Unlabelled};
 use crate::attach::lane::Lane;
 use crate::engine::{Begin, Hybrid, Ties, check_lost, lane};
 use crate::settings::Settings;
@@ -139,13 +139,16 @@ impl Parts {
         for (number, (lane, slice)) in (0..).zip(lanes.iter().zip(&self.slices)) {
             let (mut found, mut on) = (Label::read(slice).await?, slice);
             let ties = ties(number);
-            let ended = |label: &Label| !counts(label, &ties.abandoned);
+            // One that was given up is no part of a detach.
+            let ended = |label: &Label| {
+                let given_up = ties.abandoned.contains(&label.uuid);
+                label.attachment == Attachment::Detached && !given_up
+            };
             let how = match how {
                 Begin::Open if before.lanes.is_some() && found.as_ref().is_ok_and(ended) => {
-                    let word = found.as_ref().map_or("", |label| label.attachment.word());
                     let fast = fast.info().name;
                     tracing::info!(
-                        "{fast}: lane {number} was {word}, and others count; an empty one is made"
+                        "{fast}: a detach was cut off after that of lane {number}; an empty one is made there"
                     );
                     Begin::OpenOrCreate
                 }
