@@ -293,7 +293,7 @@ struct World {
     plan: Plan,
     broken: Rc<RefCell<Option<String>>>,
     /// How the manager attaches a fast device.
-    ties: RefCell<Rc<dyn Fn() -> Ties>>,
+    ties: RefCell<Rc<dyn Fn(u32) -> Ties>>,
     /// Users hear nothing after the end of the life that this feeds.
     life: RefCell<Option<Rc<PowerSupply>>>,
 }
@@ -304,7 +304,7 @@ impl World {
             oracle: Rc::default(),
             plan,
             broken: Rc::default(),
-            ties: RefCell::new(Rc::new(Ties::default)),
+            ties: RefCell::new(Rc::new(|_| Ties::default())),
             life: RefCell::default(),
         }
     }
@@ -469,8 +469,8 @@ async fn manager(disk: Lanes, fast: Rc<dyn Device>, world: Rc<World>, mut rng: R
             }
             1 => disk.detach().await.map_err(|error| error.to_string()),
             2 => {
-                let ties = (world.ties.borrow().clone())();
-                match disk.attach(Rc::clone(&fast), |_| ties.clone()).await {
+                let ties = world.ties.borrow().clone();
+                match disk.attach(Rc::clone(&fast), |lane| ties(lane)).await {
                     Err(OpenError::State { .. }) => Ok(()),
                     answer => answer.map_err(|error| error.to_string()),
                 }

@@ -11,6 +11,7 @@ use policy::cache::cleaner::{Cleaner, CleanerOptions, Decision, Load};
 
 use crate::attach::label::PAGE;
 use crate::cache::Cache;
+use crate::limits::DirtyMarks;
 use crate::slow::SlowDevice;
 use crate::stats::Health;
 use crate::volume::Volume;
@@ -74,11 +75,12 @@ pub(crate) async fn destage_loop(cache: Rc<Cache>) {
             return;
         }
         let options = cleaner_options(&cache.volume);
-        if *cleaner.options() != options {
-            cleaner = Cleaner::new(options);
-        }
+        cleaner.set(options);
         let which = which(&cache);
         let load = load(&cache, &mut busy, which);
+        if load.dirty.0 as f64 >= load.capacity.0 as f64 * options.high_mark {
+            cache.volume.ask_for_more();
+        }
         let decision = pressed(&cache, cleaner.decide(&load), load.dirty);
         let until = match decision {
             Decision::Hold => cleaner.holds_until(&load),
@@ -143,9 +145,9 @@ async fn gentle_round(cache: &Rc<Cache>, cursor: &mut u64, rate: Bytes, which: W
 /// Choice: those of extents that are fast and wanted are written again and again, so they stay dirty until
 /// their extent is wanted no longer, or until so much is dirty that the cleaner hurries.
 fn which(cache: &Cache) -> Which {
-    let high = u64::from(cache.volume.settings.borrow().dirty_high);
+    let high = cache.volume.dirty_marks().high;
     let map = cache.state.map();
-    let all = u64::from(map.dirty()) * 100 >= u64::from(cache.state.slots().total()) * high;
+    let all = f64::from(map.dirty()) * 100.0 >= f64::from(cache.state.slots().total()) * high;
     if all { Which::All } else { Which::Cold }
 }
 
@@ -162,12 +164,10 @@ fn drop_leftovers(cache: &Cache) {
 }
 
 fn cleaner_options(volume: &Volume) -> CleanerOptions {
+    let DirtyMarks { low, high } = volume.dirty_marks();
     let settings = volume.settings.borrow();
-    let (low, high) = (
-        f64::from(settings.dirty_low),
-        f64::from(settings.dirty_high),
-    );
     let default = CleanerOptions::default();
+    let slow = volume.limited.slow();
     CleanerOptions {
         low_mark: low / 100.0,
         high_mark: high / 100.0,
@@ -176,6 +176,8 @@ fn cleaner_options(volume: &Volume) -> CleanerOptions {
             .energy
             .map_or(default.age_max, |energy| energy.age_limit),
         energy: settings.energy.is_some(),
+        slow_bytes_per_second: slow
+            .map_or(default.slow_bytes_per_second, |slow| slow.bytes_per_second),
         ..default
     }
 }
@@ -186,12 +188,17 @@ fn load(cache: &Cache, busy: &mut Busy, which: Which) -> Load {
         Which::All => map.dirty(),
         Which::Cold => map.dirty() - map.pins().hot_dirty(),
     };
+    let slow = &cache.volume.slow;
+    // The others' users are users of the same device.
+    let others = cache.volume.limited.slow();
+    let (others_busy, others_idle) =
+        others.map_or((0.0, true), |slow| (slow.others_busy, slow.others_idle));
     Load {
         now: env::now(),
         dirty: Bytes(u64::from(dirty) * PAGE),
         capacity: Bytes(u64::from(cache.state.slots().total()) * PAGE),
-        slow_idle_since: cache.volume.slow.idle_since(),
-        slow_busy: busy.share(&cache.volume.slow),
+        slow_idle_since: slow.idle_since().filter(|_| others_idle),
+        slow_busy: (busy.share(slow) + others_busy).min(1.0),
         dirty_since: map.regions().oldest().filter(|_| dirty > 0),
         // A tier alone destages as the paper has it: what it holds dirty is no cache's.
         written_at: match cache.volume.settings.borrow().mode {

@@ -36,6 +36,7 @@ mod hold;
 mod index;
 mod interpose;
 mod lanes;
+mod limits;
 mod moving;
 #[cfg(test)]
 mod mutation;

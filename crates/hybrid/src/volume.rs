@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
-use base::{Bytes, Span};
-use env::sync::Semaphore;
+use base::{Bytes, Sector, Span};
+use env::sync::{Event, Semaphore};
 use policy::cache::admission::{
     Admission as Reads, FlashBudget, Reads as Rule, StreamPosition, Streams,
 };
@@ -15,6 +15,7 @@ use crate::attach::label::PAGE;
 use crate::attach::lane::Lane;
 use crate::durable::samples::Recent;
 use crate::index::locks::PageLocks;
+use crate::limits::{DirtyMarks, Limited};
 #[cfg(test)]
 use crate::mutation::Mutation;
 use crate::settings::{Admission, Settings};
@@ -32,6 +33,25 @@ pub(crate) struct Among {
     pub lane: Lane,
     /// Who destages now, where that is one lane at a time.
     pub turn: Option<Rc<Semaphore>>,
+    /// The lane that has what follows each unit of this one.
+    pub next: OnceCell<Follow>,
+    /// A lane is at a limit: what is counted for all is to be divided anew.
+    pub asks: Rc<Event>,
+}
+
+/// Another lane hears that a stream of this length goes on at this byte of it.
+pub(crate) type Follow = Box<dyn Fn(u64, Bytes)>;
+
+impl Among {
+    /// A stream has come to byte `end`.
+    fn pass_on(&self, end: u64, length: Bytes) {
+        let unit = self.lane.unit.0;
+        if let Some(next) = self.next.get().filter(|_| end.is_multiple_of(unit)) {
+            // The last lane is followed by the first one, a unit further on.
+            let last = self.lane.lane + 1 == self.lane.lanes;
+            next(if last { end } else { end - unit }, length);
+        }
+    }
 }
 
 /// A volume: its slow device, its choices, and what is decided beside the policy.
@@ -46,6 +66,8 @@ pub(crate) struct Volume {
     pub counters: Counters,
     /// Set before a fast device is attached, for a lane of several.
     pub among: OnceCell<Among>,
+    /// What a lane of several may use of what is counted for all.
+    pub limited: Limited,
     streams: RefCell<Streams>,
     budget: RefCell<FlashBudget>,
     reads: RefCell<Reads>,
@@ -65,6 +87,7 @@ impl Volume {
             settings: RefCell::new(settings),
             recent: RefCell::default(),
             among: OnceCell::new(),
+            limited: Limited::default(),
             counters: Counters::default(),
             #[cfg(test)]
             planted: Cell::default(),
@@ -75,6 +98,13 @@ impl Volume {
     #[cfg(test)]
     pub fn planted(&self, mutation: Mutation) -> bool {
         self.planted.get() == Some(mutation)
+    }
+
+    /// It has as much dirty as it may, and would have more: what others do not need is asked for, once for each division.
+    pub fn ask_for_more(&self) {
+        if let Some(among) = self.among.get().filter(|_| self.limited.may_ask()) {
+            among.asks.notify_all();
+        }
     }
 
     /// Which lane of its hybrid it is.
@@ -99,12 +129,34 @@ impl Volume {
     }
 
     pub fn observe_stream(&self, at: u64, len: u64) -> StreamPosition {
-        self.streams.borrow_mut().see(Span::bytes(at, len))
+        let seen = self.streams.borrow_mut().see(Span::bytes(at, len));
+        if let Some(among) = self.among.get() {
+            among.pass_on(at + len, seen.length);
+        }
+        seen
+    }
+
+    /// A stream that another lane followed goes on at byte `at`.
+    pub fn expect_stream(&self, at: u64, length: Bytes) {
+        let mut streams = self.streams.borrow_mut();
+        streams.expect_from(Sector::containing(at), length);
     }
 
     /// May `bytes` be written to the fast device today? Takes them off the budget if so.
     pub fn flash_budget_allows(&self, bytes: Bytes) -> bool {
-        self.budget.borrow_mut().admit(env::now(), bytes)
+        let admitted = self.limited.admits(bytes);
+        admitted.unwrap_or_else(|| self.budget.borrow_mut().admit(env::now(), bytes))
+    }
+
+    /// Between which shares of dirty pages the cleaner works, in percent of the cache.
+    pub fn dirty_marks(&self) -> DirtyMarks {
+        self.limited.dirty().unwrap_or_else(|| {
+            let settings = self.settings.borrow();
+            DirtyMarks {
+                low: f64::from(settings.dirty_low),
+                high: f64::from(settings.dirty_high),
+            }
+        })
     }
 
     /// Is a read miss of block `key` worth a copy? `remembered`: the policy has seen it lately.

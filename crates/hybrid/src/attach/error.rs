@@ -236,6 +236,22 @@ pub enum OpenError {
         /// What stands in the way, and what would do.
         why: String,
     },
+    /// A lane of a cache that counts is blank.
+    #[error(
+        "cannot open {fast} as the cache of {name}: lane {lane} of {lanes} (the first is 0) is blank; making or attaching the \
+         cache was cut off, and a start that may make caches goes on with it, or else something wiped that part: look for \
+         the cause first, as what only this lane had is lost then"
+    )]
+    LaneBlank {
+        /// The volume.
+        name: String,
+        /// The fast device.
+        fast: String,
+        /// Which one, from 0.
+        lane: u32,
+        /// How many there are.
+        lanes: u32,
+    },
     /// The cache belongs to a slow device of another size.
     #[error(
         "{fast} is the cache of a slow device of {}, but {slow} has {}: {}",

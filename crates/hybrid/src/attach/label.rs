@@ -36,7 +36,7 @@ pub(crate) const VERSION_MAX: u32 = LANES_VERSION;
 const VERSION_MIN: u32 = 1;
 const LEDGER_START: u64 = 2 * PAGE;
 /// A cache smaller than this is of no use.
-const SLOTS_MIN: u32 = 64;
+pub(crate) const SLOTS_MIN: u32 = 64;
 /// Bytes of a page record's value in the ledger.
 pub(crate) const RECORD_LEN: usize = 10;
 
@@ -222,11 +222,11 @@ impl Label {
         })
     }
 
-    /// The smallest fast device that can serve a slow one of `slow_size`.
-    pub fn smallest(slow_size: Bytes) -> Bytes {
+    /// The smallest fast device with `slots` slots for a slow one of `slow_size`.
+    pub fn size_for(slots: u32, slow_size: Bytes) -> Bytes {
         let intents = slow_size.0 / (4 << 20) + 1024;
-        let ledger = Ledger::region_for(u64::from(SLOTS_MIN) + intents, RECORD_LEN);
-        Bytes(LEDGER_START + ledger.0.next_multiple_of(PAGE) + u64::from(SLOTS_MIN) * PAGE)
+        let ledger = Ledger::region_for(u64::from(slots) + intents, RECORD_LEN);
+        Bytes(LEDGER_START + ledger.0.next_multiple_of(PAGE) + u64::from(slots) * PAGE)
     }
 
     /// Where slot `slot` starts.
@@ -554,7 +554,7 @@ mod tests {
         let end = label.slot(label.slots_max).byte();
         assert!(end <= Bytes::mib(64).0 && Bytes::mib(64).0 - end < 64 * PAGE);
         assert!(Label::layout(Bytes::kib(128), None, Bytes::gib(1), "x", 1).is_none());
-        let least = Label::smallest(Bytes::gib(1));
+        let least = Label::size_for(SLOTS_MIN, Bytes::gib(1));
         assert!(Label::layout(least, None, Bytes::gib(1), "x", 1).is_some());
     }
 }

@@ -1,4 +1,5 @@
-//! Hybrids of several lanes through power cuts: the same runs, with units so short that requests meet all lanes.
+//! Hybrids of several lanes through power cuts, faults and deaths of the process: the same runs, with units so short that
+//! requests meet all lanes. Each lane has a record of pairs and a restart log of its own.
 //!
 //! Also with users who reach each lane through a gate, as from another thread: over rings that run full, with delays drawn from
 //! the seed.
@@ -11,13 +12,16 @@ use device::{Device, ready, remote};
 use env::{Rng, Runtime};
 
 use super::digests::noted::Requests;
-use super::{DIRECT_MOVES, PLAIN, Plan, catch, run_on, survive};
+use super::restarts::RESTARTS;
+use super::{DIRECT_MOVES, PLAIN, Plan, catch, faults, run_on, survive};
 use crate::lanes::layout::tests::UNIT;
 use crate::mutation::Mutation;
 use crate::{Lanes, Mode, WriteMode};
 
 /// Seeds that continuous integration runs of each test here.
 const SEEDS: u64 = 120;
+/// ... and of each with faults.
+const FAULT_SEEDS: u64 = 60;
 /// Of each number of lanes so many seeds are run twice.
 const TWICE: u64 = 6;
 
@@ -164,4 +168,66 @@ fn bugs_of_one_lane_are_caught_in_several() {
     catch(Mutation::SkippedFlush, of_lanes(4, PLAIN));
     catch(Mutation::EarlyClean, of_lanes(2, PLAIN));
     catch(Mutation::StaleFill, of_lanes(2, DIRECT_MOVES));
+}
+
+#[test]
+fn two_lanes_survive_faults() {
+    let test = "lanes::two_lanes_survive_faults";
+    faults::survive(test, FAULT_SEEDS, of_lanes(2, faults::FAULTS));
+}
+
+#[test]
+fn four_lanes_in_every_mode_survive_faults_under_management() {
+    let test = "lanes::four_lanes_in_every_mode_survive_faults_under_management";
+    faults::survive(test, FAULT_SEEDS, of_lanes(4, faults::EVERY_MODE));
+}
+
+#[test]
+fn eight_lanes_survive_faults() {
+    let test = "lanes::eight_lanes_survive_faults";
+    faults::survive(test, FAULT_SEEDS, of_lanes(8, faults::FAULTS));
+}
+
+#[test]
+fn two_lanes_with_a_tier_survive_faults() {
+    let test = "lanes::two_lanes_with_a_tier_survive_faults";
+    faults::survive(test, FAULT_SEEDS, of_lanes(2, faults::TIERS));
+}
+
+#[test]
+fn a_killed_process_of_two_lanes_loses_no_answered_write() {
+    let test = "lanes::a_killed_process_of_two_lanes_loses_no_answered_write";
+    faults::survive(test, FAULT_SEEDS, of_lanes(2, RESTARTS));
+}
+
+#[test]
+fn a_killed_process_of_eight_lanes_loses_no_answered_write() {
+    let test = "lanes::a_killed_process_of_eight_lanes_loses_no_answered_write";
+    faults::survive(test, FAULT_SEEDS, of_lanes(8, RESTARTS));
+}
+
+#[test]
+fn a_killed_process_of_four_lanes_under_management_loses_no_answered_write() {
+    let test = "lanes::a_killed_process_of_four_lanes_under_management_loses_no_answered_write";
+    let plan = Plan {
+        management: true,
+        ..of_lanes(4, RESTARTS)
+    };
+    faults::survive(test, FAULT_SEEDS, plan);
+}
+
+#[test]
+fn a_mistake_in_the_record_of_one_of_several_lanes_is_caught() {
+    faults::catch(Mutation::UnrecordedDirty, of_lanes(4, faults::FAULTS));
+    faults::catch(Mutation::OlderAccepted, of_lanes(2, faults::FAULTS));
+}
+
+#[test]
+fn a_mistake_in_the_log_of_one_of_several_lanes_is_caught() {
+    let plan = Plan {
+        modes: &[WriteMode::Back],
+        ..of_lanes(4, RESTARTS)
+    };
+    faults::catch(Mutation::AnsweredBeforeLog, plan);
+    faults::catch(Mutation::LogOverReboot, plan);
 }

@@ -80,7 +80,7 @@ impl Oracle {
     }
 }
 
-const RESTARTS: Plan = Plan {
+pub(super) const RESTARTS: Plan = Plan {
     modes: &WriteMode::ALL,
     faults: true,
     pairs: true,

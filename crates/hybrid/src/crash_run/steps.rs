@@ -1,6 +1,7 @@
 //! Every management operation cut off, and failed with an I/O error, at each of its steps.
 //!
 //! ```text
+//! hybrids of one lane, and of several: there an operation may be cut off between two lanes
 //! a seed's work, the same each time -> the operation once, untroubled: it takes N requests of both devices
 //!   -> for each of them: the same work -> the operation, with that request failing -> what the disk still answers
 //!   -> power cut -> open -> read all -> detach -> read the bare slow device
@@ -16,12 +17,12 @@ use device::{Crash, Device, DeviceError, DeviceExt, Op, Pending};
 use env::Rng;
 
 use super::{
-    AREA_PAGES, AREAS, PLAIN, Plan, SLOW, World, audit, check, is_moving, paint, pick_span, seeds,
-    until_cut,
+    AREA_PAGES, AREAS, FAST_LANE, PLAIN, Plan, SLOW, World, audit, check, is_moving, lanes,
+    live_caches, live_tiers, paint, pick_span, seeds, until_cut,
 };
 use crate::attach::label::Label;
 use crate::tier::interval::{demote_idle, demote_region, promote_region};
-use crate::{Demotion, Health, Hybrid, Mode, Settings, Tier, Ties, WriteMode};
+use crate::{Demotion, Health, Hybrid, Lanes, Mode, OpenError, Settings, Tier, Ties, WriteMode};
 
 /// Different work, and so different steps.
 const SEEDS: u64 = 5;
@@ -107,7 +108,8 @@ struct Pair {
     book: Rc<Book>,
     choices: Settings,
     abandoned: Rc<RefCell<Vec<u128>>>,
-    disk: RefCell<Option<Hybrid>>,
+    disk: RefCell<Option<Lanes>>,
+    lanes: u32,
     world: World,
     rng: RefCell<Rng>,
 }
@@ -121,18 +123,30 @@ fn plainly(error: impl std::fmt::Display) -> DeviceError {
 }
 
 impl Pair {
-    fn new(stage: Stage) -> Pair {
+    fn new(stage: Stage, lanes: u32) -> Pair {
         let supply = PowerSupply::new();
-        let plan = stage.plan();
+        let plan = Plan {
+            lanes,
+            ..stage.plan()
+        };
+        lanes::shorten_units(&mut env::rng("units"), plan);
+        let mut choices = stage.choices();
+        choices.fast_bytes = choices.fast_bytes.map(|bytes| bytes * u64::from(lanes));
+        let fast = match lanes {
+            1 => stage.fast(),
+            // A part of each is left to grow into.
+            _ => (FAST_LANE + Bytes::kib(256)) * u64::from(lanes),
+        };
         Pair {
             slow: Crash::on(&supply, "slow", SLOW, env::rng("slow")),
-            fast: Crash::on(&supply, "fast", stage.fast(), env::rng("fast")),
+            fast: Crash::on(&supply, "fast", fast, env::rng("fast")),
             supply,
             // One book of faults, so that steps count over both devices.
             book: Book::new(env::rng("faults")),
-            choices: stage.choices(),
+            choices,
             abandoned: Rc::default(),
             disk: RefCell::default(),
+            lanes,
             world: World::new(plan),
             rng: RefCell::new(env::rng("work")),
         }
@@ -143,7 +157,7 @@ impl Pair {
         (slow, self.book.wrap(self.fast.clone()))
     }
 
-    fn disk(&self) -> Hybrid {
+    fn disk(&self) -> Lanes {
         self.disk.borrow().clone().expect("the stage has a disk")
     }
 
@@ -165,14 +179,15 @@ impl Pair {
 
     async fn create(&self) -> Result<(), DeviceError> {
         let (slow, fast) = self.faulty();
-        let made = Hybrid::create(self.choices.clone(), slow, fast, self.ties()).await;
+        let (count, choices) = (self.lanes, self.choices.clone());
+        let made = Lanes::create(count, choices, slow, fast, |_| self.ties()).await;
         *self.disk.borrow_mut() = Some(made.map_err(plainly)?);
         Ok(())
     }
 
     async fn open(&self) -> Result<(), DeviceError> {
         let (slow, fast) = self.faulty();
-        let opened = Hybrid::open(self.choices.clone(), slow, fast, self.ties()).await;
+        let opened = Lanes::open(self.choices.clone(), slow, fast, |_| self.ties()).await;
         *self.disk.borrow_mut() = Some(opened.map_err(plainly)?);
         Ok(())
     }
@@ -196,10 +211,14 @@ impl Pair {
     async fn prepare(&mut self, stage: Stage) -> Result<(), DeviceError> {
         match stage {
             Stage::Blank => {}
-            Stage::Alone => {
-                let (slow, _) = self.faulty();
+            Stage::Alone if self.lanes == 1 => {
+                let (slow, fast) = self.faulty();
                 let alone = Hybrid::alone(self.choices.clone(), slow).map_err(plainly)?;
-                *self.disk.borrow_mut() = Some(alone);
+                *self.disk.borrow_mut() = Some(Lanes::around(alone, fast));
+            }
+            Stage::Alone => {
+                self.create().await?;
+                self.disk().detach().await.map_err(plainly)?;
             }
             _ => self.create().await?,
         }
@@ -226,9 +245,8 @@ impl Pair {
 
     /// Ends the disk's background tasks.
     fn stop(&self) {
-        let disk = self.disk.borrow_mut().take();
-        if let Some(cache) = disk.and_then(|disk| disk.engine.live_cache()) {
-            cache.stop();
+        if let Some(disk) = self.disk.borrow_mut().take() {
+            live_caches(&disk).for_each(|cache| cache.stop());
         }
     }
 
@@ -256,13 +274,29 @@ impl Pair {
         }
     }
 
+    /// A disk of several lanes as it was left, by the way that makes nothing where there is something.
+    async fn reopen(&self, slow: Rc<dyn Device>, fast: Rc<dyn Device>) -> Result<Lanes, OpenError> {
+        let (below, above) = (Rc::clone(&slow), Rc::clone(&fast));
+        match Lanes::open(self.choices.clone(), below, above, |_| self.ties()).await {
+            // Before or after the operation there is none; or one is being made.
+            Err(OpenError::NoCache { .. } | OpenError::LaneBlank { .. }) => {
+                let (count, choices) = (self.lanes, self.choices.clone());
+                Lanes::open_or_create(count, choices, slow, fast, |_| self.ties()).await
+            }
+            answer => answer,
+        }
+    }
+
     /// After a power cut: all is as it may be, on the disk and on the bare slow device.
     async fn settle(&mut self) -> Result<(), String> {
         self.stop();
         self.restart();
         let (slow, fast) = (self.slow.clone(), self.fast.clone());
-        let opened = Hybrid::open_or_create(self.choices.clone(), slow, fast, self.ties()).await;
-        let disk = opened.map_err(|error| format!("reopening: {error}"))?;
+        let disk = match self.lanes {
+            1 => Lanes::open_or_create(1, self.choices.clone(), slow, fast, |_| self.ties()).await,
+            _ => self.reopen(slow, fast).await,
+        };
+        let disk = disk.map_err(|error| format!("reopening: {error}"))?;
         let health = disk.status().health;
         if health != Health::Healthy {
             return Err(format!("reopened, it is {health:?}"));
@@ -276,15 +310,15 @@ impl Pair {
 }
 
 /// Sends the regions that are worked in up or down and waits for them, but not for ever: a device may fail.
-async fn move_regions(disk: &Hybrid, up: bool) {
-    let Some(tier) = disk.engine.live_tier() else {
-        return;
-    };
-    let cache = &tier.cache;
+async fn move_regions(disk: &Lanes, up: bool) {
     for area in AREAS {
+        let (lane, there) = disk.place_of(area * 4096);
+        let Some(tier) = lane.engine.live_tier() else {
+            return;
+        };
         let region = {
-            let table = cache.state.extents.borrow();
-            table.grains.region_of(table.grains.extent_of(area))
+            let table = tier.cache.state.extents.borrow();
+            table.grains.region_of(table.grains.extent_of(there / 4096))
         };
         match up {
             true => promote_region(&tier, region, "test".to_owned()),
@@ -292,10 +326,11 @@ async fn move_regions(disk: &Hybrid, up: bool) {
         }
     }
     if !up {
-        demote_idle(&tier);
+        live_tiers(disk).for_each(|tier| demote_idle(&tier));
     }
     for _ in 0..WAIT_MS {
-        if !is_moving(disk) || !cache.is_running() {
+        let running = live_caches(disk).all(|cache| cache.is_running());
+        if !disk.lanes().any(is_moving) || !running {
             return;
         }
         env::sleep(Nanos::millis(1)).await;
@@ -307,11 +342,11 @@ type Operation = fn(Rc<Pair>) -> Pending<'static, ()>;
 /// One run of a seed's work and the operation, with `failing` as the step that fails. Returns how many requests the
 /// operation made, by which a fault counts, and how many reached the devices, by which a power cut counts.
 async fn run(
-    stage: Stage,
+    (stage, lanes): (Stage, u32),
     operation: Operation,
     failing: Option<(Failure, u64)>,
 ) -> Result<[u64; 2], String> {
-    let mut pair = Pair::new(stage);
+    let mut pair = Pair::new(stage, lanes);
     let prepared = pair.prepare(stage).await;
     prepared.map_err(|error| format!("before the operation: {error}"))?;
     let (asked, first) = (pair.book.steps(), pair.supply.steps());
@@ -359,7 +394,20 @@ async fn until_ours(mut pair: Rc<Pair>) -> Pair {
 
 /// Fails every step of `operation`, one by one, in both ways, over [`SEEDS`] seeds.
 fn fail_each_step(name: &str, stage: Stage, operation: Operation) {
-    for seed in seeds(0, SEEDS) {
+    fail_steps(name, (stage, 1), (SEEDS, 1), operation);
+}
+
+/// The same with two, four and eight lanes, of which the last have very many steps: some are passed over, others in each seed.
+fn fail_steps_of_lanes(name: &str, stage: Stage, operation: Operation) {
+    for (lanes, some) in [(2, (2, 1)), (4, (2, 3)), (8, (2, 11))] {
+        let name = format!("{name}, {lanes} lanes");
+        fail_steps(&name, (stage, lanes), some, operation);
+    }
+}
+
+/// Fails steps of `operation` over some seeds, one by one, in both ways: each step, or each n-th.
+fn fail_steps(name: &str, stage: (Stage, u32), (least, nth): (u64, usize), operation: Operation) {
+    for seed in seeds(0, least) {
         let once = |failing| {
             let runtime = env::Runtime::simulated(seed);
             runtime.block_on(async move { run(stage, operation, failing).await })
@@ -367,7 +415,7 @@ fn fail_each_step(name: &str, stage: Stage, operation: Operation) {
         let all = once(None).unwrap_or_else(|why| panic!("{name}, seed {seed}: {why}"));
         for (failure, steps) in [Failure::IoError, Failure::PowerCut].into_iter().zip(all) {
             assert!(steps > 0, "{name} asks the devices for something");
-            for step in 0..steps {
+            for step in (seed % nth as u64..steps).step_by(nth) {
                 if let Err(why) = once(Some((failure, step))) {
                     panic!("{name}, {failure:?} at step {step} of {steps}, seed {seed}: {why}");
                 }
@@ -377,96 +425,112 @@ fn fail_each_step(name: &str, stage: Stage, operation: Operation) {
     }
 }
 
+fn create(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move { pair.create().await })
+}
+
+fn open(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move { pair.open().await })
+}
+
+fn attach(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move {
+        let (_, fast) = pair.faulty();
+        let attached = pair.disk().attach(fast, |_| pair.ties()).await;
+        attached.map_err(plainly)
+    })
+}
+
+fn detach(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move { pair.disk().detach().await.map_err(plainly) })
+}
+
+fn detach_and_attach(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move {
+        pair.disk().detach().await.map_err(plainly)?;
+        let (_, fast) = pair.faulty();
+        let attached = pair.disk().attach(fast, |_| pair.ties()).await;
+        attached.map_err(plainly)
+    })
+}
+
+fn grow(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move { pair.disk().resize(None).await.map_err(plainly) })
+}
+
+fn shrink(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move {
+        let size = Some(Bytes(64 * 4096) * u64::from(pair.lanes));
+        pair.disk().resize(size).await.map_err(plainly)
+    })
+}
+
+fn close(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move { pair.disk().close().await.map_err(plainly) })
+}
+
+fn write_through(pair: Rc<Pair>) -> Pending<'static, ()> {
+    Box::pin(async move {
+        let answer = pair.disk().set_write_mode(WriteMode::Through).await;
+        answer.map_err(plainly)
+    })
+}
+
 #[test]
 fn creating_may_fail_at_any_step() {
-    fail_each_step("create", Stage::Blank, |pair| {
-        Box::pin(async move { pair.create().await })
-    });
+    fail_each_step("create", Stage::Blank, create);
 }
 
 #[test]
 fn opening_after_a_close_may_fail_at_any_step() {
-    fail_each_step("open", Stage::Closed, |pair| {
-        Box::pin(async move { pair.open().await })
-    });
+    fail_each_step("open", Stage::Closed, open);
 }
 
 #[test]
 fn opening_after_a_power_cut_may_fail_at_any_step() {
-    fail_each_step("open after a crash", Stage::Crashed, |pair| {
-        Box::pin(async move { pair.open().await })
-    });
+    fail_each_step("open after a crash", Stage::Crashed, open);
 }
 
 #[test]
 fn attaching_may_fail_at_any_step() {
-    fail_each_step("attach", Stage::Alone, |pair| {
-        Box::pin(async move {
-            let (_, fast) = pair.faulty();
-            let attached = pair.disk().attach(fast, pair.ties()).await;
-            attached.map_err(plainly)
-        })
-    });
+    fail_each_step("attach", Stage::Alone, attach);
 }
 
 #[test]
 fn detach_may_fail_at_any_step() {
-    fail_each_step("detach", Stage::Cache, |pair| {
-        Box::pin(async move { pair.disk().detach().await.map_err(plainly) })
-    });
+    fail_each_step("detach", Stage::Cache, detach);
 }
 
 #[test]
 fn detach_and_attach_may_fail_at_any_step() {
-    fail_each_step("detach and attach", Stage::Cache, |pair| {
-        Box::pin(async move {
-            pair.disk().detach().await.map_err(plainly)?;
-            let (_, fast) = pair.faulty();
-            let attached = pair.disk().attach(fast, pair.ties()).await;
-            attached.map_err(plainly)
-        })
-    });
+    fail_each_step("detach and attach", Stage::Cache, detach_and_attach);
 }
 
 #[test]
 fn growing_may_fail_at_any_step() {
-    fail_each_step("grow", Stage::Cache, |pair| {
-        Box::pin(async move { pair.disk().resize(None).await.map_err(plainly) })
-    });
+    fail_each_step("grow", Stage::Cache, grow);
 }
 
 #[test]
 fn shrinking_may_fail_at_any_step() {
-    fail_each_step("shrink", Stage::Cache, |pair| {
-        Box::pin(async move {
-            let size = Some(Bytes(64 * 4096));
-            pair.disk().resize(size).await.map_err(plainly)
-        })
-    });
+    fail_each_step("shrink", Stage::Cache, shrink);
 }
 
 #[test]
 fn closing_may_fail_at_any_step() {
-    fail_each_step("close", Stage::Cache, |pair| {
-        Box::pin(async move { pair.disk().close().await.map_err(plainly) })
-    });
+    fail_each_step("close", Stage::Cache, close);
 }
 
 #[test]
 fn leaving_write_back_may_fail_at_any_step() {
-    fail_each_step("write-through", Stage::Cache, |pair| {
-        Box::pin(async move {
-            let answer = pair.disk().set_write_mode(WriteMode::Through).await;
-            answer.map_err(plainly)
-        })
-    });
+    fail_each_step("write-through", Stage::Cache, write_through);
 }
 
 #[test]
 fn evacuating_may_fail_at_any_step() {
     fail_each_step("evacuate", Stage::Cache, |pair| {
         Box::pin(async move {
-            let cache = pair.disk().engine.live_cache().expect("it is attached");
+            let cache = live_caches(&pair.disk()).next().expect("it is attached");
             let slots = slots_of(&cache.health.label.borrow());
             let dying = Rule::new(Injury::Error(Done::Nothing)).on(&[Op::Write]);
             pair.book.add(dying.device("fast").within(slots));
@@ -529,4 +593,54 @@ fn leaving_a_tier_for_a_cache_may_fail_at_any_step() {
             pair.disk().flush().await
         })
     });
+}
+
+#[test]
+fn making_lanes_may_fail_at_any_step() {
+    fail_steps_of_lanes("create", Stage::Blank, create);
+}
+
+#[test]
+fn opening_lanes_after_a_close_may_fail_at_any_step() {
+    fail_steps_of_lanes("open", Stage::Closed, open);
+}
+
+#[test]
+fn opening_lanes_after_a_power_cut_may_fail_at_any_step() {
+    fail_steps_of_lanes("open after a crash", Stage::Crashed, open);
+}
+
+#[test]
+fn attaching_to_lanes_may_fail_at_any_step() {
+    fail_steps_of_lanes("attach", Stage::Alone, attach);
+}
+
+#[test]
+fn detaching_from_lanes_may_fail_at_any_step() {
+    fail_steps_of_lanes("detach", Stage::Cache, detach);
+}
+
+#[test]
+fn detaching_from_lanes_and_attaching_may_fail_at_any_step() {
+    fail_steps_of_lanes("detach and attach", Stage::Cache, detach_and_attach);
+}
+
+#[test]
+fn growing_lanes_may_fail_at_any_step() {
+    fail_steps_of_lanes("grow", Stage::Cache, grow);
+}
+
+#[test]
+fn shrinking_lanes_may_fail_at_any_step() {
+    fail_steps_of_lanes("shrink", Stage::Cache, shrink);
+}
+
+#[test]
+fn closing_lanes_may_fail_at_any_step() {
+    fail_steps_of_lanes("close", Stage::Cache, close);
+}
+
+#[test]
+fn leaving_write_back_with_lanes_may_fail_at_any_step() {
+    fail_steps_of_lanes("write-through", Stage::Cache, write_through);
 }

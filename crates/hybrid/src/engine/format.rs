@@ -20,7 +20,7 @@ use super::setup::{
     note_pair, put_to_work, quiet, refused_words,
 };
 use crate::attach::error::OpenError;
-use crate::attach::label::{Attachment, Label, PAGE, Unlabelled};
+use crate::attach::label::{Attachment, Label, PAGE, SLOTS_MIN, Unlabelled};
 use crate::attach::pair::{Keeper, Pair, Verdict, is_ours, judge_both};
 use crate::attach::refuse::{loses, makes};
 use crate::attach::relabel::Change;
@@ -31,8 +31,11 @@ use crate::index::extents::ExtentTable;
 use crate::index::page_map::PageMap;
 use crate::tier::{Movers, Tier};
 
-/// May an empty cache be made on `fast`?
-async fn check_free(
+/// May an empty cache be made on `fast`, which shows `found`?
+///
+/// # Errors
+/// Why not.
+pub(super) async fn check_free(
     engine: &Engine,
     fast: &Rc<dyn Device>,
     found: &Result<Label, Unlabelled>,
@@ -154,7 +157,7 @@ fn new_label(
                 .map_or(info.size, |limit| Bytes(limit.0.min(info.size.0))),
             slow: volume.slow.info.name.clone(),
             slow_size,
-            least: Label::smallest(slow_size),
+            least: Label::size_for(SLOTS_MIN, slow_size),
         });
     };
     check_block(&info.name, settings.block, label.slots)?;
@@ -166,20 +169,6 @@ fn new_label(
         lane: volume.lane(),
         ..label
     })
-}
-
-/// May an empty cache be made on `fast`? Nothing is written.
-///
-/// # Errors
-/// [`OpenError`], as [`format`] has it.
-pub(super) async fn may_format(
-    engine: &Engine,
-    fast: &Rc<dyn Device>,
-    ties: &Ties,
-) -> Result<(), OpenError> {
-    let keeper = keeper(&engine.volume.name, ties)?;
-    let found = Label::read(fast).await?;
-    check_free(engine, fast, &found, keeper.record(), ties).await
 }
 
 /// An empty ledger, where nothing of a former life counts, also of another version.

@@ -17,6 +17,7 @@ pub(crate) mod disk;
 mod flush;
 mod format;
 mod gate;
+pub(crate) mod lane;
 mod late;
 pub(crate) mod manage;
 mod misses;
@@ -45,13 +46,13 @@ use crate::slow::SlowDevice;
 use crate::stats::Status;
 use crate::tier::status::{heat, tier_status};
 use crate::tier::{Heat, MoveRecord, Tier, TierStatus};
-use crate::volume::Among;
 use allocation::allocation;
 use discard::discard;
 use disk::Engine;
 use flush::flush;
 pub(crate) use format::check_lost;
-use format::{format, may_format};
+use format::format;
+pub(crate) use lane::Begin;
 pub use manage::SetError;
 use read::read;
 pub use setup::Ties;
@@ -390,60 +391,6 @@ impl Device for Hybrid {
 
     fn in_flight(&self) -> usize {
         self.engine.inside() as usize
-    }
-}
-
-/// How a fast device is taken when a disk begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Begin {
-    Create,
-    Open,
-    OpenOrCreate,
-}
-
-impl Hybrid {
-    /// A lane of several, on its part of the slow device, with no cache yet.
-    ///
-    /// # Errors
-    /// [`OpenError::Settings`].
-    pub(crate) fn lane(
-        settings: Settings,
-        slow: Rc<dyn Device>,
-        among: Among,
-    ) -> Result<Hybrid, OpenError> {
-        let lane = Hybrid::alone(settings, slow)?;
-        let placed = lane.engine.volume.among.set(among);
-        assert!(placed.is_ok(), "a lane gets its place once");
-        Ok(lane)
-    }
-
-    /// May a cache be made on `fast`, a lane's part of the fast device? Nothing is written.
-    ///
-    /// # Errors
-    /// Why not.
-    pub(crate) async fn may_create(
-        &self,
-        fast: &Rc<dyn Device>,
-        ties: &Ties,
-    ) -> Result<(), OpenError> {
-        may_format(&self.engine, fast, ties).await
-    }
-
-    /// Puts a lane to work with its part of the fast device.
-    ///
-    /// # Errors
-    /// As those of [`Hybrid::create`], [`Hybrid::open`], [`Hybrid::open_or_create`].
-    pub(crate) async fn begin(
-        &self,
-        how: Begin,
-        fast: Rc<dyn Device>,
-        ties: &Ties,
-    ) -> Result<(), OpenError> {
-        match how {
-            Begin::Create => format(&self.engine, fast, ties).await,
-            Begin::Open => open::open(&self.engine, fast, ties).await,
-            Begin::OpenOrCreate => open::open_or_create(&self.engine, fast, ties).await,
-        }
     }
 }
 

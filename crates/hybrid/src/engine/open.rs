@@ -4,14 +4,54 @@ use std::rc::Rc;
 
 use device::Device;
 
+use super::Begin;
 use super::disk::Engine;
-use super::format::format;
+use super::format::{check_free, format};
 use super::recover::recover;
 use super::setup::{Ties, check_lane, keeper, refused_words};
 use crate::attach::error::OpenError;
-use crate::attach::label::Label;
+use crate::attach::label::{Label, Unlabelled};
 use crate::attach::pair::{Verdict, is_ours, judge};
 use crate::attach::refuse::loses;
+
+/// May a lane of several begin on `fast`, which shows `found`? Nothing is written.
+///
+/// # Errors
+/// Why not.
+pub(super) async fn may_begin(
+    engine: &Engine,
+    how: Begin,
+    fast: &Rc<dyn Device>,
+    found: &Result<Label, Unlabelled>,
+    ties: &Ties,
+) -> Result<(), OpenError> {
+    let name = &engine.volume.name;
+    let record = keeper(name, ties)?.record();
+    let force = ties.force && how == Begin::OpenOrCreate;
+    let verdict = judge(name, record, found, &ties.abandoned, force);
+    match (how, verdict, found) {
+        (Begin::Open | Begin::OpenOrCreate, Verdict::Open, Ok(label)) => {
+            check_lane(engine, fast, label)
+        }
+        (Begin::Open, Verdict::Refuse(refusal), _) => {
+            Err(refused_words(engine, fast, found, refusal, None))
+        }
+        (Begin::Open, ..) => Err(no_cache(fast, found)),
+        _ => check_free(engine, fast, found, record, ties).await,
+    }
+}
+
+/// Nothing is on `fast` that could be opened.
+fn no_cache(fast: &Rc<dyn Device>, found: &Result<Label, Unlabelled>) -> OpenError {
+    let why = match found {
+        Ok(_) => "the cache on it was detached or given up",
+        Err(_) => "it is blank",
+    };
+    OpenError::NoCache {
+        fast: fast.info().name,
+        why: why.to_owned(),
+    }
+}
 
 /// See [`crate::Hybrid::open`].
 pub(super) async fn open(
@@ -31,16 +71,7 @@ pub(super) async fn open(
         (Verdict::Refuse(refusal), found) => {
             Err(refused_words(engine, &fast, &found, refusal, None))
         }
-        (_, found) => {
-            let why = match found {
-                Ok(_) => "the cache on it was detached or given up",
-                Err(_) => "it is blank",
-            };
-            Err(OpenError::NoCache {
-                fast: fast.info().name,
-                why: why.to_owned(),
-            })
-        }
+        (_, found) => Err(no_cache(&fast, &found)),
     }
 }
 

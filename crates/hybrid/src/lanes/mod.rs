@@ -17,8 +17,10 @@
 
 mod begin;
 mod device;
+mod divide;
 pub(crate) mod layout;
 mod share;
+mod sharing;
 mod status;
 
 use std::cell::RefCell;
@@ -31,12 +33,16 @@ use env::sync::join_all;
 
 use crate::attach::error::OpenError;
 use crate::attach::label::Label;
+#[cfg(test)]
+use crate::attach::label::PAGE;
 use crate::engine::{Begin, Hybrid, SetError, Ties};
 use crate::settings::{Settings, WriteMode};
 use crate::stats::Status;
 use begin::{Before, Parts, begin_all, lanes_alone, other_lanes};
-use layout::Layout;
+use divide::Whole;
+use layout::{Layout, check_cache};
 use share::lane_settings;
+use sharing::{Sharing, share_out};
 use status::joined;
 
 /// A hybrid of one lane or several. See the module's head. Clones are the same disk.
@@ -49,7 +55,7 @@ use status::joined;
 ///
 /// env::Runtime::simulated(1).block_on(async {
 ///     let slow = Memory::new("hdd0", Bytes::mib(64));
-///     let fast = Memory::new("ssd0", Bytes::mib(8));
+///     let fast = Memory::new("ssd0", Bytes::mib(40));
 ///     let disk = Lanes::open_or_create(2, Settings::default(), slow, fast, |_| Ties::default()).await?;
 ///     // Across the end of a unit: half of it goes to either lane.
 ///     disk.write_at(Sector::containing((16 << 20) - 4096), View::copy_of(&[7; 8192])).await?;
@@ -75,6 +81,8 @@ struct Inner {
     // As it is attached and changed.
     fast: RefCell<Option<Rc<dyn Device>>>,
     settings: RefCell<Settings>,
+    /// Of what is counted for all lanes together.
+    sharing: Sharing,
 }
 
 impl Lanes {
@@ -108,10 +116,11 @@ impl Lanes {
         Lanes::begin(count, Begin::Create, settings, slow, fast, &ties).await
     }
 
-    /// Opens a hybrid made before, warm; it has as many lanes as its cache.
+    /// Opens a hybrid made before, warm; it has as many lanes as its cache. Where a detach was cut off it goes on from there:
+    /// lanes that were detached begin empty, and the slow device has what they had.
     ///
     /// # Errors
-    /// As [`Hybrid::open`].
+    /// [`OpenError::LaneBlank`] where making or attaching was cut off; else as [`Hybrid::open`].
     pub async fn open(
         settings: Settings,
         slow: Rc<dyn Device>,
@@ -152,19 +161,30 @@ impl Lanes {
             ));
         }
         let before = Before::of(&fast, &ties(0).abandoned).await?;
-        let layout = match before.lanes {
-            Some(lane) if lane.lanes == count => Layout::of(lane),
-            Some(lane) => return Err(other_lanes(&settings, &*fast, lane.lanes, count)),
-            None => Layout::fresh(count, &settings, &*slow, &*fast)?,
+        let first = before.first.as_ref().map(|label| label.lane);
+        let layout = match (before.lanes, first) {
+            (Some(lane), _) if lane.lanes == count => Layout::of(lane),
+            (Some(lane), _) => return Err(other_lanes(&settings, &*fast, lane.lanes, count)),
+            // Nothing there counts: that is said by its lanes.
+            (None, Some(lane)) if how == Begin::Open && lane.lanes == count => Layout::of(lane),
+            (None, _) => Layout::fresh(count, &settings, &*slow, &*fast)?,
         };
         let parts = Parts::new(layout, &fast);
-        let lanes = lanes_alone(layout, &settings, &slow)?;
-        let anew = how != Begin::Open && !before.first_counts;
+        let (lanes, asks) = lanes_alone(layout, &settings, &slow)?;
+        let (name, first_ties) = (&settings.name, ties(0));
+        before
+            .refuse_swapped(name, &slow, &fast, &first_ties)
+            .await?;
+        let hows = parts.judge(&lanes, how, &before, &fast, ties).await?;
+        let anew = !before.first_counts;
         if anew {
-            parts.make_free(&lanes[0], &fast, &ties(0)).await?;
+            parts.make_free().await?;
         }
-        begin_all(&lanes, how, &parts, anew, ties).await?;
-        Ok(Lanes::of(lanes, layout.unit, settings, slow, fast))
+        begin_all(&lanes, &hows, &parts, anew, ties).await?;
+        let disk = Lanes::of(lanes, layout.unit, settings, slow, fast);
+        disk.inner.share_out();
+        env::spawn(share_out(Rc::downgrade(&disk.inner), asks));
+        Ok(disk)
     }
 
     fn of(
@@ -184,6 +204,7 @@ impl Lanes {
                 slow,
                 fast: RefCell::new(Some(fast)),
                 settings: RefCell::new(settings),
+                sharing: Sharing::default(),
             }),
         }
     }
@@ -213,6 +234,13 @@ impl Lanes {
         let slow = Rc::clone(&lane.engine.volume.slow.device);
         let settings = lane.settings();
         Lanes::of(vec![lane], Bytes(u64::MAX), settings, slow, fast)
+    }
+
+    /// Which page of the volume is `page` of lane number `lane`?
+    #[cfg(test)]
+    pub(crate) fn page_of(&self, lane: u64, page: u64) -> u64 {
+        let pages = self.inner.unit.0 / PAGE;
+        (page / pages * u64::from(self.inner.count()) + lane) * pages + page % pages
     }
 
     /// Changes the write mode alone; see [`Lanes::set`].
@@ -270,8 +298,13 @@ impl Lanes {
                 return Err(other_lanes(&settings, &*fast, lane.lanes, count));
             }
             let parts = Parts::new(layout, &fast);
+            let (name, slow) = (&settings.name, &self.inner.slow);
+            before.refuse_swapped(name, slow, &fast, &ties(0)).await?;
+            parts
+                .judge(lanes, Begin::Create, &before, &fast, &ties)
+                .await?;
             if !before.first_counts {
-                parts.make_free(&lanes[0], &fast, &ties(0)).await?;
+                parts.make_free().await?;
             }
             // The first one first, as when a cache is made.
             lanes[0]
@@ -300,8 +333,10 @@ impl Lanes {
     /// Lets the cache use `fast_bytes` of the fast device (`None`: all of it), an equal part for each lane.
     ///
     /// # Errors
-    /// The first lane's that could not: as [`Hybrid::resize`]. Others may have their new size.
+    /// [`OpenError::Lanes`] if that is too little for so many lanes; else the first lane's that could not: as
+    /// [`Hybrid::resize`]. Others may have their new size then.
     pub async fn resize(&self, fast_bytes: Option<Bytes>) -> Result<(), OpenError> {
+        self.check_cache(fast_bytes)?;
         let count = self.inner.lanes.len() as u64;
         let part = fast_bytes.map(|bytes| Bytes(bytes.0 / count));
         let answers = join_all(self.lanes().map(|lane| lane.resize(part))).await;
@@ -312,6 +347,20 @@ impl Lanes {
                 Ok(())
             }
         }
+    }
+
+    /// # Errors
+    /// [`OpenError::Lanes`].
+    fn check_cache(&self, fast_bytes: Option<Bytes>) -> Result<(), OpenError> {
+        let count = self.inner.count();
+        let Some(bytes) = fast_bytes.filter(|_| count > 1) else {
+            return Ok(());
+        };
+        check_cache(count, bytes).map_err(|why| OpenError::Lanes {
+            name: self.inner.settings.borrow().name.clone(),
+            asked: count,
+            why: format!("{why}; give it more, or detach it and choose fewer lanes"),
+        })
     }
 
     /// Changes the choices; see [`Hybrid::set`]. Each lane has its part of what is counted for the whole.
@@ -331,6 +380,7 @@ impl Lanes {
             return Err(error);
         }
         inner.settings.replace(settings);
+        inner.share_out();
         Ok(())
     }
 
@@ -353,6 +403,16 @@ impl Lanes {
 impl Inner {
     fn count(&self) -> u32 {
         self.lanes.len() as u32
+    }
+
+    /// Divides anew what is counted for all lanes together.
+    fn share_out(&self) {
+        let whole = Whole::of(&self.settings.borrow());
+        self.sharing.share_out(&self.lanes, whole);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.engine.closed.get())
     }
 }
 

@@ -46,6 +46,10 @@ pub(crate) async fn interval_loop(tier: Rc<Tier>) {
 fn end_interval(tier: &Rc<Tier>) {
     let cache = &tier.cache;
     let closed = tier.stats.borrow_mut().close(env::now());
+    let own = cache.volume.settings.borrow().tier.parameters;
+    if let Some(parameters) = cache.volume.limited.parameters(own) {
+        tier.policy.borrow_mut().set_parameters(parameters);
+    }
     let decision = tier.policy.borrow_mut().step(&Interval {
         number: closed.number,
         length: closed.length,

@@ -9,7 +9,10 @@ use device::crash::{Crash, PowerSupply};
 use device::shared::part_of;
 use device::{Class, Device, Info, Memory, Pending, WriteFlags};
 use env::sync::join_all;
-use hybrid::{Health, Hybrid, Lanes, OpenError, RESTART_LOG, RestartPlace, Settings, Ties};
+use hybrid::{
+    Health, Hybrid, Lanes, OpenError, Pair, PairBook, RESTART_LOG, RestartPlace, Settings, Ties,
+    Unwritten,
+};
 use proptest::prelude::*;
 
 use crate::common::*;
@@ -18,7 +21,10 @@ use crate::twin::{actions, agree, cases};
 const UNIT: Bytes = Bytes::mib(16);
 /// A few units for each of four lanes, and no whole number of them.
 const VOLUME: Bytes = Bytes((150 << 20) + 3 * 512);
-const CACHE: Bytes = Bytes::mib(16);
+/// Enough for eight lanes.
+const CACHE: Bytes = Bytes::mib(136);
+/// What each of four has of it.
+const QUARTER: u64 = CACHE.0 / 4;
 
 fn pair() -> (Rc<Memory>, Rc<Memory>) {
     (Memory::new("hdd0", VOLUME), Memory::new("ssd0", CACHE))
@@ -94,12 +100,12 @@ fn each_lane_has_a_label_that_says_which_one_it_is() {
         for lane in 0..4_u32 {
             let label = pair
                 .1
-                .contents(Span::bytes(u64::from(lane) * (4 << 20), 4096));
+                .contents(Span::bytes(u64::from(lane) * QUARTER, 4096));
             let word = |at: usize| u32::from_le_bytes(label[at..at + 4].try_into().unwrap());
             let long = |at: usize| u64::from_le_bytes(label[at..at + 8].try_into().unwrap());
             assert_eq!(&label[..8], b"TANADAHY");
             assert_eq!((word(8), word(168), word(172)), (3, 4, lane));
-            assert_eq!((long(176), long(184)), (UNIT.0, 4 << 20));
+            assert_eq!((long(176), long(184)), (UNIT.0, QUARTER));
             names.push(label[24..40].to_vec());
             // Nine whole units, and one that is short: lane 0 has three, lane 1 two and the short one.
             let part = match lane {
@@ -215,8 +221,8 @@ fn lanes_at_the_wrong_place_are_refused() {
         let pair = pair();
         let disk = open(4, keep_dirty(), &pair).await.unwrap();
         disk.close().await.unwrap();
-        let second = pair.1.contents(Span::bytes(4 << 20, 4 << 20));
-        pair.1.load(Sector::containing(8 << 20), &second);
+        let second = pair.1.contents(Span::bytes(QUARTER, QUARTER));
+        pair.1.load(Sector::containing(2 * QUARTER), &second);
         let said = refusal(open(4, keep_dirty(), &pair).await);
         assert_eq!(
             said,
@@ -255,9 +261,16 @@ fn a_disk_in_use_is_detached_attached_resized_and_changed_as_one() {
         assert!(all_read(&disk, 4).await);
         let room = |disk: &Lanes| disk.status().occupancy.cache_bytes;
         let whole = room(&disk);
-        disk.resize(Some(Bytes::mib(8))).await.unwrap();
-        assert!(room(&disk) < whole && room(&disk) > 4 << 20);
-        assert_eq!(disk.settings().fast_bytes, Some(Bytes::mib(8)));
+        let refused = disk.resize(Some(Bytes::mib(60))).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "vol0 cannot have 4 lanes: the cache may use 60.0 MiB, and each lane needs 16.0 MiB at least; give it more, or \
+             detach it and choose fewer lanes"
+        );
+        assert_eq!(room(&disk), whole);
+        disk.resize(Some(Bytes::mib(80))).await.unwrap();
+        assert!(room(&disk) < whole && room(&disk) > 64 << 20);
+        assert_eq!(disk.settings().fast_bytes, Some(Bytes::mib(80)));
         let settings = Settings {
             dirty_low: 20,
             dirty_high: 30,
@@ -266,7 +279,7 @@ fn a_disk_in_use_is_detached_attached_resized_and_changed_as_one() {
         disk.set(settings).await.unwrap();
         for lane in disk.lanes() {
             let own = lane.settings();
-            assert_eq!((own.dirty_high, own.fast_bytes), (30, Some(Bytes::mib(2))));
+            assert_eq!((own.dirty_high, own.fast_bytes), (30, Some(Bytes::mib(20))));
         }
         put_on_all(&disk, 5).await;
         disk.close().await.unwrap();
@@ -404,5 +417,177 @@ fn each_lane_has_a_restart_log_and_the_disk_finds_all_if_each_does() {
         let disk = opened.await.unwrap();
         assert!(!disk.found_all() && !disk.info().crash_keeping);
         assert_eq!(disk.info().size.0 % PAGE as u64, 3 * 512);
+    });
+}
+
+/// A day's budget of the fast device is that of all lanes: one that is used alone has most of it, and never more.
+#[test]
+fn one_lane_may_use_what_the_others_leave_of_the_flash_budget() {
+    run(1, async {
+        let pair = pair();
+        let settings = Settings {
+            flash_writes_per_day: Some(Bytes::mib(24 * 16)),
+            ..keep_dirty()
+        };
+        let disk = open(4, settings, &pair).await.unwrap();
+        // An hour's share at once is 16 MiB; the first lane has 4 of them before anything is known.
+        let dirtied = async |first: u64, count: u64| {
+            let before = disk.status().occupancy.dirty_bytes;
+            put(&disk, pages(first, count), 7).await;
+            disk.status().occupancy.dirty_bytes - before
+        };
+        let mut fast = Vec::new();
+        for mib in 0..15_u64 {
+            fast.push(dirtied(mib * 256, 256).await);
+            env::sleep(Nanos::secs(2)).await;
+        }
+        let all: u64 = fast.iter().sum();
+        assert!((12 << 20..=16 << 20).contains(&all), "{fast:?}");
+        // What is left is used up, by any lane; half a minute brings 34 pages.
+        for unit in 0..8_u64 {
+            fast.push(dirtied(unit * 4096 + 3900, 40).await);
+        }
+        let all: u64 = fast.iter().sum();
+        assert!(all <= (16 << 20) + (35 << 12), "{fast:?}");
+        // Another lane has its part of the next hour.
+        env::sleep(Nanos::secs(3600)).await;
+        assert_eq!(dirtied(4096, 900).await, 900 * 4096);
+        disk.close().await.unwrap();
+    });
+}
+
+/// So much of the whole cache may be dirty, wherever it is.
+#[test]
+fn one_lane_may_have_dirty_what_the_others_do_not_need() {
+    run(1, async {
+        let disk = Memory::new("hdd0", VOLUME);
+        disk.set_latency(Nanos::millis(1));
+        let (slow, fast) = (disk, Memory::new("ssd0", CACHE));
+        let settings = Settings {
+            dirty_low: 10,
+            dirty_high: 20,
+            sequential_bypass: None,
+            ..Settings::default()
+        };
+        let disk = Lanes::open_or_create(4, settings, slow, fast, |_| Ties::default());
+        let disk = disk.await.unwrap();
+        let whole = disk.status().occupancy.cache_bytes;
+        let mut most = 0;
+        for page in (0..4000).step_by(16) {
+            put(&disk, pages(page, 16), 7).await;
+            env::sleep(Nanos::millis(20)).await;
+            let dirty = disk.status().occupancy.dirty_bytes;
+            most = most.max(dirty);
+        }
+        let own = whole / 4 / 5;
+        println!("{most} bytes were dirty, {own} would be the lane's share of {whole}");
+        assert!(most > own * 3 / 2);
+        assert!(most <= whole / 5);
+    });
+}
+
+/// Each step of a detach is the last one of a disk of several lanes: then it opens, and what was answered is there.
+#[test]
+fn a_lane_that_was_detached_before_the_rest_begins_empty() {
+    run(1, async {
+        let pair = pair();
+        let disk = open(4, keep_dirty(), &pair).await.unwrap();
+        put_on_all(&disk, 7).await;
+        disk.flush().await.unwrap();
+        for lane in [2, 3] {
+            disk.lanes().nth(lane).unwrap().detach().await.unwrap();
+        }
+        disk.close().await.unwrap();
+        let (slow, fast) = (pair.0.clone(), pair.1.clone());
+        let opened = Lanes::open(keep_dirty(), slow, fast, |_| Ties::default()).await;
+        let disk = opened.unwrap();
+        let dirty = disk.lanes().map(|lane| lane.status().occupancy.dirty_bytes);
+        assert_eq!(dirty.collect::<Vec<_>>(), [4 * 4096, 4 * 4096, 0, 0]);
+        assert_eq!(disk.status().health, Health::Healthy);
+        assert!(all_read(&disk, 7).await);
+        put_on_all(&disk, 8).await;
+        disk.close().await.unwrap();
+        // As a part of the device that was wiped, or an attachment that was cut off.
+        let part = pair.1.contents(Span::bytes(QUARTER, QUARTER));
+        pair.1
+            .load(Sector::containing(QUARTER), &vec![0; QUARTER as usize]);
+        let before = pair.1.contents(Span::bytes(0, CACHE.0));
+        let (slow, fast) = (pair.0.clone(), pair.1.clone());
+        let said = refusal(Lanes::open(keep_dirty(), slow, fast, |_| Ties::default()).await);
+        assert_eq!(
+            said,
+            "cannot open ssd0 as the cache of vol0: lane 1 of 4 (the first is 0) is blank; making or attaching the cache was \
+             cut off, and a start that may make caches goes on with it, or else something wiped that part: look for the \
+             cause first, as what only this lane had is lost then"
+        );
+        assert!(pair.1.contents(Span::bytes(0, CACHE.0)) == before);
+        pair.1.load(Sector::containing(QUARTER), &part);
+        let (slow, fast) = (pair.0.clone(), pair.1.clone());
+        let opened = Lanes::open(keep_dirty(), slow, fast, |_| Ties::default()).await;
+        let disk = opened.unwrap();
+        assert!(all_read(&disk, 8).await);
+        disk.detach().await.unwrap();
+        assert!(all_read(&*pair.0, 8).await);
+        // All of them detached: there is none to open.
+        let (slow, fast) = (pair.0.clone(), pair.1.clone());
+        let said = refusal(Lanes::open(keep_dirty(), slow, fast, |_| Ties::default()).await);
+        assert_eq!(
+            said,
+            "cannot open ssd0 as a cache: the cache on it was detached or given up; create one on it instead"
+        );
+    });
+}
+
+/// A record of any lane that may miss something stops all, before anything is written.
+#[test]
+fn a_blank_device_is_refused_whole_where_any_lane_may_have_had_dirty_data() {
+    #[derive(Default)]
+    struct Book(Cell<Option<Pair>>);
+    impl PairBook for Book {
+        fn read(&self) -> Result<Option<Pair>, String> {
+            Ok(self.0.get())
+        }
+        fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
+            self.0.set(Some(*pair));
+            Ok(())
+        }
+    }
+    run(1, async {
+        let books: Vec<Rc<Book>> = (0..4).map(|_| Rc::default()).collect();
+        let ties = |lane: u32| Ties {
+            pairs: Some(books[lane as usize].clone()),
+            ..Ties::default()
+        };
+        let pair = pair();
+        let (slow, fast) = (pair.0.clone(), pair.1.clone());
+        let made = Lanes::open_or_create(4, keep_dirty(), slow, fast, ties).await;
+        let disk = made.unwrap();
+        // Dirty in the third lane alone.
+        put(&disk, pages(2 * 4096, 4), 7).await;
+        disk.close().await.unwrap();
+        let dirty = |book: &Rc<Book>| book.0.get().is_some_and(|pair| pair.dirty);
+        assert_eq!(
+            books.iter().map(dirty).collect::<Vec<_>>(),
+            [false, false, true, false]
+        );
+        let records: Vec<_> = books.iter().map(|book| book.0.get()).collect();
+        let blank = Memory::new("ssd1", CACHE);
+        let (slow, fast) = (pair.0.clone(), blank.clone());
+        let said = refusal(Lanes::open_or_create(4, keep_dirty(), slow, fast, ties).await);
+        assert!(
+            said.starts_with("ssd1 is blank, but vol0 has a cache that may hold what hdd0 has not"),
+            "{said}"
+        );
+        assert!(
+            blank
+                .contents(Span::bytes(0, CACHE.0))
+                .iter()
+                .all(|byte| *byte == 0)
+        );
+        assert!(books.iter().map(|book| book.0.get()).eq(records));
+        let (slow, fast) = (pair.0.clone(), pair.1.clone());
+        let opened = Lanes::open_or_create(4, keep_dirty(), slow, fast, ties).await;
+        let disk = opened.unwrap();
+        assert!(reads_as(&disk, pages(2 * 4096, 4), 7).await);
     });
 }

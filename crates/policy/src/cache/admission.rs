@@ -115,6 +115,8 @@ pub struct Streams {
 
 #[derive(Clone, Copy, Debug)]
 struct Stream {
+    /// Where it began, until it is known to go on one from elsewhere.
+    begun: Option<Sector>,
     /// Where it is expected to go on.
     next: Sector,
     /// New ground it covered.
@@ -126,6 +128,7 @@ struct Stream {
 impl Stream {
     fn at(next: Sector) -> Stream {
         Stream {
+            begun: Some(next),
             next,
             length: Bytes(0),
             exact: 0,
@@ -190,6 +193,41 @@ impl Streams {
             length: stream.length,
             bypass: self.bypass_at.is_some_and(|at| stream.length >= at),
         }
+    }
+
+    /// A stream that was followed elsewhere, and is `length` long so far, goes on at `at`, or did so already: where a volume's
+    /// addresses are dealt out to several parts, another one told so.
+    ///
+    /// # Example
+    /// ```
+    /// use base::{Bytes, Sector, Span};
+    /// use policy::cache::admission::Streams;
+    /// let mut streams = Streams::new(128, Some(Bytes::mib(1)));
+    /// streams.expect_from(Sector(0), Bytes::mib(16));
+    /// assert!(streams.see(Span::bytes(0, 4096)).bypass);
+    /// ```
+    pub fn expect_from(&mut self, at: Sector, length: Bytes) {
+        let from = self.expected.partition_point(|(next, _)| *next < at);
+        let waiting = self.expected.get(from).filter(|(next, _)| *next == at);
+        if let Some(&(_, number)) = waiting {
+            let stream = &mut self.streams[number as usize];
+            stream.length = stream.length.max(length);
+            return;
+        }
+        let late = self
+            .streams
+            .iter_mut()
+            .find(|stream| stream.begun == Some(at));
+        if let Some(stream) = late {
+            stream.begun = None;
+            stream.length += length;
+            return;
+        }
+        let (number, before) = self.start(at);
+        let stream = &mut self.streams[number as usize];
+        (stream.begun, stream.length) = (None, length);
+        self.expect(number, before, at);
+        self.order.renew(0, number);
     }
 
     /// Streams followed now.
@@ -364,6 +402,36 @@ mod tests {
             admission.read(key, false);
         }
         assert!(!admission.read(1, false));
+    }
+
+    #[test]
+    fn a_stream_from_elsewhere_is_as_long_as_it_was_there() {
+        const ELSEWHERE: Bytes = Bytes::mib(3);
+        let noted_first = |streams: &mut Streams| {
+            streams.expect_from(Sector(80), ELSEWHERE);
+            streams.see(page(10))
+        };
+        let noted_late = |streams: &mut Streams| {
+            streams.see(page(10));
+            streams.expect_from(Sector(80), ELSEWHERE);
+            streams.see(page(11))
+        };
+        let noted_beside_its_own = |streams: &mut Streams| {
+            streams.see(page(9));
+            streams.expect_from(Sector(80), ELSEWHERE);
+            streams.see(page(10))
+        };
+        for (note, here) in [
+            (noted_first as fn(&mut Streams) -> StreamPosition, 4096),
+            (noted_late, 8192),
+            (noted_beside_its_own, 4096),
+        ] {
+            let mut streams = Streams::new(128, Some(ELSEWHERE));
+            let seen = note(&mut streams);
+            assert!(seen.bypass && seen.sequential);
+            assert_eq!(seen.length, ELSEWHERE + Bytes(here));
+            assert_eq!(streams.len(), 1);
+        }
     }
 
     #[test]

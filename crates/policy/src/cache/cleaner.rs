@@ -159,6 +159,23 @@ impl Cleaner {
         }
     }
 
+    /// Goes by `options` from now on. Where they are other ones, energy mode begins anew unless marks and rate alone differ.
+    ///
+    /// # Panics
+    /// As [`Cleaner::new`].
+    pub fn set(&mut self, options: CleanerOptions) {
+        if options == self.options {
+            return;
+        }
+        let same_mode =
+            (options.energy, options.age_max) == (self.options.energy, self.options.age_max);
+        let burning = self.burning && same_mode;
+        *self = Cleaner {
+            burning,
+            ..Cleaner::new(options)
+        };
+    }
+
     /// The options it goes by.
     pub fn options(&self) -> &CleanerOptions {
         &self.options

@@ -20,6 +20,7 @@
 //! Source: DMSSD 4.2 (LRU); S3-FIFO (SOSP 2023), SIEVE (NSDI 2024), ARC (FAST 2003), W-TinyLFU (2017).
 
 pub mod admission;
+pub mod allowance;
 mod arc;
 pub mod cleaner;
 mod clock;
