@@ -16,7 +16,7 @@ use env::shared::{Descriptor, Notifier, SharedMemory};
 use super::block;
 use super::error::SessionError;
 use super::inflight::{self, Area, Inflight, InflightError};
-use super::last::{GuestBook, Last, MemoryId, Offer, is_one_guest};
+use super::last::{GuestBook, Last, MemoryId, Offer, is_noted_another, is_one_guest, note};
 use super::memory::{self, Table};
 use super::message::{self, Addresses, InflightArea, Notifies, Region};
 use super::queue::{Disk, Queue};
@@ -119,10 +119,7 @@ impl Guest {
         }
         let came = match self.last.is_some() {
             true => !self.is_same_guest(),
-            false => {
-                let noted = self.book.read().map_err(SessionError::Book)?;
-                noted.is_some_and(|noted| !is_one_guest(memory, &noted))
-            }
+            false => is_noted_another(&*self.book, memory).map_err(SessionError::Book)?,
         };
         self.another_came.set(Some(came));
         Ok(came)
@@ -446,19 +443,7 @@ impl Guest {
         if left.is_some() {
             return Ok(());
         }
-        let noted = self.book.read().ok().flatten();
-        if noted.as_ref() != Some(&memory)
-            && let Err(why) = self.book.write(&memory)
-        {
-            // A guest that this process knows was noted when it came first.
-            if !self.is_same_guest() {
-                return Err(SessionError::Book(why));
-            }
-            tracing::warn!(
-                why,
-                "a guest goes on, though what is noted of it cannot be looked at"
-            );
-        }
+        note(&*self.book, &memory, self.is_same_guest()).map_err(SessionError::Book)?;
         let records = match &self.last {
             Some(last) if self.is_same_guest() => last.records.take(),
             _ => BTreeMap::new(),

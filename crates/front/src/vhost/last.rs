@@ -37,6 +37,40 @@ pub(super) fn is_one_guest(one: &[MemoryId], other: &[MemoryId]) -> bool {
     !one.is_empty() && !other.is_empty() && (holds(one, other) || holds(other, one))
 }
 
+/// Is another guest than that of `memory` the last one in the book?
+///
+/// # Errors
+/// The book's.
+pub(super) fn is_noted_another(book: &dyn GuestBook, memory: &[MemoryId]) -> Result<bool, String> {
+    let noted = book.read()?;
+    Ok(noted.is_some_and(|noted| !is_one_guest(memory, &noted)))
+}
+
+/// The guest of `memory` is the last one from now on; `is_known`: this process served it last, and noted it then.
+///
+/// # Errors
+/// The book's, for a guest that is not known.
+pub(super) fn note(
+    book: &dyn GuestBook,
+    memory: &[MemoryId],
+    is_known: bool,
+) -> Result<(), String> {
+    let noted = book.read().ok().flatten();
+    if noted.as_deref() == Some(memory) {
+        return Ok(());
+    }
+    match book.write(memory) {
+        Err(why) if is_known => {
+            tracing::warn!(
+                why,
+                "a guest goes on, though what is noted of it cannot be looked at"
+            );
+            Ok(())
+        }
+        answer => answer,
+    }
+}
+
 /// What outlives a connection: whose guest was served last, and what was in flight where the client keeps no record.
 pub(super) struct Last {
     /// The memory of the guest.
