@@ -16,5 +16,5 @@ pub mod queue;
 pub mod recover;
 
 pub use control::{Control, Kernel};
-pub use growth::keep_size;
+pub use growth::{Growth, keep_size};
 pub use queue::{Port, Server};

@@ -70,6 +70,8 @@ pub struct Server {
     halted: Cell<bool>,
     /// A request was answered.
     quiet: Event,
+    /// The driver ended a tag.
+    ended: Cell<bool>,
 }
 
 impl Server {
@@ -84,6 +86,7 @@ impl Server {
             counters: Cell::default(),
             halted: Cell::default(),
             quiet: Event::default(),
+            ended: Cell::default(),
         })
     }
 
@@ -103,6 +106,11 @@ impl Server {
         let size = self.size.get().max(self.pieces.device().info().size);
         self.size.set(size);
         size
+    }
+
+    /// Is no tag ended yet? Once one is, the disk was stopped, by this process or another.
+    pub fn serves(&self) -> bool {
+        !self.ended.get()
     }
 
     /// Serves `depth` tags until the driver ends them.
@@ -145,6 +153,7 @@ impl Server {
             come = self.port.commit(tag, result).await;
         }
         if let Err(error) = come {
+            self.ended.set(true);
             tracing::debug!(tag, %error, "the driver ended a tag");
         }
     }

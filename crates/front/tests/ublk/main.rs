@@ -10,7 +10,7 @@ use base::{Bytes, Nanos, Sector, Span, View};
 use device::{Device, DeviceExt, Memory};
 use driver::{Ask, Driver, SIZE};
 use front::Counters;
-use front::ublk::{Port, Server, keep_size};
+use front::ublk::{Growth, Port, Server, keep_size};
 
 const DEPTH: u16 = 4;
 
@@ -296,5 +296,71 @@ fn a_disk_grows_while_it_is_in_use() {
         serving.await;
         drop(server);
         growing.await;
+    });
+}
+
+/// Another tool stops the disk while its daemon runs on.
+#[test]
+fn no_growth_is_announced_of_a_disk_that_was_stopped() {
+    simulated(async |driver, memory| {
+        let half = Bytes(SIZE.0 / 2);
+        let device = Rc::new(Grows {
+            memory,
+            size: Cell::new(half),
+        });
+        let server = Server::new(driver.port(), Rc::clone(&device) as Rc<dyn Device>, false);
+        let serving = env::spawn(Rc::clone(&server).serve(DEPTH));
+        let announced = Rc::new(Cell::new(0));
+        let growing = env::spawn(keep_size(Rc::downgrade(&server), half, {
+            let announced = Rc::clone(&announced);
+            // The driver is always busy: the size is announced each second.
+            async move |_| {
+                announced.set(announced.get() + 1);
+                Err(std::io::Error::from_raw_os_error(16))
+            }
+        }));
+        device.size.set(SIZE);
+        env::sleep(Nanos::millis(3_500)).await;
+        assert_eq!(announced.get(), 3, "it grows while it is served");
+        assert!(server.serves());
+        driver.stop();
+        serving.await;
+        assert!(!server.serves());
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(announced.get(), 3, "the disk is gone");
+        assert!(growing.is_done(), "though the server is there");
+        drop(server);
+    });
+}
+
+#[test]
+fn the_end_of_a_growth_waits_for_the_announcement_under_way_and_allows_no_other() {
+    simulated(async |driver, memory| {
+        let half = Bytes(SIZE.0 / 2);
+        let device = Rc::new(Grows {
+            memory,
+            size: Cell::new(half),
+        });
+        let server = Server::new(driver.port(), Rc::clone(&device) as Rc<dyn Device>, false);
+        let serving = env::spawn(Rc::clone(&server).serve(DEPTH));
+        let (begun, over) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+        let growth = Growth::begin(Rc::downgrade(&server), half, {
+            let (begun, over) = (Rc::clone(&begun), Rc::clone(&over));
+            async move |_| {
+                begun.set(begun.get() + 1);
+                env::sleep(Nanos::secs(4)).await;
+                over.set(over.get() + 1);
+                Err(std::io::Error::from_raw_os_error(16))
+            }
+        });
+        device.size.set(SIZE);
+        env::sleep(Nanos::millis(1_500)).await;
+        assert_eq!((begun.get(), over.get()), (1, 0), "one is under way");
+        growth.end().await;
+        assert_eq!((begun.get(), over.get()), (1, 1), "it was waited for");
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!(begun.get(), 1, "none begins after the end");
+        driver.stop();
+        serving.await;
     });
 }

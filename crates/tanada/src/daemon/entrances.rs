@@ -197,7 +197,7 @@ fn through_gates(
         };
         let name = name.to_owned();
         Box::pin(async move {
-            match volume.open().await {
+            match volume.open_for_client().await {
                 Ok(supplied) => Ok(Opened::holding(supplied.device, supplied.hold)),
                 Err(why) => Err(DeviceError::Gone {
                     device: name,

@@ -8,9 +8,10 @@ use front::ublk::{Control, control};
 
 use crate::api::status::WaitingDisk;
 
-/// What to do where one waits.
-pub const WAITING_DISK_TODO: &str = "whatever reads or writes it waits too: start the daemon again, with the same export and \
-                                     data directory; to be rid of the disk, unmount it then and stop the daemon";
+/// What to do where one waits. Disks of other programs that use the driver are among them.
+pub const WAITING_DISK_TODO: &str = "whatever reads or writes it waits too: if it is a disk of Tanada's, start the daemon again, \
+                                     with the same export and data directory; to be rid of the disk, unmount it then and \
+                                     stop the daemon";
 
 /// Does this process live?
 pub fn lives(process: i32) -> bool {

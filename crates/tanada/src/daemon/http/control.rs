@@ -121,6 +121,7 @@ impl Control {
         Ok(reports)
     }
 
+    /// What the data threads say; the kernel's disks that wait are not asked for.
     pub(super) async fn status(&self) -> Result<Status, Failure> {
         let mut status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -137,7 +138,7 @@ impl Control {
             stores: Vec::new(),
             exports: Vec::new(),
             nbd: Vec::new(),
-            ublk_waiting: self.kernel_disks.waiting().await,
+            ublk_waiting: Vec::new(),
         };
         for report in self.reports().await? {
             status.drivers.push(report.driver);

@@ -4,10 +4,10 @@
 //! status -> a thread of its own -> the driver: its disks -> those whose server is gone
 //! ```
 //!
-//! Always true: a driver that does not answer keeps one thread, and no status, waiting.
+//! Always true: a driver that does not answer keeps one thread, and no status, waiting; what it said last is shown.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -22,16 +22,24 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Asks the driver.
 #[derive(Debug)]
-pub struct KernelDisks(Arc<Semaphore>);
+pub struct KernelDisks {
+    /// One permit, held while the driver is asked.
+    asking: Arc<Semaphore>,
+    /// The last answer.
+    last: Arc<Mutex<Vec<WaitingDisk>>>,
+}
 
 impl Default for KernelDisks {
     fn default() -> KernelDisks {
-        KernelDisks(Arc::new(Semaphore::new(1)))
+        KernelDisks {
+            asking: Arc::new(Semaphore::new(1)),
+            last: Arc::default(),
+        }
     }
 }
 
 impl KernelDisks {
-    /// Those that wait for a daemon; none where this process may not ask, or the driver is busy.
+    /// Those that wait for a daemon, as the driver said last where it is busy; none where this process may not ask.
     pub async fn waiting(&self) -> Vec<WaitingDisk> {
         self.ask(Path::new(DISKS), TIMEOUT, waiting_disks).await
     }
@@ -43,17 +51,22 @@ impl KernelDisks {
         ask: impl FnOnce() -> Vec<WaitingDisk> + Send + 'static,
     ) -> Vec<WaitingDisk> {
         let any = std::fs::read_dir(disks).is_ok_and(|mut disks| disks.next().is_some());
-        let permit = Arc::clone(&self.0).try_acquire_owned().ok();
-        let Some(permit) = permit.filter(|_| any) else {
+        if !any {
             return Vec::new();
-        };
-        let asking = tokio::task::spawn_blocking(move || {
-            let disks = ask();
-            drop(permit);
-            disks
-        });
-        let answer = tokio::time::timeout(limit, asking).await;
-        answer.ok().and_then(Result::ok).unwrap_or_default()
+        }
+        if let Ok(permit) = Arc::clone(&self.asking).try_acquire_owned() {
+            let last = Arc::clone(&self.last);
+            let asking = tokio::task::spawn_blocking(move || {
+                let disks = ask();
+                // What is there was whole when it was put there.
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = disks;
+                drop(permit);
+            });
+            // Too late, it is there for the next one who asks.
+            let _ = tokio::time::timeout(limit, asking).await;
+        }
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone()
     }
 }
 
@@ -61,9 +74,9 @@ impl KernelDisks {
 mod tests {
     use super::*;
 
-    fn disk() -> WaitingDisk {
+    fn disk(number: u32) -> WaitingDisk {
         WaitingDisk {
-            path: "/dev/ublkb3".to_owned(),
+            path: format!("/dev/ublkb{number}"),
             process: Some(7),
         }
     }
@@ -80,18 +93,24 @@ mod tests {
             let unasked = || panic!("there is nothing to ask for");
             assert!(disks.ask(folder.path(), long, unasked).await.is_empty());
             std::fs::write(folder.path().join("ublkc3"), "").unwrap();
-            let at_once = disks.ask(folder.path(), long, || vec![disk()]).await;
-            assert_eq!(at_once, [disk()]);
+            let at_once = disks.ask(folder.path(), long, || vec![disk(3)]).await;
+            assert_eq!(at_once, [disk(3)]);
             let (answer, answers) = std::sync::mpsc::channel();
             let slow = move || {
                 answers.recv().unwrap();
-                vec![disk()]
+                vec![disk(4)]
             };
             let short = Duration::from_millis(1);
-            assert!(disks.ask(folder.path(), short, slow).await.is_empty());
+            let last = disks.ask(folder.path(), short, slow).await;
+            assert_eq!(last, [disk(3)], "the last answer");
             let unasked = || panic!("it is asked still");
-            assert!(disks.ask(folder.path(), long, unasked).await.is_empty());
+            let last = disks.ask(folder.path(), long, unasked).await;
+            assert_eq!(last, [disk(3)], "the last answer");
             answer.send(()).unwrap();
+            let over = Arc::clone(&disks.asking).acquire_owned().await;
+            drop(over);
+            assert_eq!(*disks.last.lock().unwrap(), [disk(4)], "it came late");
+            assert!(disks.ask(folder.path(), long, Vec::new).await.is_empty());
         });
     }
 }

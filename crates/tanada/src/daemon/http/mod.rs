@@ -196,7 +196,9 @@ async fn stand_guard(
     (status = 503, description = "A data thread does not answer", body = Refusal),
 ))]
 async fn get_status(State(control): State<Arc<Control>>) -> Answer<Status> {
-    control.status().await.map(Json)
+    let mut status = control.status().await?;
+    status.ublk_waiting = control.kernel_disks.waiting().await;
+    Ok(Json(status))
 }
 
 /// The devices of the configuration.

@@ -115,7 +115,20 @@ impl VolumeExport {
         }
     }
 
-    /// Its volume, for one more client.
+    /// [`VolumeExport::open`] for a client that asked; the log has why it gets none.
+    ///
+    /// # Errors
+    /// In words.
+    pub async fn open_for_client(&self) -> Result<Supplied, String> {
+        let opened = self.open().await;
+        if let Err(why) = &opened {
+            let name = &self.config.name;
+            tracing::warn!(export = name, why, "a client was turned away");
+        }
+        opened
+    }
+
+    /// Its volume, for one more client or disk.
     ///
     /// # Errors
     /// In words.
@@ -137,7 +150,6 @@ impl VolumeExport {
         };
         let (in_use, device) = opened.map_err(|error| {
             let (name, why) = (&self.config.name, sentence(&error));
-            tracing::warn!(export = name, why, "a client was turned away");
             format!("cannot open export {name}: {why}")
         })?;
         self.clients.set(self.clients.get() + 1);
@@ -214,7 +226,7 @@ impl Supply for AtAddress {
     fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
         Box::pin(async move {
             match self.0.iter().find(|export| export.config.name == name) {
-                Some(export) => export.open().await.map(Some),
+                Some(export) => export.open_for_client().await.map(Some),
                 None => Ok(None),
             }
         })

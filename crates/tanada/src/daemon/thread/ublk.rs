@@ -8,7 +8,8 @@
 //! Always true:
 //! 1. The driver's control commands are waited for on a thread of their own: some of them end only when this thread has
 //!    served a request.
-//! 2. A disk whose device is not crash-keeping is never left to the next start, and one that is left goes on only over the
+//! 2. No new size is announced of a disk that is being stopped.
+//! 3. A disk whose device is not crash-keeping is never left to the next start, and one that is left goes on only over the
 //!    device it was made for, with all that was answered.
 
 use std::cell::RefCell;
@@ -24,7 +25,7 @@ use base::{Bytes, Nanos};
 use device::Device;
 use front::ublk::proto::{DiskInfo, NEEDED, State, feature};
 use front::ublk::recover::{Export, Identity, Plan, plan, server_number};
-use front::ublk::{Control, Kernel, Server, control, keep_size};
+use front::ublk::{Control, Growth, Kernel, Server, control};
 use report::terminal::said;
 
 use crate::api::status::DiskRequests;
@@ -34,7 +35,7 @@ use crate::daemon::common::waiting::lives;
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
 /// How long the file of a new disk's queue may not be there, or be open elsewhere.
 const QUEUE_TIMEOUT: Nanos = Nanos::secs(10);
-/// How long the end of a disk is waited for that was taken back.
+/// How long the end of a disk is waited for that was taken back, and of the tags of one that was never shown.
 const DELETE_TIMEOUT: Nanos = Nanos::secs(5);
 /// Between two attempts.
 const EVERY: Nanos = Nanos::millis(100);
@@ -53,7 +54,7 @@ pub struct UblkDisk {
     /// Until it is closed.
     served: RefCell<Option<(Rc<Server>, env::Task<()>)>>,
     /// Where the driver can be told of a new size.
-    growing: RefCell<Option<env::CancelOnDrop<()>>>,
+    growing: RefCell<Option<Growth>>,
     /// Keeps what is served open.
     _hold: Box<dyn std::any::Any>,
 }
@@ -133,25 +134,25 @@ impl UblkDisk {
             // Nothing is left of a disk that was never shown.
             let _ = on_a_thread(move || Ok(Control::open()?.delete(number)?)).await;
         }
-        let kernel = kernel.with_context(failed)?;
-        let server = Server::new(Rc::new(kernel), wanted.device, read_only);
+        let kernel = Rc::new(kernel.with_context(failed)?);
+        let server = Server::new(kernel, wanted.device, read_only);
         let mut serving = env::spawn(Rc::clone(&server).serve(disk.depth));
-        let begun = on_a_thread(move || begin(number, recovered));
-        first_of(begun, &mut serving).await.with_context(failed)?;
+        let starting = on_a_thread(move || begin(number, recovered));
+        let begun = first_of(starting, &mut serving).await.with_context(failed);
+        if let Err(error) = begun {
+            if !recovered {
+                never_shown(number, server, serving).await;
+            }
+            return Err(error);
+        }
         let path = control::path_of(number);
         let recovers = info.crash_keeping && disk.flags & feature::USER_RECOVERY != 0;
-        tracing::info!(
-            export,
-            path = %path.display(),
-            recovered,
-            recovers,
-            "a disk of the kernel is served"
-        );
+        let at = path.display();
+        tracing::info!(export, path = %at, recovered, recovers, "a disk of the kernel is served");
         let shown = disk.size.unwrap_or(info.size);
         let growing = grows.then(|| {
             let announce = move |size| update_size(number, size);
-            let growing = keep_size(Rc::downgrade(&server), shown, announce);
-            env::cancel_scope(env::spawn(growing))
+            Growth::begin(Rc::downgrade(&server), shown, announce)
         });
         Ok(UblkDisk {
             export: export.to_owned(),
@@ -176,7 +177,10 @@ impl UblkDisk {
     /// # Errors
     /// In words.
     pub async fn close(&self) -> anyhow::Result<()> {
-        drop(self.growing.take());
+        let growing = self.growing.take();
+        if let Some(growing) = growing {
+            growing.end().await;
+        }
         let path = self.path.clone();
         // On a thread: the system may wait for a request that this one serves.
         let in_use = on_a_thread(move || Ok(in_use(&path))).await?;
@@ -206,20 +210,46 @@ impl UblkDisk {
         }
         let disk = self.disk;
         let failed = || format!("export {}: ublk", self.export);
-        let stopped = on_a_thread(move || Ok(Control::open()?.stop(disk)?));
-        stopped.await.with_context(failed)?;
+        stop(disk).await.with_context(failed)?;
         let served = self.served.take();
         if let Some((server, serving)) = served {
             serving.await;
             // The driver lets a disk go once its queue's file is closed.
             drop(server);
         }
-        let deleted = on_a_thread(move || Ok(Control::open()?.delete(disk)?));
-        match env::timeout(DELETE_TIMEOUT, deleted).await {
-            Ok(deleted) => deleted.with_context(failed),
-            // An older driver waits for the last user. The disk goes with it.
-            Err(_) => Ok(()),
+        delete(disk).await.with_context(failed)
+    }
+}
+
+/// Takes a disk back: its tags end.
+async fn stop(disk: u32) -> anyhow::Result<()> {
+    on_a_thread(move || Ok(Control::open()?.stop(disk)?)).await
+}
+
+/// Removes a disk that was taken back.
+async fn delete(disk: u32) -> anyhow::Result<()> {
+    let deleted = on_a_thread(move || Ok(Control::open()?.delete(disk)?));
+    // An older driver waits for the last user. The disk goes with it.
+    let deleted = env::timeout(DELETE_TIMEOUT, deleted).await;
+    deleted.unwrap_or(Ok(()))
+}
+
+/// Removes a disk that was made, is served and could not be shown, so that the next attempt does not find it.
+async fn never_shown(disk: u32, server: Rc<Server>, serving: env::Task<()>) {
+    let removed = async {
+        stop(disk).await?;
+        if !serving.is_done() {
+            // The driver waits for them all, and not all may be its to end.
+            let ended = env::timeout(DELETE_TIMEOUT, serving).await;
+            ended.context("its tags do not end")?;
         }
+        // The driver lets a disk go once its queue's file is closed.
+        drop(server);
+        delete(disk).await
+    };
+    if let Err(error) = removed.await {
+        let (path, error) = (control::path_of(disk), said::words(&error));
+        tracing::warn!(path = %path.display(), error, "a disk that could not be shown is not removed");
     }
 }
 
@@ -236,7 +266,15 @@ fn begin(disk: u32, recovered: bool) -> anyhow::Result<()> {
 
 /// Says to the system that a disk has another size.
 async fn update_size(disk: u32, size: Bytes) -> io::Result<()> {
-    let updated = on_a_thread(move || Ok(Control::open()?.update_size(disk, size)?)).await;
+    let updated = on_a_thread(move || {
+        let mut driver = Control::open()?;
+        // Another program may have stopped it a moment ago: some drivers crash then.
+        if driver.info(disk)?.state != State::Live {
+            bail!("the disk was stopped");
+        }
+        Ok(driver.update_size(disk, size)?)
+    });
+    let updated = updated.await;
     updated.map_err(|error| io::Error::other(said::words(&error)))
 }
 
