@@ -218,17 +218,12 @@ impl Stream {
         }
     }
 
-    /// The stream on its way to another thread, before anything is read of it.
-    ///
-    /// # Errors
-    /// The stream itself, if it was read from or is simulated: virtual time has one thread.
-    pub fn detach(self) -> Result<Detached, Stream> {
+    /// The stream on its way to another thread, before anything is read of it. None, and the connection ends, if it was read
+    /// from, if the system has no further descriptor, or in virtual time, which has one thread.
+    pub fn detach(self) -> Option<Detached> {
         match self.0 {
-            AnyStream::Real(stream) => match stream.detach() {
-                Ok(detached) => Ok(Detached(detached)),
-                Err(stream) => Err(Stream(AnyStream::Real(stream))),
-            },
-            AnyStream::Simulated(stream) => Err(Stream(AnyStream::Simulated(stream))),
+            AnyStream::Real(stream) => stream.detach().map(Detached),
+            AnyStream::Simulated(_) => None,
         }
     }
 
@@ -284,7 +279,7 @@ impl Stream {
 /// let greeting = runtime()?.block_on(async move {
 ///     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap())?;
 ///     let client = Stream::connect(listener.address()).await?;
-///     let taken = listener.accept().await?.detach().map_err(|_| std::io::ErrorKind::Other)?;
+///     let taken = listener.accept().await?.detach().ok_or(std::io::ErrorKind::Other)?;
 ///     let other = std::thread::Builder::new().spawn(move || {
 ///         runtime()?.block_on(async { taken.join()?.write_all(vec![View::copy_of(b"hello")]).await })
 ///     })?;

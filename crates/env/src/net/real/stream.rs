@@ -136,20 +136,16 @@ impl Stream {
         Stream::new(socket.try_clone()?, false, peer, Origin::Unknown)
     }
 
-    /// Itself on its way to another thread; as it was, if it has been read from.
-    pub(crate) fn detach(mut self) -> Result<Detached, Stream> {
+    /// Itself on its way to another thread; none if it has been read from, or there is no further descriptor.
+    pub(crate) fn detach(mut self) -> Option<Detached> {
         let is_fresh = self.receiving.get_mut().is_none() && self.left_over.get_mut().is_none();
         if !is_fresh || Rc::strong_count(&self.socket) > 1 {
-            return Err(self);
+            return None;
         }
         // `Stream` ends its receive when dropped: there is none, and the socket lives on as a copy of the descriptor.
-        match self.socket.try_clone() {
-            Ok(socket) => {
-                let peer = std::mem::take(&mut self.peer);
-                Ok(Detached::new(socket, peer, self.origin))
-            }
-            Err(_) => Err(self),
-        }
+        let socket = self.socket.try_clone().ok()?;
+        let peer = std::mem::take(&mut self.peer);
+        Some(Detached::new(socket, peer, self.origin))
     }
 
     /// Receives into `buf`: until full or the end if `whole`, else what is there. How much came.

@@ -277,7 +277,7 @@ impl Desk {
     /// Gives a client to the living gate that has the fewest of its host, and of those to that with the fewest of all.
     fn assign(&self, stream: Stream) {
         let (peer, host) = (stream.peer(), stream.origin());
-        let Ok(mut client) = stream.detach() else {
+        let Some(mut client) = stream.detach() else {
             tracing::warn!(peer, "turned away: no descriptor is free");
             return self.turn_away();
         };
