@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use base::{Bytes, Nanos, Sector};
 use device::crash::PowerSupply;
-use device::{Crash, Device, DeviceExt};
+use device::{Crash, Device, DeviceExt, Memory};
 use env::Mapping;
 use env::net::sim;
 use env::shared::{Descriptor, SharedMemory};
@@ -450,22 +450,25 @@ fn a_guest_after_another_one_is_refused_until_it_begins_anew() {
     });
 }
 
+/// A server of a process that finds this book.
+fn serve_by_book(memory: &Rc<Memory>, book: &Rc<Book>) -> Rc<front::vhost::Server> {
+    let source = Same {
+        device: Rc::clone(memory) as _,
+        read_only: false,
+        found_all: true,
+        identity: 1,
+        book: Rc::clone(book),
+    };
+    serve_source(SOCKET, source)
+}
+
 /// The same where the daemon died in between: with a record of the client's, and without one where nothing was in flight.
 #[test]
 fn a_guest_after_another_one_is_refused_by_the_next_process_too() {
     for keeps_record in [true, false] {
         simulated(async move |memory| {
             let book: Rc<Book> = Rc::default();
-            let serve = || {
-                let source = Same {
-                    device: memory.clone(),
-                    read_only: false,
-                    found_all: true,
-                    identity: 1,
-                    book: Rc::clone(&book),
-                };
-                serve_source(SOCKET, source)
-            };
+            let serve = || serve_by_book(&memory, &book);
             let mut server = serve();
             let guests = [Guest::new(true), Guest::new(true)];
             let clients = guests.each_ref().map(|guest| {
@@ -507,16 +510,7 @@ fn a_guest_after_another_one_is_refused_by_the_next_process_too() {
 fn an_unused_queue_does_not_hide_that_another_guest_came() {
     simulated(async move |memory| {
         let book: Rc<Book> = Rc::default();
-        let serve = || {
-            let source = Same {
-                device: memory.clone(),
-                read_only: false,
-                found_all: true,
-                identity: 1,
-                book: Rc::clone(&book),
-            };
-            serve_source(SOCKET, source)
-        };
+        let serve = || serve_by_book(&memory, &book);
         let mut server = serve();
         let guests = [Guest::new(true), Guest::new(true)];
         let clients = guests.each_ref().map(|guest| {
@@ -539,14 +533,7 @@ fn a_guest_is_not_served_before_the_next_process_can_know_of_it() {
     simulated(async |memory| {
         let book: Rc<Book> = Rc::default();
         book.full.set(true);
-        let source = Same {
-            device: memory.clone(),
-            read_only: false,
-            found_all: true,
-            identity: 1,
-            book: Rc::clone(&book),
-        };
-        let server = serve_source(SOCKET, source);
+        let server = serve_by_book(&memory, &book);
         let guest = Guest::new(true);
         let client = Client::new(&guest, SOCKET);
         assert!(client.connect().await.is_err());

@@ -186,25 +186,19 @@ fn through_gates(
         if let Some(device) = devices.get(name) {
             return ready(Ok(Opened::of(Rc::clone(device) as _)));
         }
-        let volume = volumes.iter().find(|it| it.config.name == name).cloned();
+        let device = name.to_owned();
         let refused = |why| DeviceError::Gone {
-            device: name.to_owned(),
+            device,
             op: Op::Read,
             why,
         };
+        let volume = volumes.iter().find(|it| it.config.name == name).cloned();
         let Some(volume) = volume else {
             return ready(Err(refused(format!("there is no export {name}"))));
         };
-        let name = name.to_owned();
         Box::pin(async move {
-            match volume.open_for_client().await {
-                Ok(supplied) => Ok(Opened::holding(supplied.device, supplied.hold)),
-                Err(why) => Err(DeviceError::Gone {
-                    device: name,
-                    op: Op::Read,
-                    why,
-                }),
-            }
+            let supplied = volume.open_for_client().await.map_err(refused)?;
+            Ok(Opened::holding(supplied.device, supplied.hold))
         })
     });
     (views, open)

@@ -1,7 +1,7 @@
 //! A gate: a thread that speaks NBD with its clients, and leaves the devices to the data thread that owns them.
 //!
 //! ```text
-//! data thread: accepts -> the gate with the fewest clients
+//! data thread: accepts -> the gate with the fewest clients of that host
 //! gate:        parse, TLS, copies -> device::remote ==rings of this client==> data thread: the device
 //! ```
 //!
