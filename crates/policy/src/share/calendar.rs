@@ -29,129 +29,18 @@
 //! 3. Room booked is the sum over bookings, and free + reserved + used = total.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use base::{Bytes, Nanos};
 
+pub use super::booking::{Booking, BookingId, NoBooking, State, Stretch};
 pub use super::demand::Demand;
+pub use super::refusal::{Offer, Refusal};
 
-use super::demand::Open;
+use super::demand::{Open, both};
 use super::{
     BytesPerSec, Contract, Costs, Direction, Headroom, Mix, Probability, Second, Share, Slot,
     Space, SpaceError,
 };
-
-/// A reservation's number; they rise and never come again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct BookingId(pub u64);
-
-/// How far a booking has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// Set aside until then, in case the rest of a larger reservation works out.
-    Tentative {
-        /// Gone from this second on.
-        until: Second,
-    },
-    /// Promised.
-    Committed,
-}
-
-/// One reservation in the calendar.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Booking {
-    /// What is promised.
-    pub contract: Contract,
-    /// How far it has come.
-    pub state: State,
-}
-
-/// A stretch of time in which nothing begins or ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stretch {
-    /// When.
-    pub slot: Slot,
-    /// What is promised in it.
-    pub demand: Demand,
-    /// The part of the device's time that takes.
-    pub promised: Share,
-    /// What must stay free for it.
-    pub headroom: Share,
-}
-
-/// What would fit instead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Offer {
-    /// The earliest slot of the same length from the asked start on; `None`: never.
-    pub earliest: Option<Slot>,
-    /// The largest rate in the asked slot; `None`: none.
-    pub largest: Option<BytesPerSec>,
-}
-
-impl fmt::Display for Offer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.earliest, self.largest) {
-            (Some(slot), Some(rate)) => write!(f, "ask for {slot} or for at most {rate}"),
-            (Some(slot), None) => write!(f, "ask for {slot}"),
-            (None, Some(rate)) => write!(f, "ask for at most {rate}"),
-            (None, None) => f.write_str("this device cannot do it at any time"),
-        }
-    }
-}
-
-/// Why a reservation was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The device is promised to others.
-    #[error(
-        "cannot reserve {} of {}s in {}: at {at} {promised} of the device is promised to {sessions} \
-         others, {headroom} must stay free and {floors} is for background work, which leaves {left} \
-         where {needed} is needed; {offer}", .asked.rate, .asked.direction, .asked.slot
-    )]
-    Full {
-        /// What was asked for.
-        asked: Box<Contract>,
-        /// The first second at which it does not fit.
-        at: Second,
-        /// What is promised then.
-        promised: Share,
-        /// To how many.
-        sessions: u32,
-        /// What must stay free then, the newcomer counted.
-        headroom: Share,
-        /// What background work is promised.
-        floors: Share,
-        /// What is left then.
-        left: Share,
-        /// What the newcomer takes.
-        needed: Share,
-        /// What would fit.
-        offer: Offer,
-    },
-    /// There is no room for what it would write.
-    #[error("cannot reserve room for what is written")]
-    Space(#[from] SpaceError),
-    /// It promises nothing.
-    #[error("cannot reserve a rate of zero; without a promise no reservation is needed")]
-    NoRate,
-    /// It lasts no time, or is over.
-    #[error("cannot reserve {slot}: it is {now} now; give it an end after its start and after now")]
-    NoTime {
-        /// As asked.
-        slot: Slot,
-        /// The time.
-        now: Second,
-    },
-    /// The calendar has no more lines.
-    #[error("cannot reserve: the calendar holds {0} reservations, which is the most; release some")]
-    TooMany(usize),
-}
-
-/// A number that is no booking's (any more).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("there is no reservation {}: it was released, expired, or never made", .0.0)]
-pub struct NoBooking(pub BookingId);
 
 /// The reservations of one device.
 ///
@@ -182,6 +71,8 @@ pub struct Calendar {
     floors: Share,
     // What is promised.
     bookings: BTreeMap<BookingId, Booking>,
+    /// Amendments that are held, and what each is to replace.
+    amending: BTreeMap<BookingId, BookingId>,
     space: Space,
     next_id: u64,
     bookings_max: usize,
@@ -199,6 +90,7 @@ impl Calendar {
             headroom,
             floors: Share::NONE,
             bookings: BTreeMap::new(),
+            amending: BTreeMap::new(),
             space,
             next_id: 1,
             bookings_max: Calendar::BOOKINGS_MAX,
@@ -216,28 +108,78 @@ impl Calendar {
         until: Second,
     ) -> Result<BookingId, Refusal> {
         self.expire(now);
-        let slot = contract.slot;
-        if contract.rate.0 == 0 {
-            return Err(Refusal::NoRate);
-        }
-        if slot.end <= slot.start || slot.end <= now {
-            return Err(Refusal::NoTime { slot, now });
-        }
-        if self.bookings.len() >= self.bookings_max {
-            return Err(Refusal::TooMany(self.bookings_max));
-        }
-        let stretches = self.sweep(slot);
+        check(now, &contract)?;
+        let stretches = self.sweep(contract.slot);
         if let Some(stretch) = stretches
             .iter()
             .find(|it| !self.fits(it.demand.with(&contract)))
         {
             return Err(self.refuse(contract, stretch, &stretches));
         }
+        self.enter(contract, until)
+    }
+
+    /// Gives it a number and a line.
+    fn enter(&mut self, contract: Contract, until: Second) -> Result<BookingId, Refusal> {
+        if self.bookings.len() >= self.bookings_max {
+            return Err(Refusal::TooMany(self.bookings_max));
+        }
         let id = BookingId(self.next_id);
         self.space.reserve(id, contract.space)?;
         self.next_id += 1;
         let state = State::Tentative { until };
         self.bookings.insert(id, Booking { contract, state });
+        Ok(id)
+    }
+
+    /// Sets `contract` aside to replace `booking`: while both are there the greater of the two counts at each second,
+    /// and releasing the one or the other leaves the other. What is no more than `booking` at any second is granted.
+    /// Without such a booking, or of another direction, as [`hold`](Self::hold).
+    ///
+    /// # Errors
+    /// As for [`hold`](Self::hold); the offer counts `booking` as gone.
+    ///
+    /// # Example
+    /// ```
+    /// use base::Bytes;
+    /// use policy::share::*;
+    /// use policy::share::calendar::Calendar;
+    /// let costs = Costs::flat(BytesPerSec::mb(100));
+    /// let mut calendar = Calendar::new(costs, Bytes::mib(1), Headroom::flat(Share::NONE), Space::new(Bytes(0), Bytes(0)));
+    /// let ask = |mb, seconds| Contract::new(BytesPerSec::mb(mb), Direction::Read, Slot::new(Second(0), seconds));
+    /// let before = calendar.hold(Second(0), ask(60, 100), Second(30))?;
+    /// let longer = calendar.amend(Second(0), before, ask(70, 200), Second(30))?;
+    /// calendar.release(before).unwrap();
+    /// assert_eq!(calendar.get(longer).unwrap().contract, ask(70, 200));
+    /// # Ok::<(), calendar::Refusal>(())
+    /// ```
+    pub fn amend(
+        &mut self,
+        now: Second,
+        booking: BookingId,
+        contract: Contract,
+        until: Second,
+    ) -> Result<BookingId, Refusal> {
+        self.expire(now);
+        let before = self.bookings.get(&booking).map(|it| it.contract);
+        let Some(before) = before.filter(|it| it.direction == contract.direction) else {
+            return self.hold(now, contract, until);
+        };
+        check(now, &contract)?;
+        let mut others = self.clone();
+        others.amending.retain(|_, replaced| *replaced != booking);
+        let _ = others.release(booking);
+        for piece in both(&before, &contract) {
+            let is_new = !before.contains(&piece);
+            let stretches = others.sweep(piece.slot);
+            let full = |it: &&Stretch| is_new && !others.fits(it.demand.with(&piece));
+            if let Some(stretch) = stretches.iter().find(full) {
+                let all = others.sweep(contract.slot);
+                return Err(others.refuse(contract, stretch, &all));
+            }
+        }
+        let id = self.enter(contract, until)?;
+        self.amending.insert(id, booking);
         Ok(id)
     }
 
@@ -258,7 +200,7 @@ impl Calendar {
     /// [`NoBooking`] if there is none.
     pub fn release(&mut self, id: BookingId) -> Result<Booking, NoBooking> {
         let booking = self.bookings.remove(&id).ok_or(NoBooking(id))?;
-        self.space.release(id);
+        self.forget(id);
         Ok(booking)
     }
 
@@ -275,9 +217,15 @@ impl Calendar {
             .collect();
         for id in &gone {
             self.bookings.remove(id);
-            self.space.release(*id);
+            self.forget(*id);
         }
         gone
+    }
+
+    /// What else was kept of a booking that is gone.
+    fn forget(&mut self, id: BookingId) {
+        self.space.release(id);
+        self.amending.retain(|new, old| *new != id && *old != id);
     }
 
     /// After a restart: takes over a booking as it was recorded, `space` being what it has left. It was
@@ -295,6 +243,17 @@ impl Calendar {
         self.next_id = self.next_id.max(id.0 + 1);
         self.bookings.insert(id, booking);
         Ok(())
+    }
+
+    /// After a restart: `booking` was set aside to replace `replaced`, as by [`amend`](Self::amend).
+    pub fn amends(&mut self, booking: BookingId, replaced: BookingId) {
+        let direction = |id| self.bookings.get(&id).map(|it| it.contract.direction);
+        if booking != replaced
+            && let (Some(new), Some(old)) = (direction(booking), direction(replaced))
+            && new == old
+        {
+            self.amending.insert(booking, replaced);
+        }
     }
 
     /// The number the next booking gets.
@@ -349,8 +308,8 @@ impl Calendar {
         let mut edges = vec![slot.start, slot.end];
         let mut begins: BTreeMap<Second, Vec<&Contract>> = BTreeMap::new();
         let mut ends: BTreeMap<Second, Vec<&Contract>> = BTreeMap::new();
-        for booking in self.bookings.values() {
-            let contract = &booking.contract;
+        let contracts = self.contracts(slot);
+        for contract in &contracts {
             if contract.slot.overlaps(slot) {
                 let from = contract.slot.start.max(slot.start);
                 let to = contract.slot.end.min(slot.end);
@@ -382,6 +341,27 @@ impl Calendar {
             });
         }
         stretches
+    }
+
+    /// What counts in `slot`: of a booking and what is to replace it, the greater at each second.
+    fn contracts(&self, slot: Slot) -> Vec<Contract> {
+        let within = self.bookings.iter();
+        let within = within.filter(|(_, it)| it.contract.slot.overlaps(slot));
+        if self.amending.is_empty() {
+            return within.map(|(_, it)| it.contract).collect();
+        }
+        let paired = |id: &BookingId| {
+            self.amending.contains_key(id) || self.amending.values().any(|old| old == id)
+        };
+        let alone = within.filter(|(id, _)| !paired(id));
+        let mut all: Vec<Contract> = alone.map(|(_, it)| it.contract).collect();
+        for (new, old) in &self.amending {
+            all.extend(both(
+                &self.bookings[old].contract,
+                &self.bookings[new].contract,
+            ));
+        }
+        all
     }
 
     /// The stretches from `now` on in which more is promised than fits, since the device became slower.
@@ -439,21 +419,23 @@ impl Calendar {
 
     fn offer_by(&self, contract: &Contract, stretches: &[Stretch]) -> Offer {
         Offer {
-            earliest: self.earliest(contract),
+            earliest: self.earliest(std::slice::from_ref(contract)),
             largest: self.largest(contract, stretches),
         }
     }
 
-    /// The first run of stretches, from the asked start on, that takes the contract for its whole length.
-    fn earliest(&self, contract: &Contract) -> Option<Slot> {
-        let seconds = contract.slot.seconds();
+    /// The first run of stretches, from the asked start on, that takes all of `contracts` together for their whole length;
+    /// all are asked for in one slot.
+    pub fn earliest(&self, contracts: &[Contract]) -> Option<Slot> {
+        let asked = contracts.first()?.slot;
+        let seconds = asked.seconds();
         let ever = Slot {
-            start: contract.slot.start,
+            start: asked.start,
             end: Second(u64::MAX),
         };
         let mut run = ever.start;
         for stretch in self.sweep(ever) {
-            if !self.fits(stretch.demand.with(contract)) {
+            if !self.fits(contracts.iter().fold(stretch.demand, Demand::with)) {
                 run = stretch.slot.end;
             } else if stretch.slot.end.0 - run.0 >= seconds {
                 return Some(Slot::new(run, seconds));
@@ -487,5 +469,17 @@ impl Calendar {
             }
         }
         (low > 0).then_some(BytesPerSec(low))
+    }
+}
+
+/// Is it one that any calendar could hold?
+fn check(now: Second, contract: &Contract) -> Result<(), Refusal> {
+    let slot = contract.slot;
+    if contract.rate.0 == 0 {
+        return Err(Refusal::NoRate);
+    }
+    match slot.end <= slot.start || slot.end <= now {
+        true => Err(Refusal::NoTime { slot, now }),
+        false => Ok(()),
     }
 }

@@ -116,4 +116,22 @@ impl Contract {
             space: Bytes(0),
         }
     }
+
+    /// The same as the calendar has it where room is another's concern.
+    pub fn without_room(&self) -> Contract {
+        Contract {
+            space: Bytes(0),
+            ..*self
+        }
+    }
+
+    /// Is `other` granted wherever this one is? Room apart.
+    pub fn contains(&self, other: &Contract) -> bool {
+        self.direction == other.direction
+            && other.rate <= self.rate
+            && other.window >= self.window
+            && other.probability <= self.probability
+            && self.slot.start <= other.slot.start
+            && other.slot.end <= self.slot.end
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use base::Nanos;
 
-use super::{BytesPerSec, Contract, Direction, Probability};
+use super::{BytesPerSec, Contract, Direction, Probability, Second, Slot};
 
 /// What is promised at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -81,4 +81,28 @@ fn forget<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
             counts.remove(&key);
         }
     }
+}
+
+/// The greater of a contract and the one that is to replace it, piece by piece in time; both of one direction.
+pub(super) fn both(before: &Contract, after: &Contract) -> Vec<Contract> {
+    let of = |it: &Contract| [it.slot.start, it.slot.end];
+    let mut edges: Vec<Second> = of(before).into_iter().chain(of(after)).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let slots = edges.windows(2).map(|pair| Slot {
+        start: pair[0],
+        end: pair[1],
+    });
+    let greater = |slot: Slot| {
+        let there = [before, after].into_iter();
+        let there = there.filter(|it| it.slot.overlaps(slot));
+        let piece = there.copied().reduce(|a, b| Contract {
+            rate: a.rate.max(b.rate),
+            window: a.window.min(b.window),
+            probability: a.probability.max(b.probability),
+            ..a
+        });
+        piece.map(|piece| Contract { slot, ..piece })
+    };
+    slots.filter_map(greater).collect()
 }

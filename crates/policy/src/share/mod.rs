@@ -23,6 +23,7 @@
 //! 2. A request comes out once per piece, its pieces in order, and never more bytes than went in.
 //! 3. Memory is bounded: sessions, requests per session and events kept have limits.
 
+mod booking;
 pub mod calendar;
 pub mod capacity;
 mod contract;
@@ -35,6 +36,7 @@ mod figures;
 mod headroom;
 mod kind;
 mod load;
+mod refusal;
 mod rounds;
 mod sessions;
 mod space;

@@ -308,3 +308,115 @@ fn bookings_come_back_after_a_restart() {
     assert_eq!(next, BookingId(8));
     assert_eq!(calendar.space().reserved(), Bytes(10));
 }
+
+/// What an amendment and its booking come to, second by second: each time the greater of the two.
+fn amendments_match_their_seconds(seed: u64) -> (usize, usize) {
+    let mut dice = Dice::new(seed);
+    let (mut taken, mut refused) = (0, 0);
+    let draw = |dice: &mut Dice| {
+        let start = dice.below(60);
+        let contract = reads(1 + dice.below(150), start, 1 + dice.below(50));
+        let window = Nanos::millis([100, 1000][dice.below(2) as usize]);
+        Contract { window, ..contract }
+    };
+    for _ in 0..40 {
+        let mut calendar = calendar();
+        let mut others = Vec::new();
+        for _ in 0..dice.below(4) {
+            let contract = draw(&mut dice);
+            if calendar.hold(Second(0), contract, Second(90)).is_ok() {
+                others.push(contract);
+            }
+        }
+        let before = draw(&mut dice);
+        let Ok(booking) = calendar.hold(Second(0), before, Second(90)) else {
+            continue;
+        };
+        let after = draw(&mut dice);
+        let naive = Naive {
+            contracts: others.clone(),
+            floors: Share::NONE,
+        };
+        let fits = (0..SECONDS).all(|second| {
+            let at = |it: &Contract| it.slot.start.0 <= second && second < it.slot.end.0;
+            let greater = match (at(&before), at(&after)) {
+                (true, true) => Contract {
+                    rate: before.rate.max(after.rate),
+                    window: before.window.min(after.window),
+                    ..before
+                },
+                (false, true) => after,
+                _ => return true,
+            };
+            let second = Slot::new(Second(second), 1);
+            let greater = Contract {
+                slot: second,
+                ..greater
+            };
+            Contract {
+                slot: second,
+                ..before
+            }
+            .contains(&greater)
+                && at(&before)
+                || naive.fits_at(second.start.0, &greater)
+        });
+        match calendar.amend(Second(0), booking, after, Second(90)) {
+            Ok(id) => {
+                assert!(
+                    fits,
+                    "seed {seed}: {before:?} -> {after:?} beside {others:?}"
+                );
+                let demand = calendar.sweep(Slot::new(Second(0), SECONDS));
+                let most = others.len() as u32 + 1;
+                assert!(
+                    demand.iter().all(|it| it.demand.sessions <= most),
+                    "{demand:?}"
+                );
+                calendar.release(booking).unwrap();
+                assert_eq!(calendar.get(id).unwrap().contract, after);
+                taken += 1;
+            }
+            Err(_) => {
+                assert!(
+                    !fits,
+                    "seed {seed}: {before:?} -> {after:?} beside {others:?}"
+                );
+                assert_eq!(calendar.get(booking).unwrap().contract, before);
+                refused += 1;
+            }
+        }
+    }
+    (taken, refused)
+}
+
+#[test]
+fn an_amendment_counts_the_greater_at_each_second() {
+    let both = (0..60).map(amendments_match_their_seconds);
+    let (taken, refused) = both.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
+    assert!(
+        taken > 200 && refused > 100,
+        "{taken} taken, {refused} refused"
+    );
+}
+
+#[test]
+fn less_is_granted_also_where_more_is_promised_than_fits() {
+    let mut calendar = calendar();
+    let ask = reads(100, 0, 50);
+    let first = calendar.hold(Second(0), ask, Second(9)).unwrap();
+    let slow = Costs::flat(BytesPerSec::mb(10));
+    calendar.set_capacity(slow, headroom());
+    assert!(
+        calendar
+            .amend(Second(0), first, reads(101, 0, 50), Second(9))
+            .is_err()
+    );
+    let less = calendar
+        .amend(Second(0), first, reads(90, 0, 40), Second(9))
+        .unwrap();
+    // Given up again, all is as it was.
+    calendar.release(less).unwrap();
+    assert_eq!(calendar.get(first).unwrap().contract, ask);
+    assert_eq!(calendar.sweep(ask.slot)[0].demand.reads, ask.rate);
+}
