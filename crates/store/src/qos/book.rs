@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 
 use base::View;
 use device::Class;
-use policy::share::calendar::BookingId;
+use policy::share::calendar::{BookingId, State};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -51,6 +51,8 @@ pub(crate) const ENDED_MAX: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     pub records: BTreeMap<BookingId, Record>,
+    /// Those that a committed one has replaced, still written down.
+    pub replaced: Vec<BookingId>,
     /// Numbers from here on were never given.
     pub numbers: u64,
     pub keys: Keyring,
@@ -128,6 +130,7 @@ impl Book {
                 None => break,
             }
         }
+        book.leave_out_replaced();
         let broken = |object: &str| {
             let (store, object) = (store.name().to_owned(), object.to_owned());
             move |why| OpenError::System { store, object, why }
@@ -151,6 +154,15 @@ impl Book {
             book.ended = raw.ended;
         }
         Ok(book)
+    }
+
+    /// Of two of which the one has replaced the other, a crash may have left both.
+    fn leave_out_replaced(&mut self) {
+        let committed = self.records.values();
+        let committed = committed.filter(|it| it.state == State::Committed);
+        let replaced: Vec<BookingId> = committed.filter_map(|it| it.replaces).collect();
+        let known = |id: &BookingId| self.records.remove(id).is_some();
+        self.replaced = replaced.into_iter().filter(known).collect();
     }
 }
 

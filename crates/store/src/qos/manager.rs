@@ -55,15 +55,16 @@ use keys::KeyChanger;
 use reserve::Reserver;
 
 pub use crate::qos::book::record::{Calibration, Group};
+pub use crate::qos::state::bookings::Unconfirmed;
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
 pub use calibration::Taken;
-pub use groups::{Outcome, reconcile};
+pub use groups::{Outcome, Parts, reconcile};
 pub use report::{
     CalendarReport, CapacityReport, ManagerReport, QueueReport, ScrubReport, SpaceReport,
     StretchReport,
 };
-pub use request::{Decision, ReservationRequest, ReserveError, Reserved};
+pub use request::{Decision, Quote, ReservationRequest, ReserveError, Reserved};
 
 /// A store with reservations. See the module's head.
 ///
@@ -113,11 +114,12 @@ impl Manager {
         let queue = Queue::new(device, options.queue);
         let store = Store::open(queue.clone()).await?;
         commit_with(&queue, &store);
-        let book = Book::load(&store).await?;
+        let mut book = Book::load(&store).await?;
+        let replaced = std::mem::take(&mut book.replaced);
         let core = Rc::new(Core::new(store, queue, options, book));
         let sessions = Sessions::new(Rc::clone(&core));
         let reserver = Reserver(Rc::clone(&sessions));
-        settle(&core, &reserver)
+        settle(&core, &reserver, replaced)
             .await
             .map_err(|source| OpenError::Write {
                 store: core.store.name().to_owned(),
@@ -289,6 +291,11 @@ impl Manager {
         self.reserver.offer(request)
     }
 
+    /// Would these, all for one slot, fit together now, and when would they? Nothing is set aside.
+    pub fn quote(&self, wanted: &[ReservationRequest]) -> Quote {
+        self.reserver.quote(wanted)
+    }
+
     /// Every reservation, by number.
     pub fn reservations(&self) -> Vec<Reserved> {
         self.reserver.all()
@@ -313,6 +320,24 @@ impl Manager {
         self.reserver.hold(request.clone(), group, until).await
     }
 
+    /// Sets aside until `until` what is to replace the committed reservation `replaced`: another rate, another end. Once it is
+    /// committed, sessions and clients of `replaced` go on under its terms without a gap; room, scope and holder stay.
+    /// Until then, and if it is released, `replaced` is as it was. Durable when answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::NoBooking`] if there is no `replaced`; [`ReserveError::Request`] if it is only held or of the other
+    /// direction; else as for [`Manager::hold`].
+    pub async fn amend(
+        &self,
+        replaced: BookingId,
+        request: &ReservationRequest,
+        group: Option<Group>,
+        until: Second,
+    ) -> Result<BookingId, ReserveError> {
+        let request = request.clone();
+        self.reserver.amend(replaced, request, group, until).await
+    }
+
     /// Promises what was held; answers the capability. Committing twice is committing once. Durable when answered.
     ///
     /// # Errors
@@ -330,26 +355,9 @@ impl Manager {
         self.reserver.release(id).await
     }
 
-    /// Parts of groups that this store found when it opened, committed or held, and not settled since.
-    pub fn undecided(&self) -> Vec<(BookingId, Group)> {
-        self.core.bookings.undecided()
-    }
-
-    /// What this store, which decides over `group`, says of it. Before it says [`Decision::Aborted`] what is held of it
-    /// here is released, durably, so that no client can commit it afterwards.
-    ///
-    /// # Errors
-    /// [`ReserveError::Store`] if that cannot be written; then nothing is decided.
-    pub async fn decision(&self, group: u128) -> Result<Decision, ReserveError> {
-        self.reserver.decision(group).await
-    }
-
-    /// Carries out what was decided over a part found by [`undecided`](Self::undecided).
-    ///
-    /// # Errors
-    /// [`ReserveError::Store`]; the part is undecided then, as before.
-    pub async fn decide(&self, id: BookingId, decision: Decision) -> Result<(), ReserveError> {
-        self.reserver.decide(id, decision).await
+    /// What becomes of parts of reservations over several stores.
+    pub fn parts(&self) -> Parts<'_> {
+        Parts(&self.reserver)
     }
 }
 
@@ -368,8 +376,12 @@ fn commit_with(queue: &Queue, store: &Store) {
 }
 
 /// After opening: the key, what is over, and room that no reservation has.
-async fn settle(core: &Core, reserver: &Reserver) -> Result<(), StoreError> {
+async fn settle(
+    core: &Core,
+    reserver: &Reserver,
+    replaced: Vec<BookingId>,
+) -> Result<(), StoreError> {
     core.set_trusted_capacity();
     KeyChanger(core).accept(core.keys.public(), false).await?;
-    reserver.settle().await
+    reserver.settle(replaced).await
 }

@@ -46,6 +46,7 @@ use policy::share::{BytesPerSec, Direction, OpenError as Full, Priority, Second}
 
 use crate::object::types::Change;
 use crate::object::types::ReservationId;
+use crate::qos::book::record::Record;
 use crate::qos::state::Core;
 use crate::qos::state::log::Logged;
 use buffers::Buffers;
@@ -68,7 +69,8 @@ pub struct Session {
     sessions: Rc<Sessions>,
     number: u64,
     holder: String,
-    granted: Option<Granted>,
+    /// By its reservation, which an amendment may have replaced.
+    granted: RefCell<Option<Rc<Granted>>>,
     /// It came with the node key.
     trusted: bool,
     opened: Second,
@@ -128,7 +130,7 @@ impl Session {
             sessions: Rc::clone(sessions),
             number,
             holder: opening.holder.to_owned(),
-            granted: opening.granted,
+            granted: RefCell::new(opening.granted.map(Rc::new)),
             trusted: opening.trusted,
             opened: core.now(),
             phase: Cell::new(opening.phase),
@@ -152,7 +154,11 @@ impl Session {
 
     /// Its reservation, if it has one.
     pub fn reservation(&self) -> Option<BookingId> {
-        self.granted.as_ref().map(|it| it.reservation)
+        self.granted().map(|it| it.reservation)
+    }
+
+    fn granted(&self) -> Option<Rc<Granted>> {
+        self.granted.borrow().clone()
     }
 
     /// Whose it is, for sentences.
@@ -179,9 +185,9 @@ impl Session {
         self.promise().map_or(BytesPerSec(0), |it| it.rate)
     }
 
-    fn promise(&self) -> Option<&Granted> {
-        let granted = self.granted.as_ref();
-        granted.filter(|_| self.phase.get() == Phase::Promised)
+    fn promise(&self) -> Option<Rc<Granted>> {
+        self.granted()
+            .filter(|_| self.phase.get() == Phase::Promised)
     }
 
     /// Waits for `bytes` of its buffer memory, first come, first served. What is longer than its part is let through
@@ -206,7 +212,8 @@ impl Session {
     /// For operators and metrics.
     pub fn report(&self) -> SessionReport {
         let (sums, outstanding) = self.flow.sums(&self.manager);
-        let granted = self.granted.as_ref();
+        let granted = self.granted();
+        let granted = granted.as_deref();
         SessionReport {
             session: self.number,
             reservation: self.reservation().map(|id| id.0),
@@ -252,7 +259,7 @@ impl Session {
     /// # Errors
     /// Why not, if the session is a reservation's own.
     pub fn attach_reservations(&self, holder: Option<&str>) -> Result<(), String> {
-        if self.granted.is_some() {
+        if self.granted().is_some() {
             return Err(
                 "a session with a capability is under its own reservation; come with the node key"
                     .to_owned(),
@@ -271,12 +278,29 @@ impl Session {
 
     /// Takes the flow that its phase gives it, and leaves the one it had.
     fn open_flow(&self) -> Result<(), Full> {
-        self.flow.open(&self.manager, self.promise())
+        self.flow.open(&self.manager, self.promise().as_deref())
+    }
+
+    /// Its reservation was replaced by `record`: it goes on under those terms.
+    pub(crate) fn amended(&self, record: &Record) {
+        let before = self.promised();
+        *self.granted.borrow_mut() = Some(Rc::new(Granted::of(record)));
+        if self.phase.get() == Phase::Promised && self.promised() != before {
+            // More or less of the same: a flow closed for one opened finds its place.
+            if let Err(error) = self.open_flow() {
+                tracing::warn!(session = self.number, %error, "an amended promise finds no flow");
+                self.phase.set(Phase::Early);
+            }
+            self.sessions.split_buffers();
+        }
+        self.look_at(self.manager.now());
     }
 
     /// Its slot began or ended by now, perhaps.
     pub(crate) fn look_at(&self, now: Second) {
-        let Some(granted) = &self.granted else { return };
+        let Some(granted) = self.granted() else {
+            return;
+        };
         match self.phase.get().following(granted.slot, now) {
             Some(Phase::Promised) => {
                 self.phase.set(Phase::Promised);
@@ -359,7 +383,7 @@ impl Session {
     ) -> Result<(), OperationError> {
         rights::visible(self.trusted, what, object)?;
         self.goes_on(what, object)?;
-        let granted = self.granted.as_ref();
+        let granted = self.granted();
         granted.map_or(Ok(()), |it| it.covers(what, object, direction))
     }
 
@@ -370,7 +394,7 @@ impl Session {
 
     /// May it do anything at all still?
     fn goes_on(&self, what: &'static str, object: &str) -> Result<(), OperationError> {
-        match &self.granted {
+        match self.granted() {
             Some(granted) if self.phase.get() == Phase::Over => Err(OperationError::Over {
                 what,
                 object: object.to_owned(),

@@ -10,7 +10,9 @@ use policy::share::{BytesPerSec, Costs, Direction, Second, Share, Slot};
 
 use super::{pattern, small, small_size, sums_hold};
 use crate::qos::capability::CapabilityError;
-use crate::qos::manager::{Calibration, Manager, ManagerOptions, ReservationRequest, ReserveError};
+use crate::qos::manager::{
+    Calibration, Group, Manager, ManagerOptions, ReservationRequest, ReserveError,
+};
 use crate::qos::session::{Access, OperationError, Phase, SessionError};
 use crate::{Change, ObjectCalls, OpenError, Store, StoreError};
 
@@ -608,5 +610,146 @@ fn history_that_could_not_be_written_is_written_later() {
         manager.close().await.unwrap();
         let manager = Manager::open(disk, options()).await.unwrap();
         assert_eq!(manager.report().ended.len(), 1);
+    });
+}
+
+/// What sessions of reservation `id` got so far.
+fn delivered(manager: &Manager, id: BookingId) -> u64 {
+    let sessions = manager.sessions().into_iter();
+    let of = sessions.filter(|it| it.reservation == Some(id.0));
+    of.map(|it| it.delivery.delivered_bytes).sum()
+}
+
+#[test]
+fn an_amended_reservation_goes_on_without_a_gap() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let writing = request(&manager, Direction::Write, 20)
+            .scope("a/")
+            .holder("vm")
+            .space(Bytes::kib(64));
+        let (first, capability) = reserved(&manager, &writing).await;
+        let holder = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        let attached = manager.open_session(Access::NodeKey).unwrap();
+        attached.attach_reservations(Some("vm")).unwrap();
+        let data = pattern(1, 16_384);
+        holder.write("a/1", 0, data.clone(), CREATE).await.unwrap();
+        let more = request(&manager, Direction::Write, 30);
+        let more = ReservationRequest {
+            slot: Slot::new(manager.now(), 600),
+            ..more
+        };
+        let second = manager
+            .amend(first, &more, None, soon(&manager))
+            .await
+            .unwrap();
+        assert_eq!(
+            (state_of(&manager, first), holder.promised()),
+            (Some(State::Committed), BytesPerSec::mb(20))
+        );
+        let again = manager.commit(second).await.unwrap();
+        assert_eq!(state_of(&manager, first), None);
+        assert_eq!(
+            (holder.phase(), holder.promised()),
+            (Phase::Promised, BytesPerSec::mb(30))
+        );
+        // Scope, holder and room are those of before.
+        let kept = manager
+            .reservations()
+            .into_iter()
+            .find(|it| it.id == second)
+            .unwrap()
+            .request;
+        assert_eq!(
+            (&*kept.scope, &*kept.holder, kept.space),
+            ("a/", "vm", Bytes::kib(64))
+        );
+        let before = delivered(&manager, second);
+        attached
+            .write("b/1", 0, data.clone(), CREATE)
+            .await
+            .unwrap();
+        holder.write("a/1", 0, data.clone(), CREATE).await.unwrap();
+        assert!(delivered(&manager, second) >= before + 32_768);
+        let refused = holder.write("b/1", 0, data, CREATE).await;
+        assert!(
+            matches!(refused, Err(OperationError::Scope { .. })),
+            "{refused:?}"
+        );
+        // The capability of before is of a reservation that is gone; the new one is of the same session.
+        assert!(
+            manager
+                .open_session(Access::Capability(&capability))
+                .is_err()
+        );
+        let same = manager.open_session(Access::Capability(&again)).unwrap();
+        assert_eq!(same.number(), holder.number());
+        let other_way = request(&manager, Direction::Read, 1);
+        let refused = manager
+            .amend(second, &other_way, None, soon(&manager))
+            .await
+            .unwrap_err();
+        assert!(
+            refused.to_string().contains("cannot become one of reads"),
+            "{refused}"
+        );
+        let gone = manager.amend(first, &more, None, soon(&manager)).await;
+        assert!(matches!(gone, Err(ReserveError::NoBooking(_))), "{gone:?}");
+    });
+}
+
+fn state_of(manager: &Manager, id: BookingId) -> Option<State> {
+    let all = manager.reservations();
+    all.iter().find(|it| it.id == id).map(|it| it.state)
+}
+
+#[test]
+fn what_a_record_decides_is_held_until_the_record_is_asked() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        let group = Group {
+            id: 9,
+            stores: vec![manager.uuid(), Group::BY_RECORD],
+        };
+        let part = request(&manager, Direction::Read, 10);
+        let hold = async |manager: &Manager| {
+            manager
+                .hold(&part, Some(group.clone()), soon(manager))
+                .await
+        };
+        let refused = hold(&manager).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("belongs to no cluster"),
+            "{refused}"
+        );
+        manager.parts().take_by_record();
+        let (stands, waits) = (hold(&manager).await.unwrap(), hold(&manager).await.unwrap());
+        manager.commit(stands).await.unwrap();
+        let unconfirmed = |manager: &Manager| {
+            let all = manager.parts().unconfirmed(60).into_iter();
+            all.map(|it| (it.id, it.held_until.is_some()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(unconfirmed(&manager), [(waits, true)]);
+        env::sleep(Nanos::secs(30)).await;
+        // Its time is out, and no record said so: it is promised meanwhile.
+        let full = request(&manager, Direction::Read, 60);
+        assert!(manager.offer(&full).is_err());
+        assert_eq!(unconfirmed(&manager), [(waits, true)]);
+        manager.close().await.unwrap();
+        drop(manager);
+        let manager = Manager::open(disk, options()).await.unwrap();
+        manager.parts().take_by_record();
+        assert_eq!(unconfirmed(&manager), [(stands, false), (waits, true)]);
+        // None of it is for stores to decide.
+        assert_eq!(manager.parts().undecided(), []);
+        manager.commit(stands).await.unwrap();
+        manager.release(waits).await.unwrap();
+        assert_eq!(unconfirmed(&manager), []);
+        assert!(manager.offer(&full).is_ok());
+        env::sleep(Nanos::secs(61)).await;
+        assert_eq!(unconfirmed(&manager), [], "its slot is over");
     });
 }

@@ -60,7 +60,9 @@ fn room_is_whose_it_is(manager: &Manager) -> Result<(), String> {
         ));
     }
     for record in records.values() {
-        if (record.contract.space.0 > 0) != record.room.is_some() {
+        // An amendment that is held gets the room of what it replaces once it is committed.
+        let waits = record.replaces.is_some() && record.state != State::Committed;
+        if (record.contract.space.0 > 0 && !waits) != record.room.is_some() {
             return Err(format!("reservation {} and its room", record.id.0));
         }
         if manager.core.bookings.calendar.borrow().get(record.id) != Some(&record.booking()) {
@@ -100,7 +102,23 @@ enum Operation {
     CommitHeld,
     ReleaseHeld,
     ReleaseCommitted,
+    AmendCommitted,
     RotateKey,
+}
+
+/// What an amendment promises, in MB/s.
+const AMENDED: u64 = 12;
+
+/// Of a reservation and what replaces it exactly one is promised, the latter if that was answered.
+fn one_of_both(manager: &Manager, committed: BookingId, answered: bool) -> Result<(), String> {
+    let all = manager.reservations();
+    let promised = all.iter().filter(|it| it.state == State::Committed);
+    let promised: Vec<_> = promised.map(|it| (it.id, it.request.rate)).collect();
+    match promised[..] {
+        [(id, _)] if id == committed && !answered => Ok(()),
+        [(id, rate)] if id != committed && rate == BytesPerSec::mb(AMENDED) => Ok(()),
+        _ => Err(format!("{promised:?} are promised, answered: {answered}")),
+    }
 }
 
 async fn carry_out(
@@ -120,6 +138,12 @@ async fn carry_out(
         Operation::CommitHeld => manager.commit(held).await.map(Some),
         Operation::ReleaseHeld => manager.release(held).await.map(|()| None),
         Operation::ReleaseCommitted => manager.release(committed).await.map(|()| None),
+        Operation::AmendCommitted => {
+            let more = request(&manager, Direction::Write, AMENDED);
+            let until = soon(&manager);
+            let amended = manager.amend(committed, &more, None, until).await?;
+            manager.commit(amended).await.map(Some)
+        }
         Operation::RotateKey => manager.rotate_key([9; 32]).await.map(|()| None),
     }
 }
@@ -166,7 +190,11 @@ async fn one_step(operation: Operation, failure: Failure, step: u64) -> Result<b
     .map_err(|error| format!("opening: {error}"))?;
     room_is_whose_it_is(&manager)?;
     let answered = matches!(answer, Some(Ok(_)));
+    if operation == Operation::AmendCommitted {
+        one_of_both(&manager, committed, answered)?;
+    }
     match state(&manager, committed) {
+        None if operation == Operation::AmendCommitted => {}
         Some(State::Committed) if operation == Operation::ReleaseCommitted && answered => {
             return Err("what was released is back".to_owned());
         }
@@ -228,6 +256,11 @@ fn committing_may_fail_at_any_step() {
 fn releasing_may_fail_at_any_step() {
     fail_each_step(Operation::ReleaseHeld);
     fail_each_step(Operation::ReleaseCommitted);
+}
+
+#[test]
+fn amending_may_fail_at_any_step() {
+    fail_each_step(Operation::AmendCommitted);
 }
 
 #[test]
@@ -400,7 +433,7 @@ fn what_another_store_decides_waits_for_it() {
         let [capability, _] = reserve_both(nodes.clone(), Group { id: 7, stores })
             .await
             .unwrap();
-        assert_eq!(nodes[1].decision(7).await, Ok(Decision::Committed));
+        assert_eq!(nodes[1].parts().decision(7).await, Ok(Decision::Committed));
         for manager in nodes {
             manager.close().await.unwrap();
         }
@@ -443,11 +476,11 @@ fn what_the_deciding_store_called_aborted_nobody_commits_afterwards() {
             .hold(&part, Some(group), soon(&manager))
             .await
             .unwrap();
-        assert_eq!(manager.decision(7).await, Ok(Decision::Aborted));
+        assert_eq!(manager.parts().decision(7).await, Ok(Decision::Aborted));
         let late = manager.commit(id).await;
         assert!(matches!(late, Err(ReserveError::NoBooking(_))), "{late:?}");
         room_is_whose_it_is(&manager).unwrap();
-        assert_eq!(manager.decision(7).await, Ok(Decision::Aborted));
+        assert_eq!(manager.parts().decision(7).await, Ok(Decision::Aborted));
         drop(manager);
         let manager = open(disk).await.unwrap();
         assert_eq!(manager.reservations(), []);

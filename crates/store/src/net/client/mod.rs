@@ -39,7 +39,7 @@ use crate::net::wire::{DATA_MAX, Request, Response};
 use crate::object::error::StoreError;
 use crate::ops::{self, Limits, ObjectOps, Pending};
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Decision, Group, ReservationRequest, Reserved};
+use crate::qos::manager::{Group, Quote, ReservationRequest, Reserved};
 use connection::{Got, Shared};
 
 pub use crate::net::wire::{NodeKey, RefusedKind};
@@ -272,6 +272,18 @@ impl Client {
         self.shared().done(Request::Offer(wanted.clone())).await
     }
 
+    /// As [`crate::qos::manager::Manager::quote`].
+    ///
+    /// # Errors
+    /// As for [`Client::read_into`]; [`ClientError::Refused`] by a server that does not know it.
+    pub async fn quote(&self, wanted: &[ReservationRequest]) -> Result<Quote, ClientError> {
+        let request = Request::Quote(wanted.to_vec());
+        match self.shared().answer(request).await? {
+            Response::Quote(quote) => Ok(quote),
+            other => Err(self.shared().unfit(&other)),
+        }
+    }
+
     /// As [`crate::qos::manager::Manager::hold`].
     ///
     /// # Errors
@@ -283,6 +295,29 @@ impl Client {
         until: Second,
     ) -> Result<BookingId, ClientError> {
         let request = Request::Hold {
+            wanted: wanted.clone(),
+            group,
+            until,
+        };
+        match self.shared().answer(request).await? {
+            Response::Booking(id) => Ok(id),
+            other => Err(self.shared().unfit(&other)),
+        }
+    }
+
+    /// As [`crate::qos::manager::Manager::amend`].
+    ///
+    /// # Errors
+    /// As for [`Client::offer`]; [`ClientError::Refused`] by a server that does not know it.
+    pub async fn amend(
+        &self,
+        replaced: BookingId,
+        wanted: &ReservationRequest,
+        group: Option<Group>,
+        until: Second,
+    ) -> Result<BookingId, ClientError> {
+        let request = Request::Amend {
+            id: replaced,
             wanted: wanted.clone(),
             group,
             until,
@@ -346,36 +381,6 @@ impl Client {
                 other => return Err(self.shared().unfit(&other)),
             }
         }
-    }
-
-    /// As [`crate::qos::manager::Manager::undecided`].
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn undecided(&self) -> Result<Vec<(BookingId, Group)>, ClientError> {
-        match self.shared().answer(Request::Undecided).await? {
-            Response::Undecided(parts) => Ok(parts),
-            other => Err(self.shared().unfit(&other)),
-        }
-    }
-
-    /// As [`crate::qos::manager::Manager::decision`].
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn decision(&self, group: u128) -> Result<Decision, ClientError> {
-        match self.shared().answer(Request::Decision { group }).await? {
-            Response::Decision(decision) => Ok(decision),
-            other => Err(self.shared().unfit(&other)),
-        }
-    }
-
-    /// As [`crate::qos::manager::Manager::decide`].
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn decide(&self, id: BookingId, decision: Decision) -> Result<(), ClientError> {
-        self.shared().done(Request::Decide { id, decision }).await
     }
 
     /// How the manager is ([`crate::qos::manager::ManagerReport`]), as JSON.

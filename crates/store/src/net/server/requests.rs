@@ -66,6 +66,7 @@ pub(super) fn only_looks(request: &Request) -> bool {
             request,
             Request::Ping
                 | Request::Offer(_)
+                | Request::Quote(_)
                 | Request::Reservations { .. }
                 | Request::Capability(_)
                 | Request::Undecided
@@ -194,11 +195,18 @@ async fn reserve(
             manager.offer(&wanted)?;
             Response::Done
         }
+        Request::Quote(wanted) => Response::Quote(manager.quote(&wanted)),
         Request::Hold {
             wanted,
             group,
             until,
         } => Response::Booking(manager.hold(&wanted, group, until).await?),
+        Request::Amend {
+            id,
+            wanted,
+            group,
+            until,
+        } => Response::Booking(manager.amend(id, &wanted, group, until).await?),
         Request::Commit(id) => Response::Capability(Some(manager.commit(id).await?)),
         Request::Release(id) => {
             manager.release(id).await?;
@@ -217,13 +225,13 @@ async fn reserve(
             }
         }
         Request::Undecided => {
-            let mut all = manager.undecided();
+            let mut all = manager.parts().undecided();
             all.truncate(RESERVED_MAX);
             Response::Undecided(all)
         }
-        Request::Decision { group } => Response::Decision(manager.decision(group).await?),
+        Request::Decision { group } => Response::Decision(manager.parts().decision(group).await?),
         Request::Decide { id, decision } => {
-            manager.decide(id, decision).await?;
+            manager.parts().decide(id, decision).await?;
             Response::Done
         }
         Request::Report => report(manager, data_max)?,

@@ -97,6 +97,10 @@ ops! {
     Decision = 39, "decision";
     /// Carry that out.
     Decide = 40, "decide";
+    /// Hold what is to replace one.
+    Amend = 41, "amend";
+    /// Would a reservation fit, and what would instead?
+    Quote = 42, "quote";
     /// How the manager is.
     Report = 48, "report";
 }
@@ -142,6 +146,15 @@ pub enum Request {
         group: Option<Group>,
         until: Second,
     },
+    Amend {
+        /// Which is to be replaced.
+        id: BookingId,
+        wanted: ReservationRequest,
+        group: Option<Group>,
+        until: Second,
+    },
+    /// All for one slot.
+    Quote(Vec<ReservationRequest>),
     Commit(BookingId),
     Release(BookingId),
     Reservations {
@@ -161,6 +174,9 @@ pub enum Request {
 }
 
 // --- reservations -----------------------------------------------------------------------------------
+
+/// Bytes of one request without its texts.
+const WANTED_LEN: usize = 49;
 
 pub(super) fn put_wanted(out: &mut Vec<u8>, wanted: &ReservationRequest) {
     out.u8(match wanted.direction {
@@ -240,6 +256,35 @@ fn proof(fields: &mut Fields<'_>) -> Result<Proof, Malformed> {
     })
 }
 
+/// Requests asked about together.
+fn quoted(fields: &mut Fields<'_>) -> Result<Vec<ReservationRequest>, Malformed> {
+    let count = fields.count(WANTED_LEN)?;
+    (0..count).map(|_| wanted(fields)).collect()
+}
+
+fn put_proof(out: &mut Vec<u8>, proof: &Proof) {
+    match proof {
+        Proof::Open => out.u8(0),
+        Proof::NodeKey(proof) => {
+            out.u8(1);
+            out.raw(proof);
+        }
+        Proof::Capability(token) => {
+            out.u8(2);
+            out.text(token);
+        }
+    }
+}
+
+/// The holder of reservations to attach.
+fn holder(fields: &mut Fields<'_>) -> Result<Option<String>, Malformed> {
+    let (is_some, holder) = (fields.flag()?, fields.text()?);
+    if !is_some && !holder.is_empty() {
+        return fields.refuse("a holder is given and not announced");
+    }
+    Ok(is_some.then_some(holder))
+}
+
 fn client_tag(fields: &mut Fields<'_>) -> Result<ClientTag, Malformed> {
     Ok(ClientTag {
         origin: origin(fields)?,
@@ -273,7 +318,9 @@ impl Request {
             Request::ClientTag { .. } => Op::ClientTag,
             Request::AttachReservation { .. } => Op::AttachReservation,
             Request::Offer(_) => Op::Offer,
+            Request::Quote(_) => Op::Quote,
             Request::Hold { .. } => Op::Hold,
+            Request::Amend { .. } => Op::Amend,
             Request::Commit(_) => Op::Commit,
             Request::Release(_) => Op::Release,
             Request::Reservations { .. } => Op::Reservations,
@@ -289,15 +336,7 @@ impl Request {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         match self {
-            Request::Open(Proof::Open) => out.u8(0),
-            Request::Open(Proof::NodeKey(proof)) => {
-                out.u8(1);
-                out.raw(proof);
-            }
-            Request::Open(Proof::Capability(token)) => {
-                out.u8(2);
-                out.text(token);
-            }
+            Request::Open(proof) => put_proof(&mut out, proof),
             Request::Ping | Request::Undecided | Request::Report => {}
             Request::Object(request) => objects::encode(&mut out, request),
             Request::Fence { object, token } | Request::Seal { object, token } => {
@@ -314,11 +353,26 @@ impl Request {
             }
             Request::AttachReservation { holder } => out.optional_text(holder.as_deref()),
             Request::Offer(wanted) => put_wanted(&mut out, wanted),
+            Request::Quote(all) => {
+                out.u32(all.len() as u32);
+                all.iter().for_each(|it| put_wanted(&mut out, it));
+            }
             Request::Hold {
                 wanted,
                 group,
                 until,
             } => {
+                put_wanted(&mut out, wanted);
+                out.u64(until.0);
+                put_group(&mut out, group.as_ref());
+            }
+            Request::Amend {
+                id,
+                wanted,
+                group,
+                until,
+            } => {
+                out.u64(id.0);
                 put_wanted(&mut out, wanted);
                 out.u64(until.0);
                 put_group(&mut out, group.as_ref());
@@ -376,17 +430,18 @@ impl Request {
                 tag: client_tag(fields)?,
                 every: Nanos(fields.u64()?),
             },
-            Op::AttachReservation => {
-                let (is_some, holder) = (fields.flag()?, fields.text()?);
-                if !is_some && !holder.is_empty() {
-                    return fields.refuse("a holder is given and not announced");
-                }
-                Request::AttachReservation {
-                    holder: is_some.then_some(holder),
-                }
-            }
+            Op::AttachReservation => Request::AttachReservation {
+                holder: holder(fields)?,
+            },
             Op::Offer => Request::Offer(wanted(fields)?),
+            Op::Quote => Request::Quote(quoted(fields)?),
             Op::Hold => Request::Hold {
+                wanted: wanted(fields)?,
+                until: Second(fields.u64()?),
+                group: group(fields)?,
+            },
+            Op::Amend => Request::Amend {
+                id: BookingId(fields.u64()?),
                 wanted: wanted(fields)?,
                 until: Second(fields.u64()?),
                 group: group(fields)?,

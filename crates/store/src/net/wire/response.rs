@@ -10,7 +10,7 @@ use super::fields::{Fields, Malformed, Put};
 use super::objects;
 use super::request::{Op, decision, group, put_decision, put_group, put_wanted, wanted};
 use crate::ops;
-use crate::qos::manager::{Decision, Group, Reserved};
+use crate::qos::manager::{Decision, Group, Quote, Reserved};
 
 /// As which client the connection counts from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub enum Response {
     /// A report's JSON.
     Report(View),
     Booking(BookingId),
+    Quote(Quote),
     Capability(Option<String>),
     Reservations {
         reservations: Vec<Reserved>,
@@ -117,6 +118,18 @@ fn undecided(fields: &mut Fields<'_>) -> Result<Vec<(BookingId, Group)>, Malform
     Ok(parts)
 }
 
+fn quote(fields: &mut Fields<'_>) -> Result<Quote, Malformed> {
+    let (ever, earliest) = (fields.flag()?, fields.u64()?);
+    let (is_refused, why) = (fields.flag()?, fields.text()?);
+    if !is_refused && !why.is_empty() || !ever && earliest != 0 {
+        return fields.refuse("a refusal or a second is given and not announced");
+    }
+    Ok(Quote {
+        earliest: ever.then_some(Second(earliest)),
+        refused: is_refused.then_some(why),
+    })
+}
+
 impl Response {
     /// The data of its frame: the bytes of a read, a report.
     pub fn data(&self) -> &[u8] {
@@ -141,6 +154,11 @@ impl Response {
             Response::Object(response) => data = objects::put(&mut out, response),
             Response::Report(json) => data = json.clone(),
             Response::Booking(id) => out.u64(id.0),
+            Response::Quote(quote) => {
+                out.flag(quote.earliest.is_some());
+                out.u64(quote.earliest.map_or(0, |at| at.0));
+                out.optional_text(quote.refused.as_deref());
+            }
             Response::Capability(token) => out.optional_text(token.as_deref()),
             Response::Reservations { reservations, more } => {
                 out.flag(*more);
@@ -193,7 +211,8 @@ impl Response {
             | Op::Release
             | Op::Decide => Response::Done,
             Op::Report => Response::Report(data.freeze()),
-            Op::Hold => Response::Booking(BookingId(fields.u64()?)),
+            Op::Quote => Response::Quote(quote(&mut fields)?),
+            Op::Hold | Op::Amend => Response::Booking(BookingId(fields.u64()?)),
             Op::Commit | Op::Capability => {
                 let (is_some, token) = (fields.flag()?, fields.text()?);
                 if !is_some && !token.is_empty() {

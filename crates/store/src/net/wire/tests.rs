@@ -16,7 +16,7 @@ use crate::object::types::{
 };
 use crate::ops;
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Decision, Group, ReservationRequest, Reserved};
+use crate::qos::manager::{Decision, Group, Quote, ReservationRequest, Reserved};
 
 fn text(rng: &mut Rng) -> String {
     let len = [0, 1, 7, 40, 1024][rng.below(5) as usize];
@@ -177,6 +177,13 @@ fn request(op: Op, rng: &mut Rng) -> Request {
             holder: rng.chance(0.5).then(|| text(rng)),
         },
         Op::Offer => Request::Offer(wanted(rng)),
+        Op::Quote => Request::Quote((0..rng.below(4)).map(|_| wanted(rng)).collect()),
+        Op::Amend => Request::Amend {
+            id: BookingId(number(rng)),
+            wanted: wanted(rng),
+            group: rng.chance(0.5).then(|| group(rng)),
+            until: Second(number(rng)),
+        },
         Op::Hold => Request::Hold {
             wanted: wanted(rng),
             group: rng.chance(0.5).then(|| group(rng)),
@@ -272,7 +279,11 @@ fn response(op: Op, rng: &mut Rng) -> Response {
                 .collect(),
             more: rng.chance(0.5),
         }),
-        Op::Hold => Response::Booking(BookingId(number(rng))),
+        Op::Hold | Op::Amend => Response::Booking(BookingId(number(rng))),
+        Op::Quote => Response::Quote(Quote {
+            earliest: rng.chance(0.5).then(|| Second(number(rng))),
+            refused: rng.chance(0.5).then(|| text(rng)),
+        }),
         Op::Commit | Op::Capability => Response::Capability(rng.chance(0.5).then(|| text(rng))),
         Op::Reservations => Response::Reservations {
             reservations: (0..rng.below(4))

@@ -29,13 +29,21 @@ pub(super) struct RawBooking {
     window_ns: u64,
     probability_ppm: u32,
     space: u64,
-    from: u64,
-    until: u64,
+    #[serde(flatten)]
+    slot: RawSlot,
     scope: String,
     holder: String,
     group: Option<RawGroup>,
     room: Option<u64>,
     made: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replaces: Option<u64>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RawSlot {
+    from: u64,
+    until: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -163,8 +171,10 @@ impl RawBooking {
             window_ns: contract.window.0,
             probability_ppm: contract.probability.0,
             space: contract.space.0,
-            from: contract.slot.start.0,
-            until: contract.slot.end.0,
+            slot: RawSlot {
+                from: contract.slot.start.0,
+                until: contract.slot.end.0,
+            },
             scope: record.scope.clone(),
             holder: record.holder.clone(),
             group: record.group.as_ref().map(|group| RawGroup {
@@ -173,6 +183,7 @@ impl RawBooking {
             }),
             room: record.room.map(|room| room.0),
             made: record.made.0,
+            replaces: record.replaces.map(|id| id.0),
         }
     }
 
@@ -202,8 +213,8 @@ impl RawBooking {
                 window: Nanos(self.window_ns),
                 probability: Probability(self.probability_ppm),
                 slot: Slot {
-                    start: Second(self.from),
-                    end: Second(self.until),
+                    start: Second(self.slot.from),
+                    end: Second(self.slot.until),
                 },
                 space: Bytes(self.space),
             },
@@ -218,6 +229,7 @@ impl RawBooking {
             group,
             room: self.room.map(ReservationId),
             made: Second(self.made),
+            replaces: self.replaces.map(BookingId),
         })
     }
 }

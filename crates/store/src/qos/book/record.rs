@@ -19,9 +19,17 @@ pub struct Group {
 }
 
 impl Group {
+    /// In place of a last store: a record of the cluster's meta store decides.
+    pub const BY_RECORD: u128 = u128::MAX;
+
     /// The store whose commit is the commit of all.
     pub fn decider(&self) -> Option<u128> {
         self.stores.last().copied()
+    }
+
+    /// Does a record of the meta store decide over it, and no store?
+    pub fn is_by_record(&self) -> bool {
+        self.decider() == Some(Group::BY_RECORD)
     }
 }
 
@@ -38,25 +46,33 @@ pub(crate) struct Record {
     /// Its room in the store.
     pub room: Option<ReservationId>,
     pub made: Second,
+    /// Once it is committed it takes the place of this one.
+    pub replaces: Option<BookingId>,
 }
 
 impl Record {
     /// As the calendar has it: room is the store's concern.
     pub fn booking(&self) -> Booking {
-        let contract = Contract {
-            space: Bytes(0),
-            ..self.contract
+        let contract = self.contract.without_room();
+        let state = match self.state {
+            // The calendar does not let go of it by itself.
+            State::Tentative { .. } if self.is_by_record() => State::Tentative {
+                until: Second(u64::MAX),
+            },
+            state => state,
         };
-        Booking {
-            contract,
-            state: self.state,
-        }
+        Booking { contract, state }
     }
 
-    /// Was it held too long, or is its slot over?
+    /// Was it held too long, or is its slot over? What a record decides is held until the record says so.
     pub fn is_over(&self, now: Second) -> bool {
         let held_too_long = matches!(self.state, State::Tentative { until } if until <= now);
-        held_too_long || self.contract.slot.end <= now
+        held_too_long && !self.is_by_record() || self.contract.slot.end <= now
+    }
+
+    /// Does a record of the meta store decide over it?
+    pub fn is_by_record(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::is_by_record)
     }
 
     /// What its capability allows at the store of this number.

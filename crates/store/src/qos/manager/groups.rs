@@ -14,7 +14,50 @@ use policy::share::calendar::BookingId;
 
 use super::Manager;
 use super::request::{Decision, ReserveError};
+use super::reserve::Reserver;
 use crate::qos::book::record::Group;
+use crate::qos::state::bookings::Unconfirmed;
+
+/// Parts of reservations over several stores, at one of them; see the module's head.
+#[derive(Clone, Copy)]
+pub struct Parts<'a>(pub(super) &'a Reserver);
+
+impl Parts<'_> {
+    /// Parts of groups that this store found when it opened, committed or held, and not settled since.
+    pub fn undecided(self) -> Vec<(BookingId, Group)> {
+        self.0.core().bookings.undecided()
+    }
+
+    /// What this store, which decides over `group`, says of it. Before it says [`Decision::Aborted`] what is held of it
+    /// here is released, durably, so that no client can commit it afterwards.
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`] if that cannot be written; then nothing is decided.
+    pub async fn decision(self, group: u128) -> Result<Decision, ReserveError> {
+        self.0.decision(group).await
+    }
+
+    /// Carries out what was decided over a part found by [`undecided`](Self::undecided).
+    ///
+    /// # Errors
+    /// [`ReserveError::Store`]; the part is undecided then, as before.
+    pub async fn decide(self, id: BookingId, decision: Decision) -> Result<(), ReserveError> {
+        self.0.decide(id, decision).await
+    }
+
+    /// From now on parts are taken of reservations that a record of a meta store decides over ([`Group::BY_RECORD`]). The
+    /// caller asks that record about each [`unconfirmed`](Self::unconfirmed) part.
+    pub fn take_by_record(self) {
+        self.0.core().bookings.by_record.set(true);
+    }
+
+    /// Parts of reservations that a record decides over: all that are held, and committed ones that the record did not
+    /// confirm since the store was opened, or for `seconds`. They are promised meanwhile. Committing one confirms it.
+    pub fn unconfirmed(self, seconds: u64) -> Vec<Unconfirmed> {
+        let core = self.0.core();
+        core.bookings.unconfirmed(core.now(), seconds)
+    }
+}
 
 /// What [`reconcile`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -37,7 +80,7 @@ pub async fn reconcile(nodes: &[Rc<Manager>]) -> Result<Outcome, ReserveError> {
     // Those that do not decide first: what decides must be there until all have asked.
     let mut parts: Vec<(&Rc<Manager>, BookingId, Group)> = Vec::new();
     for manager in nodes {
-        let found = manager.undecided().into_iter();
+        let found = manager.parts().undecided().into_iter();
         parts.extend(found.map(|(id, group)| (manager, id, group)));
     }
     parts.sort_by_key(|(manager, _, group)| group.decider() == Some(manager.uuid()));
@@ -47,8 +90,8 @@ pub async fn reconcile(nodes: &[Rc<Manager>]) -> Result<Outcome, ReserveError> {
             outcome.undecided += 1;
             continue;
         };
-        let decision = decider.decision(group.id).await?;
-        manager.decide(id, decision).await?;
+        let decision = decider.parts().decision(group.id).await?;
+        manager.parts().decide(id, decision).await?;
         match decision {
             Decision::Committed => outcome.committed += 1,
             Decision::Aborted => outcome.released += 1,

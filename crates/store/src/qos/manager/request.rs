@@ -1,7 +1,7 @@
 //! What is asked of reservations, and what is answered.
 
 use base::{Bytes, Nanos};
-use policy::share::calendar::{BookingId, NoBooking, Refusal, State};
+use policy::share::calendar::{BookingId, Calendar, NoBooking, Refusal, State};
 use policy::share::{BytesPerSec, Contract, Direction, Probability, Second, Slot, SpaceError};
 
 use crate::object::error::StoreError;
@@ -83,6 +83,44 @@ impl ReservationRequest {
             probability: self.probability,
             slot: self.slot,
             space: self.space,
+        }
+    }
+}
+
+/// Would reservations for one slot fit at a store together, and when would they?
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quote {
+    /// The earliest begin, from the asked one on, at which all fit at their rates for their length; `None`: never.
+    pub earliest: Option<Second>,
+    /// Why they do not fit as asked; `None`: they do.
+    pub refused: Option<String>,
+}
+
+impl Quote {
+    /// What a calendar, of which this is a copy, says of requests for one slot together.
+    pub(super) fn of(
+        mut calendar: Calendar,
+        wanted: &[ReservationRequest],
+        space: &SpaceFigures,
+        now: Second,
+    ) -> Quote {
+        let contracts: Vec<Contract> = wanted
+            .iter()
+            .map(|it| it.contract().without_room())
+            .collect();
+        let room = wanted.iter().map(|it| it.space.0);
+        let room = check_room(space, Bytes(room.fold(0, u64::saturating_add)));
+        let earliest = match &room {
+            Ok(()) => calendar.earliest(&contracts),
+            Err(_) => None,
+        };
+        let refused = room.and_then(|()| {
+            let mut each = contracts.iter();
+            each.try_for_each(|it| calendar.hold(now, *it, Second(u64::MAX)).map(drop))
+        });
+        Quote {
+            earliest: earliest.map(|slot| slot.start),
+            refused: refused.err().map(|refusal| with_cause(&refusal)),
         }
     }
 }
@@ -187,7 +225,7 @@ pub(super) fn check(
     request: &ReservationRequest,
     group: Option<&Group>,
     until: Second,
-    (now, store): (Second, u128),
+    (now, store, by_record): (Second, u128, bool),
 ) -> Result<(), ReserveError> {
     let why = if request.window.0 == 0 {
         "a window of no time; give it a second".to_owned()
@@ -203,6 +241,10 @@ pub(super) fn check(
         format!("a holder's name has at most {HOLDER_MAX} bytes")
     } else if until <= now {
         format!("it would be held until {until}, which is over")
+    } else if group.is_some_and(Group::is_by_record) && !by_record {
+        "a record of a meta store is to decide over it, and this store belongs to no cluster; name its \
+         node's [cluster] in the configuration, or reserve on this store alone"
+            .to_owned()
     } else if let Some(group) = group
         && (group.stores.len() > GROUP_MAX || !group.stores.contains(&store))
     {

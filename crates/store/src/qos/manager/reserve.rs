@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! hold     calendar -> room in the store -> the book -> answered
+//! amend    as hold, beside what it is to replace; its commit takes the place: sessions go on under the new terms
 //! commit   calendar -> the book -> answered with the capability
 //! release  sessions lose their promise -> the book -> room in the store -> calendar -> answered
 //! ```
@@ -22,8 +23,8 @@ use policy::share::calendar::{Booking, BookingId, Calendar, Refusal, State};
 use policy::share::{Contract, Direction, Second, Share};
 
 use super::request::{
-    Decision, ReservationRequest, ReserveError, Reserved, check, check_calibration, check_room,
-    failed,
+    Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_calibration,
+    check_room, failed,
 };
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
@@ -37,7 +38,7 @@ use crate::qos::state::Core;
 pub(super) struct Reserver(pub Rc<Sessions>);
 
 impl Reserver {
-    fn core(&self) -> &Core {
+    pub(super) fn core(&self) -> &Core {
         &self.0.core
     }
 
@@ -47,9 +48,20 @@ impl Reserver {
     pub fn offer(&self, request: &ReservationRequest) -> Result<Contract, Refusal> {
         let contract = request.contract();
         let mut calendar = self.calendar_meanwhile();
-        calendar.hold(self.core().now(), without_room(&contract), Second(u64::MAX))?;
+        calendar.hold(self.core().now(), contract.without_room(), Second(u64::MAX))?;
         check_room(&self.core().store.space(), contract.space)?;
         Ok(contract)
+    }
+
+    /// Would these fit together now, and when would they?
+    pub fn quote(&self, wanted: &[ReservationRequest]) -> Quote {
+        let core = self.core();
+        Quote::of(
+            self.calendar_meanwhile(),
+            wanted,
+            &core.store.space(),
+            core.now(),
+        )
     }
 
     /// The calendar, with what a calibration takes of it.
@@ -105,39 +117,73 @@ impl Reserver {
         group: Option<Group>,
         until: Second,
     ) -> Result<BookingId, ReserveError> {
-        let reserver = self.clone();
-        env::spawn(async move { reserver.do_hold(request, group, until).await }).await
+        let (reserver, replaces) = (self.clone(), None);
+        let hold = Hold {
+            request,
+            group,
+            until,
+            replaces,
+        };
+        env::spawn(async move { reserver.do_hold(hold).await }).await
     }
 
-    async fn do_hold(
+    /// Sets aside until `until` what is to replace `replaced`; room, scope and holder stay as they are.
+    pub async fn amend(
         &self,
+        replaced: BookingId,
         request: ReservationRequest,
         group: Option<Group>,
         until: Second,
     ) -> Result<BookingId, ReserveError> {
+        let (reserver, replaces) = (self.clone(), Some(replaced));
+        let hold = Hold {
+            request,
+            group,
+            until,
+            replaces,
+        };
+        env::spawn(async move { reserver.do_hold(hold).await }).await
+    }
+
+    async fn do_hold(&self, hold: Hold) -> Result<BookingId, ReserveError> {
         let core = self.core();
         let bookings = &core.bookings;
-        let here = (core.now(), core.store.uuid());
-        check(&request, group.as_ref(), until, here)?;
         let _changing = bookings.changing.acquire(1).await;
         self.expire().await.map_err(failed("hold"))?;
+        let replaced = hold.replaces.map(|id| bookings.record(id)).transpose()?;
+        let (request, until) = (hold.request_beside(replaced.as_ref())?, hold.until);
+        let here = (core.now(), core.store.uuid(), bookings.by_record.get());
+        check(&request, hold.group.as_ref(), until, here)?;
         self.set_numbers_aside().await.map_err(failed("hold"))?;
         let contract = request.contract();
         let now = core.now();
         check_calibration(bookings.calibrating.get(), request.slot.start, now)?;
-        check_room(&core.store.space(), contract.space)?;
-        let held = without_room(&contract);
-        let id = bookings.calendar.borrow_mut().hold(now, held, until)?;
+        let held = contract.without_room();
         let mut record = Record {
-            id,
+            id: BookingId(0),
             contract,
             state: State::Tentative { until },
             scope: request.scope,
             holder: request.holder,
-            group,
+            group: hold.group,
             room: None,
             made: now,
+            replaces: hold.replaces,
         };
+        let State::Tentative { until } = record.booking().state else {
+            unreachable!("it was just made so")
+        };
+        let id = match &replaced {
+            Some(replaced) => {
+                let mut calendar = bookings.calendar.borrow_mut();
+                calendar.amend(now, replaced.id, held, until)?
+            }
+            None => {
+                check_room(&core.store.space(), contract.space)?;
+                bookings.calendar.borrow_mut().hold(now, held, until)?
+            }
+        };
+        record.id = id;
         let written = self.write_hold(&mut record).await;
         if written.is_err() {
             let _ = bookings.calendar.borrow_mut().release(id);
@@ -161,7 +207,8 @@ impl Reserver {
     /// Room first, so that what the book names is there.
     async fn write_hold(&self, record: &mut Record) -> Result<(), StoreError> {
         let store = &self.core().store;
-        if record.contract.space.0 > 0 {
+        // What is replaced keeps its room until then.
+        if record.contract.space.0 > 0 && record.replaces.is_none() {
             record.room = Some(store.reserve(record.contract.space).await?);
         }
         let written = book::put_record(store, record).await;
@@ -187,16 +234,37 @@ impl Reserver {
         let bookings = &self.core().bookings;
         let mut record = bookings.record(id)?;
         if record.state != State::Committed {
+            let replaced = record.replaces.and_then(|id| bookings.record(id).ok());
             record.state = State::Committed;
+            record.room = match &replaced {
+                Some(replaced) => replaced.room,
+                None => record.room,
+            };
             let written = book::put_record(&self.core().store, &record).await;
             written.map_err(failed("commit"))?;
             bookings.records.borrow_mut().insert(id, record.clone());
             // Between the two the hold may have run out; what is written is promised.
-            let mut calendar = bookings.calendar.borrow_mut();
-            let adopted = calendar.adopt(id, record.booking(), Bytes(0));
+            let booking = record.booking();
+            let adopted = bookings.calendar.borrow_mut().adopt(id, booking, Bytes(0));
             adopted.expect("the calendar keeps no room");
+            if let Some(replaced) = &replaced {
+                self.take_the_place(&record, replaced).await;
+            }
         }
+        bookings.confirm(id, self.core().now());
         Ok(self.sign(&record))
+    }
+
+    /// What was replaced is gone, and its sessions go on under the terms of what replaced it.
+    async fn take_the_place(&self, record: &Record, replaced: &Record) {
+        let core = self.core();
+        core.bookings.remove(replaced.id);
+        self.0.replaced(replaced.id, record);
+        // Opening leaves it out, too, if it cannot be removed now.
+        if let Err(error) = book::remove_record(&core.store, replaced.id).await {
+            tracing::warn!(store = %core.store.name(), reservation = replaced.id.0, %error,
+                "a reservation that was replaced cannot be forgotten yet");
+        }
     }
 
     /// Ends a reservation.
@@ -226,8 +294,7 @@ impl Reserver {
             }
         }
         book::remove_record(&core.store, id).await?;
-        core.bookings.records.borrow_mut().remove(&id);
-        let _ = core.bookings.calendar.borrow_mut().release(id);
+        core.bookings.remove(id);
         if record.state == State::Committed {
             self.0.ended(&record, why);
         }
@@ -248,9 +315,12 @@ impl Reserver {
         Ok(())
     }
 
-    /// After opening: drops what is over, and frees room that no reservation has.
-    pub async fn settle(&self) -> Result<(), StoreError> {
+    /// After opening: drops what is over or replaced, and frees room that no reservation has.
+    pub async fn settle(&self, replaced: Vec<BookingId>) -> Result<(), StoreError> {
         let core = self.core();
+        for id in replaced {
+            book::remove_record(&core.store, id).await?;
+        }
         let _changing = core.bookings.changing.acquire(1).await;
         self.expire().await?;
         let owned: Vec<_> = {
@@ -304,9 +374,45 @@ impl Reserver {
     }
 }
 
-fn without_room(contract: &Contract) -> Contract {
-    Contract {
-        space: Bytes(0),
-        ..*contract
+/// What is to be held.
+struct Hold {
+    request: ReservationRequest,
+    group: Option<Group>,
+    until: Second,
+    /// It is to take the place of this one.
+    replaces: Option<BookingId>,
+}
+
+impl Hold {
+    /// The request as it is beside what it is to replace, which keeps its objects, its holder and its room.
+    ///
+    /// # Errors
+    /// [`ReserveError::Request`] if that is not promised itself, or of the other direction.
+    fn request_beside(
+        &self,
+        replaced: Option<&Record>,
+    ) -> Result<ReservationRequest, ReserveError> {
+        let Some(replaced) = replaced else {
+            return Ok(self.request.clone());
+        };
+        let refuse = |why: String| Err(ReserveError::Request { why });
+        let number = replaced.id.0;
+        if replaced.state != State::Committed {
+            return refuse(format!(
+                "reservation {number} is only held; commit it first"
+            ));
+        }
+        let (before, after) = (replaced.contract.direction, self.request.direction);
+        if before != after {
+            return refuse(format!(
+                "reservation {number} is of {before}s and cannot become one of {after}s; reserve {after}s beside it"
+            ));
+        }
+        Ok(ReservationRequest {
+            space: replaced.contract.space,
+            scope: replaced.scope.clone(),
+            holder: replaced.holder.clone(),
+            ..self.request.clone()
+        })
     }
 }

@@ -51,7 +51,13 @@ impl AttachedReservations {
         // One that has not begun may not be the next any more.
         let promised = |session: &Rc<Session>| session.phase() == Phase::Promised;
         let now = sessions.core.now();
-        if !found.session.as_ref().is_some_and(promised) && found.looked != Some(now) {
+        // Of one that is over, what follows is looked for at once: an amendment leaves no gap.
+        let look = match found.session.as_ref().map(|it| it.phase()) {
+            Some(Phase::Promised) => false,
+            Some(Phase::Over) => true,
+            _ => found.looked != Some(now),
+        };
+        if look {
             *found = Found {
                 session: sessions.promised_to(&self.holder, direction, now),
                 looked: Some(now),

@@ -18,8 +18,9 @@ use super::error::OperationError;
 use crate::qos::book::SYSTEM;
 use crate::qos::book::record::Record;
 
-/// Names that begin so are those of virtual disks: extents, maps, dirty bits and guards. For the node key alone.
-pub const CLUSTER: [&str; 4] = ["v/", "m/", "d/", "g/"];
+/// Names that begin so are those of virtual disks (extents, maps, dirty bits and guards) and of buckets. For the node key
+/// alone.
+pub const CLUSTER: [&str; 5] = ["v/", "m/", "d/", "g/", "s3/"];
 
 /// Where a session stands; see the module's arrows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -171,6 +171,21 @@ impl Sessions {
         self.split_buffers();
     }
 
+    /// Sessions of `before`, and what they got, are those of `record`, which has replaced it.
+    pub fn replaced(&self, before: BookingId, record: &Record) {
+        for session in self.open() {
+            if session.reservation() == Some(before) {
+                session.amended(record);
+            }
+        }
+        let mut totals = self.totals.borrow_mut();
+        if let Some(got) = totals.remove(&before) {
+            let sum = totals.entry(record.id).or_default();
+            sum.delivered += got.delivered;
+            sum.windows.add(&got.windows);
+        }
+    }
+
     /// A reservation is over.
     pub fn ended(&self, record: &Record, why: &'static str) {
         let closed = self.totals.borrow_mut().remove(&record.id);

@@ -72,7 +72,8 @@ pub(crate) async fn carry_out(
 
 /// A list reaches no further than what the session is for.
 fn narrow(session: &Session, request: &mut Request) {
-    let scope = session.granted.as_ref().map_or("", |it| &it.scope);
+    let granted = session.granted();
+    let scope = granted.as_ref().map_or("", |it| &it.scope);
     if let Request::List { prefix, .. } | Request::Damage { prefix, .. } = request
         && scope.starts_with(&**prefix)
     {
@@ -98,7 +99,8 @@ fn may(session: &Session, request: &Request) -> Result<(), OperationError> {
         Request::List { .. } => ("list", None),
         Request::Damage { .. } => ("list the damage of", None),
         Request::Flush => {
-            return session.goes_on("flush", session.granted.as_ref().map_or("", |it| &it.scope));
+            let granted = session.granted();
+            return session.goes_on("flush", granted.as_ref().map_or("", |it| &it.scope));
         }
         Request::Space => return Ok(()),
     };

@@ -23,6 +23,21 @@ pub(crate) struct Bookings {
     pub numbers: Cell<u64>,
     /// The device is taken by a calibration.
     pub calibrating: Cell<Option<Slot>>,
+    /// Parts that a record of the meta store decides over are taken: one looks them up there.
+    pub by_record: Cell<bool>,
+    /// When the record of a part said last that it stands.
+    confirmed: RefCell<BTreeMap<BookingId, Second>>,
+}
+
+/// A part of a reservation of which its record of the meta store is to be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unconfirmed {
+    /// The part.
+    pub id: BookingId,
+    /// The number of the whole.
+    pub group: u128,
+    /// Not committed here, and held until then at least.
+    pub held_until: Option<Second>,
 }
 
 impl Bookings {
@@ -36,6 +51,11 @@ impl Bookings {
             let adopted = calendar.adopt(record.id, record.booking(), Bytes(0));
             adopted.expect("the calendar keeps no room");
         }
+        for record in records.values() {
+            if let Some(replaced) = record.replaces {
+                calendar.amends(record.id, replaced);
+            }
+        }
         calendar.number_from(BookingId(numbers));
         Bookings {
             changing: Semaphore::new(1),
@@ -44,6 +64,8 @@ impl Bookings {
             records: RefCell::new(records),
             numbers: Cell::new(numbers),
             calibrating: Cell::new(None),
+            by_record: Cell::new(false),
+            confirmed: RefCell::default(),
         }
     }
 
@@ -111,9 +133,45 @@ impl Bookings {
         let adopted = self.adopted.borrow();
         let records = self.records.borrow();
         let found = adopted.iter().filter_map(|id| records.get(id));
+        let found = found.filter(|record| !record.is_by_record());
         found
             .filter_map(|record| Some((record.id, record.group.clone()?)))
             .collect()
+    }
+
+    /// Parts that a record decides over: those held, and those committed that it did not confirm for `seconds`.
+    pub fn unconfirmed(&self, now: Second, seconds: u64) -> Vec<Unconfirmed> {
+        let (records, confirmed) = (self.records.borrow(), self.confirmed.borrow());
+        let unconfirmed = |record: &Record| {
+            let group = record.group.as_ref().filter(|it| it.is_by_record())?;
+            let held_until = match record.state {
+                State::Tentative { until } => Some(until),
+                State::Committed => None,
+            };
+            let last = confirmed.get(&record.id);
+            let is_fresh = last.is_some_and(|at| now.0 < at.0.saturating_add(seconds));
+            (held_until.is_some() || !is_fresh).then_some(Unconfirmed {
+                id: record.id,
+                group: group.id,
+                held_until,
+            })
+        };
+        records.values().filter_map(unconfirmed).collect()
+    }
+
+    /// The record of a part says that it stands.
+    pub fn confirm(&self, id: BookingId, now: Second) {
+        let records = self.records.borrow();
+        if records.get(&id).is_some_and(Record::is_by_record) {
+            self.confirmed.borrow_mut().insert(id, now);
+        }
+    }
+
+    /// A reservation is gone.
+    pub fn remove(&self, id: BookingId) -> Option<Record> {
+        self.confirmed.borrow_mut().remove(&id);
+        let _ = self.calendar.borrow_mut().release(id);
+        self.records.borrow_mut().remove(&id)
     }
 
     /// What was decided over a part is carried out.

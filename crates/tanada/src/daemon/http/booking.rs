@@ -85,7 +85,7 @@ impl<'a> Stores<'a> {
         let mut parts = Vec::new();
         for name in &names {
             let found = self.at_store(name, async |store| {
-                (store.node.uuid(), store.node.undecided())
+                (store.node.uuid(), store.node.parts().undecided())
             });
             if let Ok((uuid, found)) = found.await {
                 uuids.push((uuid, name.clone()));
@@ -108,7 +108,7 @@ impl<'a> Stores<'a> {
             };
             let number = group.id;
             let said = self.at_store(decider, async move |store| {
-                store.node.decision(number).await
+                store.node.parts().decision(number).await
             });
             let decision = match said.await {
                 Ok(Ok(decision)) => decision,
@@ -126,7 +126,7 @@ impl<'a> Stores<'a> {
     /// Does at a store what was decided of its part.
     async fn settle(self, name: &str, id: BookingId, decision: Decision) {
         let done = self.at_store(name, async move |store| {
-            store.node.decide(id, decision).await
+            store.node.parts().decide(id, decision).await
         });
         let word = match decision {
             Decision::Committed => "stands",
