@@ -1,0 +1,388 @@
+//! Reserving in two phases: all parts are held, the record says that they stand, the stores hear of it.
+//!
+//! ```text
+//! record Holding -> hold at every store -> record Committed, with the parts -> commit at every store -> answered
+//!                       \ one refuses: record Aborted, held parts are released
+//! change: record Changing -> hold what is new or more -> record with the new parts -> commit -> release what is not listed
+//! ```
+//!
+//! Killed at any step it leaves a record that [`crate::sweep`] ends, and parts that [`crate::confirm`] settles by it.
+//!
+//! Always true:
+//! 1. The record is Holding before any part is held, and says which parts stand before any is committed.
+//! 2. It says so only while all holds have [`MARGIN`] left.
+
+use std::collections::BTreeMap;
+
+use base::{Bytes, Nanos};
+use policy::share::{BytesPerSec, Direction, Second};
+use store::qos::manager::{Group, ReservationRequest};
+use vdisk::StoreNumber;
+
+use crate::error::ReservationError;
+use crate::plan::Wanted;
+use crate::record::{Part, Phase, Promise, Reservation, ReservationId, Target};
+use crate::records::{Beside, Swapped, Versioned};
+use crate::service::Service;
+use crate::stores::{Facts, PartError};
+
+/// How long parts are held at least.
+pub const HOLD_SECONDS: u64 = 30;
+/// So much of it must be left when the record is changed: clocks differ.
+pub const MARGIN: u64 = 5;
+/// A store that does not answer for so long counts as unreachable.
+const ANSWER: Nanos = Nanos::secs(8);
+
+/// Who a volume's parts are held for: no one but the service reserves under it.
+pub fn volume_holder(id: u32) -> String {
+    format!("volume:{id}")
+}
+
+/// What a part asks of its store.
+pub(crate) fn request(record: &Reservation, wanted: &Wanted) -> ReservationRequest {
+    let promise = &record.promise;
+    let (scope, holder) = match &record.target {
+        // A capability for it would reach nothing: these names are for the node key alone.
+        Target::Volume { id, .. } => ("v/".to_owned(), volume_holder(*id)),
+        Target::Stores { scope, .. } => (scope.clone(), holder(&record.account, &record.name)),
+    };
+    let space = match wanted.direction {
+        Direction::Read => 0,
+        Direction::Write => promise.space,
+    };
+    ReservationRequest {
+        direction: wanted.direction,
+        rate: BytesPerSec(wanted.rate),
+        window: Nanos(promise.window_ns),
+        probability: promise.probability(),
+        slot: promise.slot(),
+        space: Bytes(space),
+        scope,
+        holder,
+    }
+}
+
+fn holder(account: &str, name: &str) -> String {
+    match account {
+        "" => name.to_owned(),
+        account => format!("{account}/{name}"),
+    }
+}
+
+/// What was asked for, in words.
+pub(crate) fn what(promise: &Promise) -> String {
+    let ways = [(promise.read, "reads"), (promise.write, "writes")];
+    let rates = ways.iter().filter(|(rate, _)| *rate > 0);
+    let rates: Vec<_> = rates
+        .map(|(rate, of)| format!("{} of {of}", BytesPerSec(*rate)))
+        .collect();
+    rates.join(" and ")
+}
+
+/// One reservation being made or changed.
+pub(crate) struct Booking<'a> {
+    pub service: &'a Service,
+    pub facts: &'a Facts,
+    pub id: ReservationId,
+}
+
+impl Booking<'_> {
+    /// The group that its parts belong to; its record decides.
+    fn group(&self, wanted: &[Wanted]) -> Group {
+        let uuid = |it: &Wanted| self.facts.stores.get(&it.store).map(|it| it.uuid);
+        let mut stores: Vec<u128> = wanted.iter().filter_map(uuid).collect();
+        stores.dedup();
+        stores.push(Group::BY_RECORD);
+        Group {
+            id: self.id.0,
+            stores,
+        }
+    }
+
+    /// Makes it: the record is Holding and there. Answers the record as it is then.
+    pub async fn make(
+        &self,
+        record: Reservation,
+        wanted: &[Wanted],
+    ) -> Result<Reservation, ReservationError> {
+        let held = self.hold(&record, &BTreeMap::new(), wanted).await;
+        let committed = match held {
+            Ok(held) => {
+                let next = Reservation {
+                    state: Phase::Committed,
+                    parts: held,
+                    ..record.clone()
+                };
+                self.swap(&record, next).await
+            }
+            Err(error) => Err(error),
+        };
+        match committed {
+            Ok(record) => {
+                self.commit(&record.parts).await;
+                Ok(record)
+            }
+            Err(error) => {
+                self.abort(&error).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Changes a record that stands into `next`, whose parts are to be `wanted`.
+    pub async fn change(
+        &self,
+        known: &Versioned,
+        next: Reservation,
+        wanted: &[Wanted],
+    ) -> Result<Reservation, ReservationError> {
+        let before = Reservation {
+            changing: Some(self.service.node.clone()),
+            hold_until: self.service.now().0 + HOLD_SECONDS,
+            ..known.record.clone()
+        };
+        let next = Reservation {
+            changing: None,
+            hold_until: before.hold_until,
+            ..next
+        };
+        if known.record.changing.is_some() {
+            return Err(ReservationError::Changing(next.name));
+        }
+        let noted = self.service.records.swap(known, &before, Beside::default());
+        if noted.await? == Swapped::Not {
+            return Err(ReservationError::Changing(next.name));
+        }
+        let changed = self.change_noted(&before, next, wanted).await;
+        if changed.is_err() {
+            self.forget_change(&before).await;
+        }
+        changed
+    }
+
+    /// Nothing is changed any more, not even by a swap that is still on its way: stores release what is held and not
+    /// listed. Where this fails a sweep does it.
+    async fn forget_change(&self, before: &Reservation) {
+        let records = &self.service.records;
+        let Ok(Some(known)) = records.get(self.id).await else {
+            return;
+        };
+        if known.record == *before {
+            let as_it_was = Reservation {
+                changing: None,
+                ..before.clone()
+            };
+            let _ = records.swap(&known, &as_it_was, Beside::default()).await;
+        }
+    }
+
+    async fn change_noted(
+        &self,
+        before: &Reservation,
+        next: Reservation,
+        wanted: &[Wanted],
+    ) -> Result<Reservation, ReservationError> {
+        let mut there = BTreeMap::new();
+        for part in &before.parts {
+            there.insert((part.store, part.direction()), *part);
+        }
+        let same_terms = request_terms(before) == request_terms(&next);
+        let keep = |it: &&Wanted| {
+            let part = there.get(&(it.store, it.direction));
+            part.is_some_and(|part| same_terms && part.rate == it.rate)
+        };
+        let kept: Vec<Part> = wanted
+            .iter()
+            .filter(keep)
+            .map(|it| there[&(it.store, it.direction)])
+            .collect();
+        let more: Vec<Wanted> = wanted.iter().filter(|it| !keep(it)).copied().collect();
+        let held = self.hold(&next, &there, &more).await?;
+        let mut parts = held.clone();
+        parts.extend(kept);
+        parts.sort_unstable();
+        let next = Reservation { parts, ..next };
+        // Where its answer is lost it may be done all the same: what is held is not for this node to release then.
+        self.swap(before, next.clone()).await?;
+        self.commit(&next.parts).await;
+        // What was amended is gone with the commit of what replaced it.
+        let replaced = |it: &Part| held.iter().any(|new| same_place(new, it));
+        let dropped = before.parts.iter().filter(|it| !next.parts.contains(it));
+        self.release(dropped.filter(|it| !replaced(it)).copied())
+            .await;
+        Ok(next)
+    }
+
+    /// Holds all of `wanted`, side by side; where there is a part already, what is to replace it. One that fails releases
+    /// the others.
+    async fn hold(
+        &self,
+        record: &Reservation,
+        there: &BTreeMap<(StoreNumber, Direction), Part>,
+        wanted: &[Wanted],
+    ) -> Result<Vec<Part>, ReservationError> {
+        let until = Second(record.hold_until);
+        let group = self.group(wanted);
+        let holds = wanted.iter().map(async |it| {
+            let before = there.get(&(it.store, it.direction));
+            let held = self.hold_one(record, it, before, (group.clone(), until));
+            (it, held.await)
+        });
+        let (mut held, mut failed) = (Vec::new(), Vec::new());
+        for (wanted, answer) in env::sync::join_all(holds).await {
+            match answer {
+                Ok(number) => held.push(Part {
+                    store: wanted.store,
+                    number,
+                    reads: wanted.direction == Direction::Read,
+                    rate: wanted.rate,
+                }),
+                Err(error) => failed.push((self.facts.label(wanted.store), error)),
+            }
+        }
+        if failed.is_empty() {
+            return Ok(held);
+        }
+        self.release(held.into_iter()).await;
+        Err(refused(&what(&record.promise), failed))
+    }
+
+    async fn hold_one(
+        &self,
+        record: &Reservation,
+        wanted: &Wanted,
+        before: Option<&Part>,
+        (group, until): (Group, Second),
+    ) -> Result<u64, PartError> {
+        let request = request(record, wanted);
+        let held = async {
+            let calendar = self.service.cluster.calendar(wanted.store).await?;
+            match before {
+                Some(part) => calendar.amend(part.booking(), &request, group, until).await,
+                None => calendar.hold(&request, group, until).await,
+            }
+        };
+        within(held).await.map(|id| id.0)
+    }
+
+    /// Makes `next` of `before`, with the account's quota in the same transaction. Another reservation of the account that
+    /// comes in between is no hindrance; another change of this one is.
+    async fn swap(
+        &self,
+        before: &Reservation,
+        next: Reservation,
+    ) -> Result<Reservation, ReservationError> {
+        let service = self.service;
+        for tried in 1.. {
+            let now = service.now();
+            if now.0 + MARGIN > next.hold_until {
+                return Err(ReservationError::TooSlow(what(&next.promise)));
+            }
+            let known = service.records.get(self.id).await?;
+            let Some(known) = known.filter(|it| it.record == *before) else {
+                return Err(ReservationError::Changing(next.name.clone()));
+            };
+            let beside = service.quotas.charge(self.id, &next, now).await?;
+            if service.records.swap(&known, &next, beside).await? == Swapped::Done {
+                return Ok(next);
+            }
+            let wait = env::rng("again").below(10 * tried);
+            env::sleep(Nanos::millis(1 + wait.min(200))).await;
+        }
+        unreachable!("time goes on")
+    }
+
+    /// Tells the stores that their parts stand. One that does not hear asks the record itself.
+    async fn commit(&self, parts: &[Part]) {
+        let commits = parts.iter().map(async |part| {
+            let done = async {
+                let calendar = self.service.cluster.calendar(part.store).await?;
+                calendar.commit(part.booking()).await.map(drop)
+            };
+            if let Err(error) = within(done).await {
+                tracing::info!(reservation = %self.id, store = self.facts.label(part.store), %error,
+                    "a store will ask for the record of its part");
+            }
+        });
+        env::sync::join_all(commits).await;
+    }
+
+    /// Gives parts back; those whose store did not answer are left.
+    pub async fn release(&self, parts: impl Iterator<Item = Part>) -> Vec<Part> {
+        let releases = parts.map(async |part| {
+            let done = async {
+                let calendar = self.service.cluster.calendar(part.store).await?;
+                calendar.release(part.booking()).await
+            };
+            match within(done).await {
+                Ok(()) | Err(PartError::Absent(_)) => None,
+                Err(error) => {
+                    tracing::info!(reservation = %self.id, store = self.facts.label(part.store), %error,
+                        "a part is released later");
+                    Some(part)
+                }
+            }
+        });
+        let left = env::sync::join_all(releases).await;
+        left.into_iter().flatten().collect()
+    }
+
+    /// The record says that nothing was promised.
+    async fn abort(&self, error: &ReservationError) {
+        let Ok(Some(known)) = self.service.records.get(self.id).await else {
+            return;
+        };
+        if known.record.state == Phase::Holding {
+            let over = known
+                .record
+                .clone()
+                .over(&error.to_string(), self.service.now());
+            // Else it is aborted when its time is out.
+            let _ = self
+                .service
+                .records
+                .swap(&known, &over, Beside::default())
+                .await;
+        }
+    }
+}
+
+/// All that a part's request depends on, its rate apart.
+fn request_terms(record: &Reservation) -> ReservationRequest {
+    let any = Wanted {
+        store: StoreNumber(0),
+        direction: Direction::Write,
+        rate: 0,
+    };
+    request(record, &any)
+}
+
+fn same_place(a: &Part, b: &Part) -> bool {
+    (a.store, a.reads) == (b.store, b.reads)
+}
+
+async fn within<T>(work: impl Future<Output = Result<T, PartError>>) -> Result<T, PartError> {
+    match env::timeout(ANSWER, work).await {
+        Ok(answer) => answer,
+        Err(_) => Err(PartError::Unreachable(format!("no answer within {ANSWER}"))),
+    }
+}
+
+/// One error of all that stores said: a refusal says more than a silence.
+fn refused(what: &str, failed: Vec<(String, PartError)>) -> ReservationError {
+    let mut reasons = Vec::new();
+    let mut silent = None;
+    for (store, error) in failed {
+        match ReservationError::of_part(what, store, error) {
+            ReservationError::Refused { refused, .. } => reasons.extend(refused),
+            other => silent = silent.or(Some(other)),
+        }
+    }
+    match (reasons.is_empty(), silent) {
+        (true, Some(silent)) => silent,
+        _ => ReservationError::Refused {
+            what: what.to_owned(),
+            refused: reasons,
+        },
+    }
+}

@@ -1,0 +1,35 @@
+//! Reserved throughput over a whole cluster: a volume, or a set of stores, under one reservation.
+//!
+//! ```text
+//! ask -> plan: parts at stores -> hold all -> the record in the meta store decides -> commit -> capabilities
+//!   stores: parts without an answer ask their record (confirm)      nodes: what is due for a record (sweep)
+//! ```
+//!
+//! Calendars stay in the stores; the whole is a record in the meta store, changed by compare-and-swap. Any node of the
+//! cluster makes reservations.
+//!
+//! - `record` what is written, and its states; `records` how it is read and changed; `ask`, `plan` which parts it takes.
+//! - `stores` the cluster and its calendars; `book` the two phases; `offer` what would fit instead.
+//! - `confirm` what a store does about a part; `sweep` what becomes of records unasked; `quota` what accounts may.
+//! - [`service`] all of it, as the API has it.
+//!
+//! Source: PROBS 3.1 (the storage manager allots resources when it accepts a reservation). Choice: several stores under one
+//! reservation, decided by a record, and offers when refused.
+
+pub mod ask;
+pub mod book;
+pub mod confirm;
+pub mod error;
+pub mod offer;
+pub mod plan;
+pub mod quota;
+pub mod record;
+pub mod records;
+pub mod service;
+pub mod stores;
+pub mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub use error::ReservationError;
+pub use service::Service;

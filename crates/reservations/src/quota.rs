@@ -1,0 +1,57 @@
+//! Who says how much an account may reserve.
+
+use policy::share::Second;
+
+use crate::error::ReservationError;
+use crate::record::{Reservation, ReservationId};
+use crate::records::Beside;
+use crate::stores::Pending;
+
+/// What accounts may. Held as `Rc<dyn Quotas>`. What it answers goes through in the transaction that commits or ends the
+/// reservation, or not at all.
+pub trait Quotas {
+    /// The account is to have `record` from now on, in place of what it had under this id.
+    ///
+    /// # Errors
+    /// [`ReservationError::Quota`] with what it has and what is left; [`ReservationError::Meta`].
+    fn charge<'a>(
+        &'a self,
+        id: ReservationId,
+        record: &'a Reservation,
+        now: Second,
+    ) -> Pending<'a, Beside, ReservationError>;
+
+    /// The account no longer has `record`.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`].
+    fn refund<'a>(
+        &'a self,
+        id: ReservationId,
+        record: &'a Reservation,
+        now: Second,
+    ) -> Pending<'a, Beside, ReservationError>;
+}
+
+/// As much as the stores have, for every account.
+pub struct Unlimited;
+
+impl Quotas for Unlimited {
+    fn charge<'a>(
+        &'a self,
+        _: ReservationId,
+        _: &'a Reservation,
+        _: Second,
+    ) -> Pending<'a, Beside, ReservationError> {
+        Box::pin(async { Ok(Beside::default()) })
+    }
+
+    fn refund<'a>(
+        &'a self,
+        _: ReservationId,
+        _: &'a Reservation,
+        _: Second,
+    ) -> Pending<'a, Beside, ReservationError> {
+        Box::pin(async { Ok(Beside::default()) })
+    }
+}

@@ -1,0 +1,450 @@
+//! What all nodes agree on about a reservation: whose it is, how far it has come, which parts stores keep.
+//!
+//! ```text
+//! reservation/<id>                      this record, JSON with a version; changed by compare-and-swap only
+//! reservation-name/<account>/<name>     the id it stands for, while the reservation is not over
+//! ```
+//!
+//! ```text
+//! (none)    -> Holding    put if absent, before any part is held
+//! Holding   -> Committed  all parts are held, and enough of `hold_until` is left
+//! Holding   -> Aborted    a part was refused, the node that made it is gone, or `hold_until` is over
+//! Committed <-> Degraded  stores of parts are gone or promise less; parts are reserved elsewhere
+//! Committed, Degraded -> Ended   released, or its slot is over
+//! Aborted, Ended -> (none)       a day later
+//! ```
+//!
+//! Always true:
+//! 1. A record of another version, or with a field that is not known, is refused and never written over.
+//! 2. A part stands exactly if a committed or degraded record lists it.
+
+use policy::share::calendar::BookingId;
+use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
+use serde::{Deserialize, Serialize};
+use vdisk::StoreNumber;
+
+/// The version of records.
+const VERSION: u32 = 1;
+/// Records begin so.
+pub const PREFIX: &str = "reservation/";
+const NAMES: &str = "reservation-name/";
+/// No record is longer.
+const RECORD_MAX: usize = 256 * 1024;
+/// The longest name, in bytes.
+pub const NAME_MAX: usize = 128;
+
+/// The number of a reservation, drawn by the node that makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReservationId(pub u128);
+
+impl ReservationId {
+    /// The key of its record.
+    pub fn key(self) -> String {
+        format!("{PREFIX}{:032x}", self.0)
+    }
+
+    /// From a key, or from what [`Display`](std::fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<ReservationId> {
+        let digits = text
+            .strip_prefix(PREFIX)
+            .or_else(|| text.strip_prefix("r-"))?;
+        let plain = digits
+            .bytes()
+            .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'));
+        let number = u128::from_str_radix(digits, 16).ok()?;
+        (digits.len() == 32 && plain).then_some(ReservationId(number))
+    }
+}
+
+impl std::fmt::Display for ReservationId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "r-{:032x}", self.0)
+    }
+}
+
+/// The key under which an account's reservation of this name is found.
+pub fn name_key(account: &str, name: &str) -> String {
+    format!("{NAMES}{account}/{name}")
+}
+
+/// How far a reservation has come; see the module's arrows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Phase {
+    /// Its parts are being held.
+    Holding,
+    /// It is promised.
+    Committed,
+    /// Promised, and not all of it can be delivered now.
+    Degraded,
+    /// It was never promised.
+    Aborted,
+    /// It was promised and is over.
+    Ended,
+}
+
+impl Phase {
+    /// The word in answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Holding => "holding",
+            Phase::Committed => "committed",
+            Phase::Degraded => "degraded",
+            Phase::Aborted => "aborted",
+            Phase::Ended => "ended",
+        }
+    }
+
+    /// Do the parts that its record lists stand?
+    pub const fn stands(self) -> bool {
+        matches!(self, Phase::Committed | Phase::Degraded)
+    }
+}
+
+/// What is reserved for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Target {
+    /// A virtual disk, by its number; requests of its clients come under the reservation.
+    Volume {
+        /// As it was called when it was reserved for.
+        name: String,
+        /// Its number.
+        id: u32,
+    },
+    /// Stores, by capabilities for objects whose names begin with `scope`.
+    Stores {
+        /// Their numbers.
+        stores: Vec<StoreNumber>,
+        /// The rate is that of all together.
+        stripe: bool,
+        /// Not empty.
+        scope: String,
+    },
+}
+
+/// How a volume's rate becomes parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlanKind {
+    /// The promise holds for any pattern of requests.
+    #[default]
+    Any,
+    /// It holds where all extents are asked for evenly.
+    Spread,
+}
+
+/// What is promised, of whatever.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promise {
+    /// Reads in bytes per second; 0: none.
+    pub read: u64,
+    /// Writes in bytes per second; 0: none.
+    pub write: u64,
+    /// The first second of its slot, since 1970.
+    pub from: u64,
+    /// The first second behind it.
+    pub until: u64,
+    /// How many stores of a volume may be lost with the promise kept.
+    pub tolerate: u8,
+    /// How parts are made of it.
+    pub plan: PlanKind,
+    /// The window it is judged by.
+    pub window_ns: u64,
+    /// The share of windows to be kept, in millionths.
+    pub probability_ppm: u32,
+    /// Room at each store, in bytes.
+    pub space: u64,
+}
+
+impl Promise {
+    /// Its slot.
+    pub fn slot(&self) -> Slot {
+        Slot {
+            start: Second(self.from),
+            end: Second(self.until),
+        }
+    }
+
+    /// Its rate in a direction.
+    pub fn rate(&self, direction: Direction) -> BytesPerSec {
+        BytesPerSec(match direction {
+            Direction::Read => self.read,
+            Direction::Write => self.write,
+        })
+    }
+
+    /// The share of windows to be kept.
+    pub fn probability(&self) -> Probability {
+        Probability(self.probability_ppm)
+    }
+}
+
+/// What one store keeps of a reservation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Part {
+    /// The store.
+    pub store: StoreNumber,
+    /// Its number in that store's calendar.
+    pub number: u64,
+    /// Reads, else writes.
+    pub reads: bool,
+    /// In bytes per second.
+    pub rate: u64,
+}
+
+impl Part {
+    /// Which way.
+    pub fn direction(&self) -> Direction {
+        match self.reads {
+            true => Direction::Read,
+            false => Direction::Write,
+        }
+    }
+
+    /// The number in the store's calendar.
+    pub fn booking(&self) -> BookingId {
+        BookingId(self.number)
+    }
+}
+
+/// A reservation as its record has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reservation {
+    pub(crate) version: u32,
+    /// Unique among the account's reservations that are not over.
+    pub name: String,
+    /// Whose it is; empty: the cluster's owner.
+    pub account: String,
+    /// What for.
+    pub target: Target,
+    /// What is promised.
+    pub promise: Promise,
+    /// How far it has come.
+    pub state: Phase,
+    /// Why it is degraded, aborted or over; in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// Its parts are held until then at least, in seconds since 1970.
+    pub hold_until: u64,
+    /// The node that makes it.
+    pub by: String,
+    /// The node that is changing a reservation that stands: parts may be held that are not listed yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changing: Option<String>,
+    /// Of what it consists. Of one that is over: what is not known to be released.
+    pub parts: Vec<Part>,
+    /// When it was aborted or ended, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_since: Option<u64>,
+}
+
+/// Why a record is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the record {key} of the meta store is not as it should be: {why}; nothing was changed")]
+pub struct BadRecord {
+    /// Its key.
+    pub key: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+impl Reservation {
+    /// One whose parts are to be held.
+    pub fn holding(
+        (name, account): (&str, &str),
+        target: Target,
+        promise: Promise,
+        by: &str,
+        hold_until: Second,
+    ) -> Reservation {
+        Reservation {
+            version: VERSION,
+            name: name.to_owned(),
+            account: account.to_owned(),
+            target,
+            promise,
+            state: Phase::Holding,
+            cause: None,
+            hold_until: hold_until.0,
+            by: by.to_owned(),
+            changing: None,
+            parts: Vec::new(),
+            over_since: None,
+        }
+    }
+
+    /// Does it list this part?
+    pub fn lists(&self, store: StoreNumber, booking: BookingId) -> bool {
+        let mut parts = self.parts.iter();
+        parts.any(|it| it.store == store && it.number == booking.0)
+    }
+
+    /// It was never promised, or it is over, for `why`.
+    #[must_use]
+    pub fn over(self, why: &str, now: Second) -> Reservation {
+        let state = match self.state {
+            Phase::Holding | Phase::Aborted => Phase::Aborted,
+            Phase::Committed | Phase::Degraded | Phase::Ended => Phase::Ended,
+        };
+        Reservation {
+            state,
+            cause: Some(why.to_owned()),
+            over_since: Some(now.0),
+            changing: None,
+            ..self
+        }
+    }
+
+    /// As it is written.
+    pub fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data")
+    }
+
+    /// As it was written under `key`.
+    ///
+    /// # Errors
+    /// [`BadRecord`]: too long, of another version, or with figures that no program writes.
+    pub fn decode(key: &str, bytes: &[u8]) -> Result<Reservation, BadRecord> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        let bad = |why: String| BadRecord {
+            key: key.to_owned(),
+            why,
+        };
+        if bytes.len() > RECORD_MAX {
+            return Err(bad(format!("it has {} bytes", bytes.len())));
+        }
+        let head: Head = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+        if head.version != VERSION {
+            return Err(bad(format!(
+                "it has version {}, and this program knows {VERSION}; use a newer one",
+                head.version
+            )));
+        }
+        let it: Reservation =
+            serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+        let promise = &it.promise;
+        if promise.until <= promise.from {
+            return Err(bad("its slot has no time in it".to_owned()));
+        }
+        if promise.read == 0 && promise.write == 0 || promise.window_ns == 0 {
+            return Err(bad("it promises nothing".to_owned()));
+        }
+        if promise.probability_ppm > 1_000_000 {
+            return Err(bad("it promises more than all windows".to_owned()));
+        }
+        match check_name(&it.name).is_ok() && check_account(&it.account) {
+            true => Ok(it),
+            false => Err(bad("its name or account is none".to_owned())),
+        }
+    }
+}
+
+/// Is this a name that a reservation can have? Letters, digits, `.`, `_` and `-`, not beginning with `r-`.
+///
+/// # Errors
+/// What is wrong, in words.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let fits = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'_' | b'-');
+    if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(fits) {
+        return Err(format!(
+            "{name:?} is no name of a reservation; write 1 to {NAME_MAX} letters, digits, '.', '_' or '-'"
+        ));
+    }
+    match name.starts_with("r-") {
+        true => Err(format!(
+            "{name:?} begins with r-, as ids do; choose another name"
+        )),
+        false => Ok(()),
+    }
+}
+
+fn check_account(account: &str) -> bool {
+    account.len() <= 2 * NAME_MAX && account.bytes().all(|it| it.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some() -> Reservation {
+        let promise = Promise {
+            read: 200_000_000,
+            write: 0,
+            from: 100,
+            until: 200,
+            tolerate: 1,
+            plan: PlanKind::Any,
+            window_ns: 1_000_000_000,
+            probability_ppm: 990_000,
+            space: 0,
+        };
+        let target = Target::Volume {
+            name: "vm1".to_owned(),
+            id: 7,
+        };
+        Reservation::holding(("nightly", "astro"), target, promise, "n1", Second(130))
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written_and_no_other_is() {
+        let mut it = some();
+        it.parts.push(Part {
+            store: StoreNumber(3),
+            number: 41,
+            reads: true,
+            rate: 125_000_000,
+        });
+        let key = ReservationId(9).key();
+        let bytes = it.encode();
+        assert_eq!(Reservation::decode(&key, &bytes), Ok(it.clone()));
+        let text = String::from_utf8(bytes).unwrap();
+        for (from, to) in [
+            ("\"version\":1", "\"version\":2"),
+            ("\"until\":200", "\"until\":100"),
+            ("\"read\":200000000", "\"read\":0"),
+            ("\"name\":\"nightly\"", "\"name\":\"a/b\""),
+            ("\"by\":", "\"bye\":1,\"by\":"),
+            ("990000", "1990000"),
+        ] {
+            assert!(text.contains(from), "{from} is not in {text}");
+            let other = text.replacen(from, to, 1);
+            assert!(Reservation::decode(&key, other.as_bytes()).is_err(), "{to}");
+        }
+    }
+
+    #[test]
+    fn what_is_over_is_aborted_or_ended_as_far_as_it_had_come() {
+        let over = some().over("because", Second(140));
+        assert_eq!((over.state, over.over_since), (Phase::Aborted, Some(140)));
+        let committed = Reservation {
+            state: Phase::Committed,
+            ..some()
+        };
+        assert_eq!(committed.over("because", Second(1)).state, Phase::Ended);
+    }
+
+    proptest! {
+        #[test]
+        fn ids_are_read_as_they_are_written(number: u128) {
+            let id = ReservationId(number);
+            prop_assert_eq!(ReservationId::parse(&id.to_string()), Some(id));
+            prop_assert_eq!(ReservationId::parse(&id.key()), Some(id));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes: Vec<u8>, text: String) {
+            let _ = Reservation::decode("reservation/x", &bytes);
+            let _ = ReservationId::parse(&text);
+            let _ = check_name(&text);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Records of reservations in the meta store, read and changed.
+//!
+//! Always true: a swap whose answer was lost is asked again until it is known, or the answer says that it is not.
+
+use std::rc::Rc;
+
+use base::Nanos;
+use vdisk::meta::{Compare, MetaError, MetaStore, Op, Outcome, Revision, whole_range};
+
+use crate::error::ReservationError;
+use crate::record::{PREFIX, Phase, Reservation, ReservationId, name_key};
+
+/// How often a transaction without an answer is asked again.
+const TRIES: u32 = 5;
+/// Between two of them.
+const AGAIN: Nanos = Nanos::millis(200);
+
+/// A record, and the transaction that wrote it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Versioned {
+    /// Whose it is.
+    pub id: ReservationId,
+    /// What it says.
+    pub record: Reservation,
+    /// Since when.
+    pub changed: Revision,
+}
+
+/// What is to go through with a change of a record, or not at all: an account's use of its quota.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// What must hold.
+    pub compares: Vec<Compare>,
+    /// What else is changed.
+    pub ops: Vec<Op>,
+}
+
+/// What became of a swap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swapped {
+    /// The record is as wanted.
+    Done,
+    /// It, or what was compared beside it, had changed.
+    Not,
+}
+
+/// The records. Cheap to clone.
+#[derive(Clone)]
+pub struct Records(pub Rc<dyn MetaStore>);
+
+impl Records {
+    /// One of them.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`], [`ReservationError::Record`].
+    pub async fn get(&self, id: ReservationId) -> Result<Option<Versioned>, ReservationError> {
+        let key = id.key();
+        let Some(entry) = self.0.get(&key).await? else {
+            return Ok(None);
+        };
+        Ok(Some(Versioned {
+            id,
+            record: Reservation::decode(&key, &entry.value)?,
+            changed: entry.changed,
+        }))
+    }
+
+    /// All that can be read. One that cannot is logged, and hides no other.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`].
+    pub async fn all(&self) -> Result<Vec<Versioned>, ReservationError> {
+        let (entries, _) = whole_range(&*self.0, PREFIX).await?;
+        let mut all = Vec::new();
+        for entry in entries {
+            let read = Reservation::decode(&entry.key, &entry.value);
+            match (ReservationId::parse(&entry.key), read) {
+                (Some(id), Ok(record)) => all.push(Versioned {
+                    id,
+                    record,
+                    changed: entry.changed,
+                }),
+                (None, _) => tracing::warn!(key = entry.key, "this is the key of no reservation"),
+                (_, Err(error)) => tracing::warn!(%error, "a reservation is left alone"),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The reservation of this name that is not over.
+    ///
+    /// # Errors
+    /// As for [`Records::get`].
+    pub async fn find(
+        &self,
+        account: &str,
+        name: &str,
+    ) -> Result<Option<Versioned>, ReservationError> {
+        let entry = self.0.get(&name_key(account, name)).await?;
+        let text = entry
+            .as_ref()
+            .and_then(|it| std::str::from_utf8(&it.value).ok());
+        match text.and_then(ReservationId::parse) {
+            Some(id) => self.get(id).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Puts a new record under its name. [`Swapped::Not`]: the name is taken.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`]; then it may be there yet, with nothing held.
+    pub async fn put_new(
+        &self,
+        id: ReservationId,
+        record: &Reservation,
+    ) -> Result<Swapped, ReservationError> {
+        let name = name_key(&record.account, &record.name);
+        let compares = vec![Compare::Absent(id.key()), Compare::Absent(name.clone())];
+        let ops = vec![
+            put(name, id.to_string().into_bytes()),
+            put(id.key(), record.encode()),
+        ];
+        self.txn(id, record, compares, ops).await
+    }
+
+    /// Changes a record as it was read, and `beside` with it.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`]: [`MetaError::Unknown`] if it may have been done or may be yet.
+    pub async fn swap(
+        &self,
+        known: &Versioned,
+        record: &Reservation,
+        beside: Beside,
+    ) -> Result<Swapped, ReservationError> {
+        let mut compares = vec![Compare::Unchanged(known.id.key(), known.changed)];
+        compares.extend(beside.compares);
+        let mut ops = vec![put(known.id.key(), record.encode())];
+        ops.extend(beside.ops);
+        if !record.state.stands() && record.state != Phase::Holding {
+            // The name is free for another one.
+            let key = name_key(&record.account, &record.name);
+            ops.push(Op::Delete { key });
+        }
+        self.txn(known.id, record, compares, ops).await
+    }
+
+    /// Forgets a record that is over.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`].
+    pub async fn forget(&self, known: &Versioned) -> Result<(), ReservationError> {
+        let key = known.id.key();
+        let compares = vec![Compare::Unchanged(key.clone(), known.changed)];
+        self.0.txn(compares, vec![Op::Delete { key }]).await?;
+        Ok(())
+    }
+
+    /// One transaction that ends with `record`; asked again where no answer came.
+    async fn txn(
+        &self,
+        id: ReservationId,
+        record: &Reservation,
+        compares: Vec<Compare>,
+        ops: Vec<Op>,
+    ) -> Result<Swapped, ReservationError> {
+        let mut unknown: Option<MetaError> = None;
+        for _ in 0..TRIES {
+            match self.0.txn(compares.clone(), ops.clone()).await {
+                Ok(Outcome::Done(_)) => return Ok(Swapped::Done),
+                Ok(Outcome::Refused(_)) if unknown.is_none() => return Ok(Swapped::Not),
+                // Perhaps because the one before, whose answer was lost, was done.
+                Ok(Outcome::Refused(_)) => {
+                    let now = self.get(id).await?;
+                    return Ok(match now.is_some_and(|it| it.record == *record) {
+                        true => Swapped::Done,
+                        false => Swapped::Not,
+                    });
+                }
+                Err(error @ MetaError::Unknown { .. }) => unknown = Some(error),
+                Err(MetaError::Unavailable { .. }) if unknown.is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+            env::sleep(AGAIN).await;
+        }
+        Err(unknown.expect("else it was answered").into())
+    }
+}
+
+fn put(key: String, value: Vec<u8>) -> Op {
+    Op::Put {
+        key,
+        value,
+        lease: None,
+    }
+}

@@ -1,0 +1,264 @@
+//! What becomes of reservations unasked: the unfinished are aborted, those over ended, parts made anew where stores left.
+//!
+//! ```text
+//! every few seconds, by the first of the nodes that are up, for each record:
+//!   holding, its node gone or its time out     aborted
+//!   being changed, that node gone or time out  as it was
+//!   its slot over, or its volume gone          ended
+//!   over, with parts that are not released     released
+//!   stores of parts down                       degraded, with what is left of the promise
+//!   the volume is on other stores by now       reserved there; where that does not fit: degraded, cause capacity
+//!   over for a day                             forgotten
+//! ```
+//!
+//! More nodes that do it at once do no harm: each change is a compare-and-swap.
+
+use std::collections::BTreeSet;
+
+use base::Nanos;
+use policy::share::{Direction, Second};
+use vdisk::StoreNumber;
+
+use crate::ask::{parts, spread_over};
+use crate::book::Booking;
+use crate::error::ReservationError;
+use crate::plan::{Wanted, left_of};
+use crate::record::{Phase, Reservation, Target};
+use crate::records::{Beside, Versioned};
+use crate::service::Service;
+use crate::stores::Facts;
+
+/// Between two sweeps.
+pub const EVERY: Nanos = Nanos::secs(3);
+/// So long what is over can be looked at.
+const KEPT_SECONDS: u64 = 24 * 60 * 60;
+
+/// What is due for a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Due {
+    Nothing,
+    Forget,
+    /// It is over, and why.
+    Over(String),
+    /// No node changes it any more.
+    ForgetChange,
+    /// It is over, and parts of it are not released.
+    ReleaseParts,
+    /// The same parts in another state.
+    State(Phase, Option<String>),
+    /// Other parts.
+    Replan(Vec<Wanted>),
+}
+
+/// What is due for `record`, the cluster being so. Pure.
+pub(crate) fn due(record: &Reservation, facts: &Facts, now: Second) -> Due {
+    match record.state {
+        Phase::Aborted | Phase::Ended => {
+            let since = record.over_since.unwrap_or(0);
+            match now.0 >= since.saturating_add(KEPT_SECONDS) {
+                true => Due::Forget,
+                false if record.parts.is_empty() => Due::Nothing,
+                false => Due::ReleaseParts,
+            }
+        }
+        Phase::Holding => {
+            if now.0 >= record.hold_until {
+                return Due::Over("its stores were not all held in time".to_owned());
+            }
+            match facts.nodes.contains(&record.by) {
+                true => Due::Nothing,
+                false => Due::Over(format!("node {}, which was making it, is gone", record.by)),
+            }
+        }
+        Phase::Committed | Phase::Degraded => standing(record, facts, now),
+    }
+}
+
+fn standing(record: &Reservation, facts: &Facts, now: Second) -> Due {
+    if now.0 >= record.promise.until {
+        return Due::Over("its time is out".to_owned());
+    }
+    if let Some(node) = &record.changing {
+        return match facts.nodes.contains(node) && now.0 < record.hold_until {
+            true => Due::Nothing,
+            false => Due::ForgetChange,
+        };
+    }
+    let wanted = parts(&record.target, &record.promise, facts);
+    if let Target::Volume { id, name } = &record.target
+        && !facts.volumes.contains_key(id)
+    {
+        return Due::Over(format!("volume {name} was removed"));
+    }
+    // A store that left took its part along; a set of stores that was asked for by name stays as it is.
+    let has = |it: &Wanted| {
+        let mut parts = record.parts.iter();
+        parts.any(|part| {
+            (part.store, part.direction(), part.rate) == (it.store, it.direction, it.rate)
+        })
+    };
+    if matches!(record.target, Target::Volume { .. }) && !wanted.iter().all(has) {
+        return Due::Replan(wanted);
+    }
+    let (state, cause) = match down(record, facts) {
+        stores if stores.is_empty() => (Phase::Committed, None),
+        stores => {
+            let names: Vec<String> = stores.iter().map(|it| facts.label(*it)).collect();
+            (
+                Phase::Degraded,
+                Some(format!("stores down: {}", names.join(", "))),
+            )
+        }
+    };
+    match (record.state, &record.cause) == (state, &cause) {
+        true => Due::Nothing,
+        false => Due::State(state, cause),
+    }
+}
+
+/// Stores of its parts that are not up.
+fn down(record: &Reservation, facts: &Facts) -> BTreeSet<StoreNumber> {
+    let is_up = |it: &StoreNumber| facts.stores.get(it).is_some_and(|it| it.is_up);
+    let stores = record.parts.iter().map(|it| it.store);
+    stores.filter(|it| !is_up(it)).collect()
+}
+
+/// What of its promise it can deliver now, in bytes per second of reads and of writes.
+pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
+    if !record.state.stands() {
+        return (0, 0);
+    }
+    let promise = &record.promise;
+    let lost = down(record, facts).len() as u64;
+    let over = spread_over(record, facts);
+    let of = |direction| {
+        let rate = promise.rate(direction).0;
+        left_of(rate, over, promise.tolerate, lost)
+    };
+    (of(Direction::Read), of(Direction::Write))
+}
+
+/// Does what is due, if it is this node's turn.
+///
+/// # Errors
+/// [`ReservationError::Meta`]: the next sweep tries again.
+pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
+    let facts = service.cluster.facts().await?;
+    if facts
+        .nodes
+        .first()
+        .is_some_and(|first| *first != service.node)
+    {
+        return Ok(());
+    }
+    for known in service.records.all().await? {
+        let name = known.record.name.clone();
+        if let Err(error) = sweep_one(service, known, &facts).await {
+            tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
+        }
+    }
+    Ok(())
+}
+
+/// After a start: what this node was making when it stopped is aborted at once.
+///
+/// # Errors
+/// [`ReservationError::Meta`].
+pub async fn abort_own(service: &Service) -> Result<(), ReservationError> {
+    for known in service.records.all().await? {
+        if known.record.state == Phase::Holding && known.record.by == service.node {
+            service
+                .do_release(known, "the node that was making it began anew")
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+async fn sweep_one(
+    service: &Service,
+    known: Versioned,
+    facts: &Facts,
+) -> Result<(), ReservationError> {
+    match due(&known.record, facts, service.now()) {
+        Due::Nothing => {}
+        Due::Forget => service.records.forget(&known).await?,
+        Due::ReleaseParts => service.release_parts(&known, facts).await?,
+        Due::ForgetChange => {
+            let next = Reservation {
+                changing: None,
+                ..known.record.clone()
+            };
+            service
+                .records
+                .swap(&known, &next, Beside::default())
+                .await?;
+        }
+        Due::Over(why) => drop(service.do_release(known, &why).await?),
+        Due::State(state, cause) => {
+            tracing::info!(reservation = %known.id, state = state.name(), cause, "a reservation changed its state");
+            let next = Reservation {
+                state,
+                cause,
+                ..known.record.clone()
+            };
+            service
+                .records
+                .swap(&known, &next, Beside::default())
+                .await?;
+        }
+        Due::Replan(wanted) => replan(service, &known, facts, &wanted).await?,
+    }
+    Ok(())
+}
+
+/// Reserves where the volume is now; where that does not fit, what there is stays and the record says so.
+async fn replan(
+    service: &Service,
+    known: &Versioned,
+    facts: &Facts,
+    wanted: &[Wanted],
+) -> Result<(), ReservationError> {
+    let next = Reservation {
+        state: Phase::Committed,
+        cause: None,
+        ..known.record.clone()
+    };
+    let booking = Booking {
+        service,
+        facts,
+        id: known.id,
+    };
+    let cause = match booking.change(known, next, wanted).await {
+        Ok(_) => {
+            tracing::info!(reservation = %known.id, "a reservation was made anew where its volume is now");
+            return Ok(());
+        }
+        Err(error @ (ReservationError::Refused { .. } | ReservationError::Unreachable { .. })) => {
+            format!("capacity: {error}")
+        }
+        Err(other) => return Err(other),
+    };
+    if known.record.state == Phase::Degraded && known.record.cause.as_ref() == Some(&cause) {
+        return Ok(());
+    }
+    // Being changed and not changed, it is another version of the same.
+    let Some(known) = service
+        .records
+        .get(known.id)
+        .await?
+        .filter(|it| it.record.state.stands())
+    else {
+        return Ok(());
+    };
+    let next = Reservation {
+        state: Phase::Degraded,
+        cause: Some(cause),
+        ..known.record.clone()
+    };
+    service
+        .records
+        .swap(&known, &next, Beside::default())
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,413 @@
+//! What is made, refused, changed and released, one scene each.
+
+use base::Nanos;
+use policy::share::{BytesPerSec, Second};
+use vdisk::StoreNumber;
+
+use super::world::{World, of_vm1, records};
+use crate::ReservationError;
+use crate::ask::TargetAsk;
+use crate::book::volume_holder;
+use crate::record::{Phase, Target};
+use crate::service::Change;
+use crate::stores::VolumeFact;
+use crate::sweep::promised_now;
+
+const FOREVER: u64 = u64::MAX;
+
+fn rates(world: &World) -> Vec<(u16, u64)> {
+    let parts = world.parts().into_iter();
+    parts
+        .map(|(store, it)| (store.0, it.request.rate.0 / 1_000_000))
+        .collect()
+}
+
+#[test]
+fn a_volume_is_reserved_at_all_of_its_stores_once() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let (made, is_new) = service
+            .create(of_vm1(&service, "nightly", 40))
+            .await
+            .unwrap();
+        assert!(is_new);
+        assert_eq!(made.record.state, Phase::Committed);
+        assert_eq!(
+            made.record.target,
+            Target::Volume {
+                name: "vm1".to_owned(),
+                id: 7
+            }
+        );
+        // Two copies, one loss tolerated: all of it at each.
+        assert_eq!(rates(&world), [(1, 40), (2, 40), (3, 40)]);
+        for (_, part) in world.parts() {
+            assert_eq!(part.request.holder, volume_holder(7));
+        }
+        env::sleep(Nanos::secs(2)).await;
+        let (again, is_new) = service
+            .create(of_vm1(&service, "nightly", 40))
+            .await
+            .unwrap();
+        assert_eq!((again.id, is_new), (made.id, false));
+        let other = service
+            .create(of_vm1(&service, "nightly", 30))
+            .await
+            .unwrap_err();
+        assert!(matches!(other, ReservationError::NameTaken(_)), "{other}");
+        let beside = service
+            .create(of_vm1(&service, "second", 1))
+            .await
+            .unwrap_err();
+        assert!(
+            beside.to_string().contains("has the reservation nightly"),
+            "{beside}"
+        );
+        let over = service.release(made, "released").await.unwrap();
+        assert_eq!((over.record.state, rates(&world)), (Phase::Ended, vec![]));
+        // The name is free again.
+        assert!(
+            service
+                .create(of_vm1(&service, "nightly", 30))
+                .await
+                .unwrap()
+                .1
+        );
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_what_would() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let ask = of_vm1(&service, "a", 10);
+        let stores = |names: &[&str], scope: &str| TargetAsk::Stores {
+            stores: names.iter().map(|it| (*it).to_owned()).collect(),
+            stripe: false,
+            scope: scope.to_owned(),
+        };
+        let with = |target| crate::ask::Ask {
+            target,
+            ..ask.clone()
+        };
+        for (ask, said) in [
+            (
+                with(TargetAsk::Volume("vm9".to_owned())),
+                "the volumes are vm1",
+            ),
+            (with(stores(&["s1"], "")), "no scope is given"),
+            (with(stores(&["s9"], "a/")), "the stores are s1, s2, s3"),
+            (with(stores(&["s1", "s1"], "a/")), "named twice"),
+            (
+                crate::ask::Ask {
+                    name: "r-1".to_owned(),
+                    ..ask.clone()
+                },
+                "begins with r-",
+            ),
+        ] {
+            let refused = service.create(ask).await.unwrap_err().to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
+        let mut three = ask.clone();
+        (three.promise.tolerate, three.tolerate_said) = (2, true);
+        let refused = service.create(three).await.unwrap_err().to_string();
+        assert!(
+            refused.contains("at most 1 stores may be lost"),
+            "{refused}"
+        );
+        assert_eq!((records(&service).await, rates(&world)), (vec![], vec![]));
+    });
+}
+
+#[test]
+fn a_refusal_leaves_nothing_and_its_offer_is_accepted() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        let mut taken = of_vm1(&service, "taken", 50);
+        taken.target = TargetAsk::Stores {
+            stores: vec!["s2".to_owned()],
+            stripe: false,
+            scope: "a/".to_owned(),
+        };
+        taken.promise.from += 100;
+        taken.promise.until = taken.promise.from + 200;
+        service.create(taken).await.unwrap();
+        let ask = of_vm1(&service, "vm", 40);
+        let refused = service.create(ask.clone()).await.unwrap_err();
+        let ReservationError::Refused { refused, .. } = &refused else {
+            panic!("{refused}");
+        };
+        assert_eq!(refused.iter().map(|it| &*it.0).collect::<Vec<_>>(), ["s2"]);
+        assert_eq!(rates(&world), [(2, 50)]);
+        let offer = service.quote(&ask).await.unwrap();
+        assert!(!offer.fits);
+        assert_eq!(offer.earliest, Some(Second(ask.promise.from + 300)));
+        assert_eq!(offer.longest_seconds, Some(100));
+        // 100 MB/s, 20 % kept free, 5 % for background work, 50 promised.
+        assert_eq!(offer.largest_permille, Some(625));
+        for taken_up in [
+            ask.with(offer.earliest.unwrap().0, 600, 1000),
+            ask.with(ask.promise.from, 600, 625),
+            ask.with(ask.promise.from, 100, 1000),
+        ] {
+            let (made, _) = service.create(taken_up).await.unwrap();
+            service.release(made, "tried").await.unwrap();
+        }
+        for beyond in [
+            ask.with(ask.promise.from + 299, 600, 1000),
+            ask.with(ask.promise.from, 600, 626),
+            ask.with(ask.promise.from, 101, 1000),
+        ] {
+            assert!(service.create(beyond).await.is_err());
+        }
+    });
+}
+
+#[test]
+fn an_offer_is_the_earliest_the_largest_and_the_longest() {
+    env::Runtime::simulated(5).block_on(async {
+        let mut rng = env::rng("offers");
+        for round in 0..60 {
+            let world = World::new().await;
+            let (service, ..) = world.node("n1", FOREVER);
+            let now = service.now().0;
+            for nth in 0..rng.below(5) {
+                let mut other = of_vm1(&service, &format!("other{nth}"), 5 + rng.below(60));
+                other.target = TargetAsk::Stores {
+                    stores: vec![format!("s{}", 1 + rng.below(3))],
+                    stripe: false,
+                    scope: "a/".to_owned(),
+                };
+                other.promise.from = now + rng.below(40);
+                other.promise.until = other.promise.from + 1 + rng.below(30);
+                let _ = service.create(other).await;
+            }
+            let mut ask = of_vm1(&service, "vm", 10 + rng.below(70));
+            ask.promise.write = rng.below(2) * rng.below(30_000_000);
+            ask.promise.from = now + rng.below(20);
+            ask.promise.until = ask.promise.from + 1 + rng.below(30);
+            let seconds = ask.promise.until - ask.promise.from;
+            let offer = service.quote(&ask).await.unwrap();
+            // One by one, as a twin would look.
+            let fits = async |from, seconds, permille| {
+                service
+                    .quote(&ask.with(from, seconds, permille))
+                    .await
+                    .unwrap()
+                    .fits
+            };
+            let mut earliest = None;
+            for from in ask.promise.from..ask.promise.from + 120 {
+                if fits(from, seconds, 1000).await {
+                    earliest = Some(Second(from));
+                    break;
+                }
+            }
+            assert_eq!(offer.earliest, earliest, "round {round}");
+            let mut longest = None;
+            for span in 1..=seconds {
+                if !fits(ask.promise.from, span, 1000).await {
+                    break;
+                }
+                longest = Some(span);
+            }
+            assert_eq!(offer.longest_seconds, longest, "round {round}");
+            if let Some(permille) = offer.largest_permille.filter(|it| *it < 1000) {
+                assert!(
+                    fits(ask.promise.from, seconds, permille.into()).await,
+                    "round {round}"
+                );
+                assert!(
+                    !fits(ask.promise.from, seconds, u64::from(permille) + 1).await,
+                    "round {round}"
+                );
+            }
+            if let Some(earliest) = offer.earliest {
+                service
+                    .create(ask.with(earliest.0, seconds, 1000))
+                    .await
+                    .unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn amending_replaces_parts_and_keeps_them_where_it_is_refused() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let (made, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        let more = Change {
+            read: Some(60_000_000),
+            write: Some(5_000_000),
+            ..Change::default()
+        };
+        let more = service.amend(made, more).await.unwrap();
+        assert_eq!(more.record.promise.read, 60_000_000);
+        let mut all = rates(&world);
+        all.sort_unstable();
+        assert_eq!(all, [(1, 5), (1, 60), (2, 5), (2, 60), (3, 5), (3, 60)]);
+        world.agree(&records(&service).await).unwrap();
+        let until = more.record.promise.until + 600;
+        let longer = service
+            .amend(
+                more,
+                Change {
+                    until: Some(until),
+                    ..Change::default()
+                },
+            )
+            .await
+            .unwrap();
+        assert!(
+            world
+                .parts()
+                .iter()
+                .all(|(_, it)| it.request.slot.end == Second(until))
+        );
+        let too_much = Change {
+            read: Some(90_000_000),
+            ..Change::default()
+        };
+        let refused = service.amend(longer.clone(), too_much).await.unwrap_err();
+        assert!(
+            matches!(refused, ReservationError::Refused { .. }),
+            "{refused}"
+        );
+        world.agree(&records(&service).await).unwrap();
+        let none = Change {
+            write: Some(0),
+            ..Change::default()
+        };
+        let reads = service.amend(longer, none).await.unwrap();
+        assert_eq!(rates(&world), [(1, 60), (2, 60), (3, 60)]);
+        world.agree(&records(&service).await).unwrap();
+        service.release(reads, "done").await.unwrap();
+        assert_eq!(rates(&world), []);
+    });
+}
+
+#[test]
+fn stores_that_go_degrade_it_and_a_volume_that_moves_takes_it_along() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        let (made, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        let set_up = |number, is_up| {
+            let mut facts = world.facts.borrow_mut();
+            facts.stores.get_mut(&StoreNumber(number)).unwrap().is_up = is_up;
+        };
+        let now = async || service.find("", &made.id.to_string()).await.unwrap().record;
+        set_up(2, false);
+        env::sleep(Nanos::secs(5)).await;
+        let record = now().await;
+        assert_eq!(
+            (record.state, record.cause.as_deref()),
+            (Phase::Degraded, Some("stores down: s2"))
+        );
+        assert_eq!(
+            promised_now(&record, &world.facts.borrow()),
+            (40_000_000, 0)
+        );
+        set_up(3, false);
+        assert_eq!(
+            promised_now(&record, &world.facts.borrow()),
+            (0, 0),
+            "two of two copies may be gone"
+        );
+        set_up(2, true);
+        set_up(3, true);
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(now().await.state, Phase::Committed);
+        // It leaves store 1.
+        let set_stores = |stores: &[u16]| {
+            let mut facts = world.facts.borrow_mut();
+            let stores = stores.iter().copied().map(StoreNumber).collect();
+            let volume = facts.volumes.get_mut(&7).unwrap();
+            *volume = VolumeFact {
+                stores,
+                ..volume.clone()
+            };
+        };
+        set_stores(&[2, 3]);
+        let widened = of_vm1(&service, "other", 70);
+        let widened = crate::ask::Ask {
+            target: TargetAsk::Stores {
+                stores: vec!["s1".to_owned()],
+                stripe: false,
+                scope: "b/".to_owned(),
+            },
+            ..widened
+        };
+        assert!(
+            service.create(widened.clone()).await.is_err(),
+            "it is still promised there"
+        );
+        set_stores(&[1, 2, 3]);
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(rates(&world), [(1, 40), (2, 40), (3, 40)]);
+        world.agree(&records(&service).await).unwrap();
+        // It is removed.
+        world.facts.borrow_mut().volumes.clear();
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!((now().await.state, rates(&world)), (Phase::Ended, vec![]));
+    });
+}
+
+#[test]
+fn capabilities_are_of_stores_and_over_when_it_is() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let mut ask = of_vm1(&service, "job", 60);
+        ask.target = TargetAsk::Stores {
+            stores: vec!["s3".to_owned(), "s1".to_owned()],
+            stripe: true,
+            scope: "job/".to_owned(),
+        };
+        let (made, _) = service.create(ask).await.unwrap();
+        let parts = world.parts();
+        let of: Vec<_> = parts
+            .iter()
+            .map(|(store, it)| (store.0, it.request.rate))
+            .collect();
+        assert_eq!(of, [(1, BytesPerSec::mb(33)), (3, BytesPerSec::mb(33))]);
+        let all = service.capabilities(&made).await.unwrap();
+        assert_eq!(all.len(), 2);
+        for capability in all {
+            assert!(capability.token.starts_with("tanada1."), "{capability:?}");
+        }
+        let over = service.release(made, "done").await.unwrap();
+        let refused = service.capabilities(&over).await.unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "reservation job is ended; reserve anew"
+        );
+    });
+}
+
+#[test]
+fn what_is_over_is_forgotten_after_a_day() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        env::sleep(Nanos::secs(604)).await;
+        let all = records(&service).await;
+        assert_eq!(
+            (all[0].state, all[0].cause.as_deref()),
+            (Phase::Ended, Some("its time is out"))
+        );
+        assert_eq!(rates(&world), []);
+        env::sleep(Nanos::secs(24 * 60 * 60 + 10)).await;
+        assert_eq!(records(&service).await, []);
+    });
+}

@@ -1,0 +1,335 @@
+//! A cluster of three stores and two nodes, whose coordinators can be killed at any step.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::rc::Rc;
+
+use base::{Bytes, Nanos};
+use device::Memory;
+use policy::share::calendar::{BookingId, State};
+use policy::share::{BytesPerSec, Costs, Second};
+use store::qos::manager::{Group, Manager, ManagerOptions, Quote, ReservationRequest, Reserved};
+use store::{Settings, Store};
+use vdisk::StoreNumber;
+use vdisk::meta::{
+    Compare, Entry, LeaseId, MemoryMetaClient, MemoryMetaStore, MetaError, MetaStore, Op, Outcome,
+    Page, Pending as MetaPending, Revision, Watch,
+};
+
+use crate::ask::{Ask, TargetAsk};
+use crate::confirm::confirm;
+use crate::quota::Unlimited;
+use crate::record::{PlanKind, Promise, Reservation};
+use crate::service::Service;
+use crate::stores::{
+    Calendar, ClusterStores, Facts, LocalCalendar, PartError, Pending, StoreFact, VolumeFact,
+};
+use crate::sweep::sweep;
+
+/// When a node is killed: it does so many more steps, a call of the meta store or of a store being two.
+pub type Steps = Rc<Cell<u64>>;
+
+/// One step more, or never again.
+async fn step(steps: &Steps) {
+    match steps.get() {
+        0 => pending().await,
+        left => steps.set(left - 1),
+    }
+}
+
+/// All that nodes have in common.
+pub struct World {
+    pub meta: Rc<MemoryMetaStore>,
+    pub stores: Vec<(StoreNumber, Rc<Manager>)>,
+    pub facts: RefCell<Facts>,
+    /// Stores that do not answer.
+    pub silent: RefCell<BTreeSet<StoreNumber>>,
+}
+
+/// One node's way to the meta store.
+struct Meta {
+    client: Rc<MemoryMetaClient>,
+    steps: Steps,
+}
+
+impl Meta {
+    async fn do_it<T>(&self, work: MetaPending<'_, T>) -> Result<T, MetaError> {
+        step(&self.steps).await;
+        let done = work.await;
+        step(&self.steps).await;
+        done
+    }
+}
+
+impl MetaStore for Meta {
+    fn get<'a>(&'a self, key: &'a str) -> MetaPending<'a, Option<Entry>> {
+        Box::pin(self.do_it(self.client.get(key)))
+    }
+    fn range<'a>(
+        &'a self,
+        prefix: &'a str,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> MetaPending<'a, Page> {
+        Box::pin(self.do_it(self.client.range(prefix, after, most)))
+    }
+    fn txn(&self, compares: Vec<Compare>, ops: Vec<Op>) -> MetaPending<'_, Outcome> {
+        // It is sent when it is polled first: not before the step.
+        Box::pin(async move {
+            step(&self.steps).await;
+            let done = self.client.txn(compares, ops).await;
+            step(&self.steps).await;
+            done
+        })
+    }
+    fn watch<'a>(&'a self, prefix: &'a str, from: Revision) -> MetaPending<'a, Box<dyn Watch>> {
+        self.client.watch(prefix, from)
+    }
+    fn lease(&self, ttl: Nanos) -> MetaPending<'_, LeaseId> {
+        self.client.lease(ttl)
+    }
+    fn keep(&self, lease: LeaseId) -> MetaPending<'_, Nanos> {
+        self.client.keep(lease)
+    }
+    fn revoke(&self, lease: LeaseId) -> MetaPending<'_, ()> {
+        self.client.revoke(lease)
+    }
+}
+
+/// One node's way to the stores.
+struct Stores {
+    world: Rc<World>,
+    steps: Steps,
+}
+
+struct Near {
+    calendar: LocalCalendar,
+    store: StoreNumber,
+    world: Rc<World>,
+    steps: Steps,
+}
+
+impl Near {
+    async fn do_it<T>(&self, work: Pending<'_, T>) -> Result<T, PartError> {
+        step(&self.steps).await;
+        let silent = |_| {
+            let is_silent = self.world.silent.borrow().contains(&self.store);
+            is_silent.then(|| PartError::Unreachable("it is silent".to_owned()))
+        };
+        if let Some(error) = silent(()) {
+            return Err(error);
+        }
+        let done = work.await;
+        step(&self.steps).await;
+        // It may fall silent before its answer comes.
+        silent(()).map_or(done, Err)
+    }
+}
+
+impl Calendar for Near {
+    fn quote<'a>(&'a self, wanted: &'a [ReservationRequest]) -> Pending<'a, Quote> {
+        Box::pin(self.do_it(self.calendar.quote(wanted)))
+    }
+    fn hold<'a>(
+        &'a self,
+        wanted: &'a ReservationRequest,
+        group: Group,
+        until: Second,
+    ) -> Pending<'a, BookingId> {
+        Box::pin(self.do_it(self.calendar.hold(wanted, group, until)))
+    }
+    fn amend<'a>(
+        &'a self,
+        replaced: BookingId,
+        wanted: &'a ReservationRequest,
+        group: Group,
+        until: Second,
+    ) -> Pending<'a, BookingId> {
+        Box::pin(self.do_it(self.calendar.amend(replaced, wanted, group, until)))
+    }
+    fn commit(&self, id: BookingId) -> Pending<'_, String> {
+        Box::pin(self.do_it(self.calendar.commit(id)))
+    }
+    fn release(&self, id: BookingId) -> Pending<'_, ()> {
+        Box::pin(self.do_it(self.calendar.release(id)))
+    }
+    fn capability(&self, id: BookingId) -> Pending<'_, Option<String>> {
+        Box::pin(self.do_it(self.calendar.capability(id)))
+    }
+}
+
+impl ClusterStores for Stores {
+    fn facts(&self) -> Pending<'_, Facts, MetaError> {
+        Box::pin(async { Ok(self.world.facts.borrow().clone()) })
+    }
+    fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>> {
+        Box::pin(async move {
+            let mut stores = self.world.stores.iter();
+            let Some((_, manager)) = stores.find(|(number, _)| *number == store) else {
+                return Err(PartError::Unreachable("it has left".to_owned()));
+            };
+            Ok(Rc::new(Near {
+                calendar: LocalCalendar(Rc::clone(manager)),
+                store,
+                world: Rc::clone(&self.world),
+                steps: Rc::clone(&self.steps),
+            }) as Rc<dyn Calendar>)
+        })
+    }
+}
+
+async fn store(number: u16) -> Rc<Manager> {
+    let disk = Memory::new(&format!("disk{number}"), Bytes::mib(16));
+    let formatted = Store::format(disk.clone(), Settings::default()).await;
+    formatted.unwrap().close().await.unwrap();
+    let options = ManagerOptions {
+        scrub: None,
+        ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [number as u8; 32])
+    };
+    let manager = Manager::open(disk, options).await.unwrap();
+    manager.parts().take_by_record();
+    manager
+}
+
+impl World {
+    /// Three stores, the volume `vm1` with two copies on all of them, nodes n1 and n2 up.
+    pub async fn new() -> Rc<World> {
+        let mut stores = Vec::new();
+        let mut facts = Facts::default();
+        for number in 1..=3 {
+            let manager = store(number).await;
+            let fact = StoreFact {
+                name: format!("s{number}"),
+                uuid: manager.uuid(),
+                address: format!("10.0.0.{number}:10881"),
+                is_up: true,
+                is_active: true,
+            };
+            facts.stores.insert(StoreNumber(number), fact);
+            stores.push((StoreNumber(number), manager));
+        }
+        let volume = VolumeFact {
+            name: "vm1".to_owned(),
+            copies: 2,
+            stores: [1, 2, 3].map(StoreNumber).into(),
+            holder: None,
+        };
+        facts.volumes = BTreeMap::from([(7, volume)]);
+        facts.nodes = ["n1", "n2"].map(str::to_owned).into();
+        Rc::new(World {
+            meta: MemoryMetaStore::new("memory"),
+            stores,
+            facts: RefCell::new(facts),
+            silent: RefCell::default(),
+        })
+    }
+
+    /// The service of a node that is killed after so many steps; it settles the parts of `stores`, and sweeps.
+    pub fn node(
+        self: &Rc<Self>,
+        name: &str,
+        steps: u64,
+    ) -> (Rc<Service>, Steps, Rc<MemoryMetaClient>) {
+        let steps = Rc::new(Cell::new(steps));
+        let client = self.meta.client();
+        let meta = Meta {
+            client: Rc::clone(&client),
+            steps: Rc::clone(&steps),
+        };
+        let stores = Stores {
+            world: Rc::clone(self),
+            steps: Rc::clone(&steps),
+        };
+        let service = Service::new(name, Rc::new(meta), Rc::new(stores), Rc::new(Unlimited));
+        (service, steps, client)
+    }
+
+    /// From now on this node settles the parts of all stores each second, and sweeps.
+    pub fn tend(self: &Rc<Self>, service: &Rc<Service>) -> env::CancelOnDrop<()> {
+        let (world, service) = (Rc::clone(self), Rc::clone(service));
+        env::cancel_scope(env::spawn(async move {
+            for second in 0_u64.. {
+                confirm(&service, &world.stores).await;
+                if second % 3 == 0 {
+                    let _ = sweep(&service).await;
+                }
+                env::sleep(Nanos::secs(1)).await;
+            }
+        }))
+    }
+
+    /// The parts that all stores have.
+    pub fn parts(&self) -> Vec<(StoreNumber, Reserved)> {
+        let stores = self.stores.iter();
+        let of = |(number, manager): &(StoreNumber, Rc<Manager>)| {
+            let number = *number;
+            manager
+                .reservations()
+                .into_iter()
+                .map(move |it| (number, it))
+        };
+        stores.flat_map(of).collect()
+    }
+
+    /// Each part stands by a record that lists it, and each that is listed is there.
+    pub fn agree(&self, records: &[Reservation]) -> Result<(), String> {
+        // Stores drop what is over by themselves; the sweep says so in the record some seconds later.
+        let now = env::wall_clock().0 / 1_000_000_000;
+        let standing = records
+            .iter()
+            .filter(|it| it.state.stands() && it.promise.until > now);
+        let mut listed: Vec<(StoreNumber, u64, u64)> = standing
+            .flat_map(|it| {
+                it.parts
+                    .iter()
+                    .map(|part| (part.store, part.number, part.rate))
+            })
+            .collect();
+        listed.sort_unstable();
+        let mut kept = Vec::new();
+        for (store, part) in self.parts() {
+            if part.state != State::Committed {
+                return Err(format!(
+                    "part {} of store {} is only held",
+                    part.id.0, store.0
+                ));
+            }
+            kept.push((store, part.id.0, part.request.rate.0));
+        }
+        kept.sort_unstable();
+        match kept == listed {
+            true => Ok(()),
+            false => Err(format!("stores have {kept:?}, records list {listed:?}")),
+        }
+    }
+}
+
+/// Reads of vm1 for ten minutes from now on.
+pub fn of_vm1(service: &Service, name: &str, mb: u64) -> Ask {
+    let now = service.now().0;
+    Ask {
+        name: name.to_owned(),
+        account: "astro".to_owned(),
+        target: TargetAsk::Volume("vm1".to_owned()),
+        promise: Promise {
+            read: mb * 1_000_000,
+            write: 0,
+            from: now,
+            until: now + 600,
+            tolerate: 1,
+            plan: PlanKind::Any,
+            window_ns: 1_000_000_000,
+            probability_ppm: 990_000,
+            space: 0,
+        },
+        tolerate_said: false,
+        from_said: false,
+    }
+}
+
+/// The records as they are.
+pub async fn records(service: &Service) -> Vec<Reservation> {
+    let all = service.all().await.unwrap().into_iter();
+    all.map(|it| it.record).collect()
+}
