@@ -26,6 +26,22 @@ pub const EXTENT: u64 = 4 << 20;
 #[serde(transparent)]
 pub struct VolumeId(pub u32);
 
+impl VolumeId {
+    /// The holder under which stores keep what a cluster's service reserves for this volume. Operators give no holder such
+    /// a name.
+    ///
+    /// # Example
+    /// ```
+    /// assert_eq!(replication::names::VolumeId(7).reservation_holder(), "volume:7");
+    /// ```
+    pub fn reservation_holder(self) -> String {
+        format!("{RESERVED_HOLDER}{}", self.0)
+    }
+}
+
+/// What the names of those holders begin with.
+pub const RESERVED_HOLDER: &str = "volume:";
+
 /// The number of an image: a root in the tree of snapshots and clones; never given twice.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use base::{Bytes, Nanos};
 use policy::share::{BytesPerSec, Direction, Second};
 use store::qos::manager::{Group, ReservationRequest};
-use vdisk::StoreNumber;
+use vdisk::{StoreNumber, VolumeId};
 
 use crate::error::ReservationError;
 use crate::plan::Wanted;
@@ -33,17 +33,12 @@ pub const MARGIN: u64 = 5;
 /// A store that does not answer for so long counts as unreachable.
 const ANSWER: Nanos = Nanos::secs(8);
 
-/// Who a volume's parts are held for: no one but the service reserves under it.
-pub fn volume_holder(id: u32) -> String {
-    format!("volume:{id}")
-}
-
 /// What a part asks of its store.
 pub(crate) fn request(record: &Reservation, wanted: &Wanted) -> ReservationRequest {
     let promise = &record.promise;
     let (scope, holder) = match &record.target {
         // A capability for it would reach nothing: these names are for the node key alone.
-        Target::Volume { id, .. } => ("v/".to_owned(), volume_holder(*id)),
+        Target::Volume { id, .. } => ("v/".to_owned(), VolumeId(*id).reservation_holder()),
         Target::Stores { scope, .. } => (scope.clone(), holder(&record.account, &record.name)),
     };
     let space = match wanted.direction {

@@ -70,6 +70,14 @@ impl Service {
         Second(env::wall_clock().0 / 1_000_000_000)
     }
 
+    /// The cluster as it is now.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`].
+    pub async fn facts(&self) -> Result<Facts, ReservationError> {
+        Ok(self.cluster.facts().await?)
+    }
+
     /// All reservations, those lately over among them.
     ///
     /// # Errors

@@ -7,7 +7,6 @@ use vdisk::StoreNumber;
 use super::world::{World, of_vm1, records};
 use crate::ReservationError;
 use crate::ask::TargetAsk;
-use crate::book::volume_holder;
 use crate::record::{Phase, Target};
 use crate::service::Change;
 use crate::stores::VolumeFact;
@@ -43,7 +42,7 @@ fn a_volume_is_reserved_at_all_of_its_stores_once() {
         // Two copies, one loss tolerated: all of it at each.
         assert_eq!(rates(&world), [(1, 40), (2, 40), (3, 40)]);
         for (_, part) in world.parts() {
-            assert_eq!(part.request.holder, volume_holder(7));
+            assert_eq!(part.request.holder, "volume:7");
         }
         env::sleep(Nanos::secs(2)).await;
         let (again, is_new) = service

@@ -130,6 +130,18 @@ pub struct WholeReservation {
     pub capability: Option<String>,
 }
 
+/// Which account's reservation is meant, and whether it is only asked about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub struct ReservationQuery {
+    /// Whose; absent: the caller's.
+    #[serde(default)]
+    pub account: String,
+    /// With POST: nothing is set aside, the answer is what would fit.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
 /// What would fit instead.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReservationOffer {

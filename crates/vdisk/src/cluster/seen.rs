@@ -115,6 +115,16 @@ impl View {
         Ok(all)
     }
 
+    /// The records of all volumes that are not being removed, from the meta store.
+    ///
+    /// # Errors
+    /// [`ClusterError::Meta`], [`ClusterError::Record`].
+    pub async fn volumes(&self) -> Result<Vec<VolumeRecord>, ClusterError> {
+        let all = self.node.meta.volumes().await?.into_values();
+        let live = all.filter(|it| it.record.state == VolumeState::Live);
+        Ok(live.map(|it| it.record).collect())
+    }
+
     /// A volume's record, and its size in bytes; asks for nothing else.
     ///
     /// # Errors

@@ -86,8 +86,9 @@ impl<'a> Connections<'a> {
 
     /// Whose a user's requests are, and under whose reservations they come.
     fn said_of(self, user: UserId) -> (ClientTag, Option<String>) {
-        let reservation = self.core.volume_record().terms.reservation.clone();
-        let holder = reservation.filter(|_| user != UserId::BACKGROUND);
+        let named = self.core.volume_record().terms.reservation.clone();
+        let holder = named.or_else(|| Some(self.core.id.reservation_holder()));
+        let holder = holder.filter(|_| user != UserId::BACKGROUND);
         (self.core.clients.users.get(user), holder)
     }
 

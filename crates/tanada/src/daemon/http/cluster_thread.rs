@@ -76,6 +76,16 @@ impl ClusterThread<'_> {
         self,
         work: impl AsyncFnOnce(Rc<OpenCluster>) -> Result<T, ClusterError> + Send + 'static,
     ) -> Result<T, Failure> {
+        let done =
+            self.at_open(async move |open| work(open).await.map_err(|error| failure(&error)));
+        done.await?
+    }
+
+    /// Has `work` done on the thread of this node's cluster.
+    pub(super) async fn at_open<T: Send + 'static>(
+        self,
+        work: impl AsyncFnOnce(Rc<OpenCluster>) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
         let Some(it) = self.0.threads.iter().find(|it| it.cluster) else {
             return Err(Failure::new(
                 StatusCode::NOT_FOUND,
@@ -87,13 +97,12 @@ impl ClusterThread<'_> {
         let job = move |open: Rc<OpenCluster>| {
             env::spawn(async move {
                 // The client may be gone; what was asked is done all the same.
-                let done = work(open).await.map_err(|error| failure(&error));
-                let _ = reply.send(done);
+                let _ = reply.send(work(open).await);
             });
         };
         it.post(Command::Cluster(Box::new(job)))
             .map_err(|_| gone(it))?;
-        answer.await.map_err(|_| gone(it))?
+        answer.await.map_err(|_| gone(it))
     }
 
     /// Has something done that ends with a volume; answers that.

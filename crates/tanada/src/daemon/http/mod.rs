@@ -30,6 +30,7 @@ pub mod kernel_disks;
 pub mod learn;
 pub mod listen;
 pub mod metrics;
+mod reservations;
 mod reserve;
 pub mod reserve_words;
 mod routes;
@@ -96,6 +97,12 @@ const BODY_MAX: usize = 64 * 1024;
         reserve::offer_reservation,
         reserve::get_reservation,
         reserve::cancel_reservation,
+        reservations::create,
+        reservations::list,
+        reservations::show,
+        reservations::capability,
+        reservations::change,
+        reservations::release,
         cluster::get_cluster,
         cluster::get_disks,
         cluster::create_disk,

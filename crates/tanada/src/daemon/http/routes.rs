@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use super::control::Control;
-use super::{clients, cluster, learn, reserve};
+use super::{clients, cluster, learn, reservations, reserve};
 
 /// A path, and what answers there.
 pub(super) type Route = (&'static str, MethodRouter<Arc<Control>>);
@@ -73,6 +73,20 @@ fn store_routes() -> Vec<Route> {
 
 fn cluster_routes() -> Vec<Route> {
     vec![
+        (
+            "/v2/reservations",
+            get(reservations::list).post(reservations::create),
+        ),
+        (
+            "/v2/reservations/{name}",
+            get(reservations::show)
+                .patch(reservations::change)
+                .delete(reservations::release),
+        ),
+        (
+            "/v2/reservations/{name}/capability",
+            post(reservations::capability),
+        ),
         ("/v1/cluster", get(cluster::get_cluster)),
         (
             "/v1/cluster/volumes",

@@ -22,6 +22,7 @@ use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
 use policy::place::{Kind, Options, State, build};
 use report::terminal::said;
+use reservations::quota::Unlimited;
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::net::wire::NodeKey;
 use store::qos::manager::Manager;
@@ -37,6 +38,7 @@ use vdisk::replica::connect::{
 use super::exports::VolumeExport;
 use super::meta::Meta;
 use super::open::{OpenServer, nbd_limits};
+use super::reservations::ClusterReservations;
 use super::store::OpenStore;
 use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
@@ -127,6 +129,8 @@ pub struct OpenCluster {
     pub exports: Vec<Rc<VolumeExport>>,
     /// Stores that are not registered yet, and why.
     waiting: RefCell<Vec<(NewStore, String)>>,
+    /// Reservations over the cluster.
+    pub reservations: ClusterReservations,
     /// This node's own, by their identities.
     own: BTreeMap<u128, Rc<Manager>>,
     /// The numbers of the own stores that send load reports.
@@ -176,6 +180,8 @@ impl OpenCluster {
         cluster.serves(served.collect());
         let serve = |at| serve(&cluster, at, tls.clone(), connections);
         let servers = listeners.into_iter().map(serve).collect();
+        let unlimited = Rc::new(Unlimited);
+        let reservations = ClusterReservations::begin(&cluster, meta.client(), key, unlimited);
         let exports = exports.iter();
         let exports = exports.filter_map(|export| VolumeExport::of(export, &cluster));
         let open = Rc::new(OpenCluster {
@@ -183,6 +189,7 @@ impl OpenCluster {
             config,
             cluster,
             servers,
+            reservations,
             waiting: RefCell::new(waiting),
             own: mine,
             announcing: RefCell::default(),
@@ -224,6 +231,9 @@ impl OpenCluster {
                 Ok(record) => {
                     waiting.remove(at);
                     drop(waiting);
+                    if let Some(store) = self.own.get(&new.uuid) {
+                        self.reservations.take(record.number, store);
+                    }
                     self.begin_announcing(record.number, new.uuid);
                 }
                 Err(error) => {
@@ -370,6 +380,7 @@ impl OpenCluster {
     /// Lets clients finish, and closes volumes; says what went wrong.
     pub async fn close(&self) -> Vec<String> {
         self.tasks.borrow_mut().clear();
+        self.reservations.stop();
         env::sync::join_all(self.servers.iter().map(|it| it.server.drain())).await;
         self.cluster.stop().await
     }

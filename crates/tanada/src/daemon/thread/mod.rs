@@ -22,6 +22,7 @@ pub mod meta;
 pub mod open;
 mod recording;
 pub mod refused;
+pub mod reservations;
 pub mod shown;
 pub mod store;
 pub mod tier;

@@ -1,0 +1,227 @@
+//! Reservations over the cluster, on the thread of its stores.
+//!
+//! ```text
+//! API -> Service -> calendars: this node's stores directly, others over their protocol
+//! each second: parts of this node's stores ask their records; every few: what is due for records
+//! ```
+//!
+//! Always true: a store of this node takes parts only once its number in the cluster is known.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use base::Nanos;
+use env::net::Address;
+use reservations::Service;
+use reservations::confirm::confirm;
+use reservations::quota::Quotas;
+use reservations::stores::{
+    Calendar, ClusterStores, Facts, LocalCalendar, PartError, Pending, RemoteCalendar, StoreFact,
+    VolumeFact,
+};
+use reservations::sweep::{EVERY, abort_own, sweep};
+use store::net::client::{Client, ClientOptions, Credentials};
+use store::qos::manager::Manager;
+use vdisk::StoreNumber;
+use vdisk::cluster::stores::{StoreRecord, StoreState};
+use vdisk::cluster::{Cluster, ClusterError};
+use vdisk::meta::{MetaError, MetaStore};
+
+use crate::daemon::common::secrets;
+
+/// A store of another node answers so soon or counts as unreachable.
+const OPENING: Nanos = Nanos::secs(4);
+
+/// The stores of this node, by their numbers in the cluster.
+type OwnStores = Rc<RefCell<BTreeMap<StoreNumber, Rc<Manager>>>>;
+
+/// Reservations, as this node makes them and keeps its parts of them.
+pub struct ClusterReservations {
+    pub service: Rc<Service>,
+    own: OwnStores,
+    /// They end with this.
+    tasks: RefCell<Vec<env::CancelOnDrop<()>>>,
+}
+
+impl ClusterReservations {
+    /// Begins to settle parts and to sweep.
+    pub fn begin(
+        cluster: &Rc<Cluster>,
+        meta: Rc<dyn MetaStore>,
+        key: secrets::Key,
+        quotas: Rc<dyn Quotas>,
+    ) -> ClusterReservations {
+        let own = OwnStores::default();
+        let reach = Reach {
+            cluster: Rc::downgrade(cluster),
+            own: Rc::clone(&own),
+            key,
+            connected: RefCell::default(),
+        };
+        let node = cluster.node().as_str();
+        let service = Service::new(node, meta, Rc::new(reach), quotas);
+        let confirming = env::spawn(keep_confirming(Rc::clone(&service), Rc::clone(&own)));
+        let sweeping = env::spawn(keep_sweeping(Rc::clone(&service)));
+        let tasks = [confirming, sweeping].map(env::cancel_scope);
+        ClusterReservations {
+            service,
+            own,
+            tasks: RefCell::new(tasks.into()),
+        }
+    }
+
+    /// The stores are about to close: no part is settled any more.
+    pub fn stop(&self) {
+        self.tasks.borrow_mut().clear();
+    }
+
+    /// A store of this node is registered in the cluster: from now on it takes parts.
+    pub fn take(&self, number: StoreNumber, store: &Rc<Manager>) {
+        store.parts().take_by_record();
+        self.own.borrow_mut().insert(number, Rc::clone(store));
+    }
+}
+
+async fn keep_confirming(service: Rc<Service>, own: OwnStores) {
+    loop {
+        let stores: Vec<(StoreNumber, Rc<Manager>)> = {
+            let own = own.borrow();
+            let stores = own.iter();
+            stores
+                .map(|(number, store)| (*number, Rc::clone(store)))
+                .collect()
+        };
+        confirm(&service, &stores).await;
+        env::sleep(Nanos::secs(1)).await;
+    }
+}
+
+async fn keep_sweeping(service: Rc<Service>) {
+    while let Err(error) = abort_own(&service).await {
+        tracing::debug!(%error, "what this node was reserving when it stopped is aborted later");
+        env::sleep(Nanos::secs(1)).await;
+    }
+    loop {
+        if let Err(error) = sweep(&service).await {
+            tracing::debug!(%error, "what is due for reservations waits");
+        }
+        env::sleep(EVERY).await;
+    }
+}
+
+/// The cluster as reservations see it.
+struct Reach {
+    cluster: Weak<Cluster>,
+    own: OwnStores,
+    key: secrets::Key,
+    /// Stores of other nodes.
+    connected: RefCell<BTreeMap<StoreNumber, Rc<RemoteCalendar>>>,
+}
+
+impl Reach {
+    fn cluster(&self) -> Result<Rc<Cluster>, MetaError> {
+        self.cluster
+            .upgrade()
+            .ok_or_else(|| MetaError::Unavailable {
+                store: "of the cluster".to_owned(),
+                asked: "look at the cluster".to_owned(),
+                why: "this node is stopping".to_owned(),
+            })
+    }
+
+    async fn look(&self) -> Result<Facts, ClusterError> {
+        let cluster = self.cluster()?;
+        let up = cluster.stores.up().await?;
+        let stores = cluster.stores.all().await?;
+        let fact = |record: &StoreRecord| StoreFact {
+            name: record.name.to_string(),
+            uuid: u128::from_str_radix(&record.uuid, 16).unwrap_or(0),
+            address: record.address.clone(),
+            is_up: up.serves(record).unwrap_or(true),
+            is_active: record.state == StoreState::Active,
+        };
+        let numbered = stores.iter();
+        let numbered = numbered.map(|(number, (record, _))| (*number, fact(record)));
+        let volumes = cluster.view.volumes().await?;
+        let volume = |record: &vdisk::record::VolumeRecord| VolumeFact {
+            name: record.name.to_string(),
+            copies: record.copies,
+            // A record that does not say may have something anywhere.
+            stores: match &record.stores {
+                Some(stores) => stores.clone(),
+                None => stores.keys().copied().collect(),
+            },
+            holder: record.terms.reservation.clone(),
+        };
+        Ok(Facts {
+            stores: numbered.collect(),
+            volumes: volumes.iter().map(|it| (it.id.0, volume(it))).collect(),
+            nodes: up.nodes(),
+        })
+    }
+
+    async fn connect(&self, number: StoreNumber) -> Result<Rc<RemoteCalendar>, PartError> {
+        if let Some(known) = self.connected.borrow().get(&number)
+            && known.0.ended().is_none()
+        {
+            return Ok(Rc::clone(known));
+        }
+        let gone = |why: String| PartError::Unreachable(why);
+        let cluster = self.cluster().map_err(|error| gone(error.to_string()))?;
+        let known = cluster.stores.known_stores().into_iter();
+        let mut known = known.filter(|it| it.number == number);
+        let record = known.next().ok_or_else(|| {
+            gone(format!(
+                "store number {} is not in the cluster any more",
+                number.0
+            ))
+        })?;
+        let address: Address = record
+            .address
+            .parse()
+            .map_err(|error| gone(format!("{error}")))?;
+        let options = ClientOptions {
+            opening: OPENING,
+            ..ClientOptions::default()
+        };
+        let credentials = Credentials::NodeKey(self.key);
+        let client = Client::connect_with(&address, credentials, &options).await;
+        let client = client.map_err(|error| gone(error.to_string()))?;
+        if format!("{:032x}", client.store_uuid()) != record.uuid {
+            return Err(gone(format!(
+                "at {address} is another store than {}",
+                record.name
+            )));
+        }
+        let calendar = Rc::new(RemoteCalendar(client));
+        self.connected
+            .borrow_mut()
+            .insert(number, Rc::clone(&calendar));
+        Ok(calendar)
+    }
+}
+
+impl ClusterStores for Reach {
+    fn facts(&self) -> Pending<'_, Facts, MetaError> {
+        Box::pin(async {
+            self.look().await.map_err(|error| match error {
+                ClusterError::Meta(error) => error,
+                other => MetaError::Bad {
+                    store: "of the cluster".to_owned(),
+                    asked: "look at the cluster".to_owned(),
+                    why: other.to_string(),
+                },
+            })
+        })
+    }
+
+    fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>> {
+        Box::pin(async move {
+            if let Some(manager) = self.own.borrow().get(&store) {
+                return Ok(Rc::new(LocalCalendar(Rc::clone(manager))) as Rc<dyn Calendar>);
+            }
+            Ok(self.connect(store).await? as Rc<dyn Calendar>)
+        })
+    }
+}
