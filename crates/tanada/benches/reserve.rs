@@ -152,7 +152,7 @@ fn measure(figures: &mut Results, scheduler: &str) -> Result<(), Box<dyn Error>>
         let rate = format!("{rate}MB/s");
         let ask = [
             "reserve", "add", "--store", "s0", "--read", &rate, "--for", "1h", "--holder", name,
-            "--scope", "",
+            "--scope", name,
         ];
         let token = output(dir, &ask)?;
         clients.push(get(dir, name, Some(token.trim()))?);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use base::{Bytes, Nanos};
+use jiff::Timestamp;
 
 use super::{BytesPerSec, Direction};
 
@@ -11,9 +12,24 @@ use super::{BytesPerSec, Direction};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Second(pub u64);
 
+impl Second {
+    /// As a moment, if it is one of the present: tests and models count from zero.
+    fn utc(self) -> Option<Timestamp> {
+        let seconds = i64::try_from(self.0).ok()?;
+        let moment = Timestamp::from_second(seconds).ok()?;
+        (self.0 >= PRESENT).then_some(moment)
+    }
+}
+
+/// The first second that is shown as a moment: 2001-09-09T01:46:40Z.
+const PRESENT: u64 = 1_000_000_000;
+
 impl fmt::Display for Second {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "second {}", self.0)
+        match self.utc() {
+            Some(at) => write!(f, "{at}"),
+            None => write!(f, "second {}", self.0),
+        }
     }
 }
 
@@ -48,7 +64,10 @@ impl Slot {
 
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "seconds {}..{}", self.start.0, self.end.0)
+        match (self.start.utc(), self.end.utc()) {
+            (Some(start), Some(end)) => write!(f, "{start} to {end}"),
+            _ => write!(f, "seconds {}..{}", self.start.0, self.end.0),
+        }
     }
 }
 

@@ -136,7 +136,7 @@ pub struct ReserveAsk {
     /// Room for what is written, on each store.
     #[serde(default)]
     pub space_bytes: u64,
-    /// Only objects whose names begin so; must be given. Empty: all but those of virtual disks.
+    /// Only objects whose names begin so; must be given, and not be empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
     /// Who it is for, for people.

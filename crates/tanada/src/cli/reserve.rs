@@ -76,7 +76,7 @@ pub struct Add {
     /// Room for what is written, on each store.
     #[arg(long, default_value = "0", value_name = "SIZE")]
     space: Bytes,
-    /// Only for objects whose names begin so; '' is for all but those of virtual disks.
+    /// Only for objects whose names begin so.
     #[arg(long, value_name = "PREFIX")]
     scope: String,
     /// Who it is for, for people who look at the calendar [default: USER]

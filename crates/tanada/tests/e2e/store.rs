@@ -79,7 +79,7 @@ fn reserve(dir: &Path, arguments: &[&str]) -> String {
     let mut all = vec!["reserve", "add"];
     all.extend(arguments);
     if !arguments.contains(&"--scope") {
-        all.extend(["--scope", ""]);
+        all.extend(["--scope", "s"]);
     }
     text(dir, &all).trim_end().to_owned()
 }
@@ -428,15 +428,26 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
         ],
         &[
             "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1h", "--from", "soon",
-            "--scope", "",
+            "--scope", "s",
         ],
         &[
-            "reserve", "add", "--store", "s0", "--read", "fast", "--for", "1h", "--scope", "",
+            "reserve", "add", "--store", "s0", "--read", "fast", "--for", "1h", "--scope", "s",
         ],
         &["reserve", "cancel", "7"],
     ] {
         assert_eq!(run(dir, odd).status.code(), Some(2), "{odd:?}");
     }
+    let everything = run(
+        dir,
+        &[
+            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1h", "--scope", "",
+        ],
+    );
+    assert!(
+        stderr(&everything).contains("the scope is empty"),
+        "{}",
+        stderr(&everything)
+    );
     assert_eq!(daemon.stop().0, Some(0));
 }
 
@@ -597,7 +608,7 @@ fn a_reservation_over_two_stores_is_made_whole_or_not_at_all() {
             dir,
             &[
                 "reserve", "add", "--store", "s0", "--store", "s1", "--write", rate, "--for", "1h",
-                "--scope", "",
+                "--scope", "s",
             ],
         )
     };
@@ -798,7 +809,7 @@ fn a_calibration_is_refused_where_something_is_reserved() {
     let said = stderr(&run(
         dir,
         &[
-            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1m", "--scope", "",
+            "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1m", "--scope", "s",
         ],
     ));
     assert!(said.contains("calibration"), "{said}");

@@ -56,10 +56,16 @@ impl Answers {
         });
     }
 
-    /// Says why nothing more is served, and answers nothing from here on.
+    /// Says why nothing more is served, and answers nothing from here on; what waits is not sent.
     pub fn hush(&self, why: &str) {
         self.outgoing.clear();
         self.put_last(0, RefusedKind::Access, why);
+        self.revoked.set(true);
+    }
+
+    /// Says behind what waits that the client's rights are over, and answers nothing from here on.
+    pub fn end(&self, why: &str) {
+        self.put_last(0, RefusedKind::Ended, why);
         self.revoked.set(true);
     }
 

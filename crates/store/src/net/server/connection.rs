@@ -20,7 +20,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{Buf, Instant};
+use base::{Buf, Instant, Nanos};
 use env::net::message::either;
 use env::net::{Member, Origin, Stream};
 use env::sync::Event;
@@ -53,6 +53,9 @@ impl Counts {
         self.bytes_out += other.bytes_out;
     }
 }
+
+/// A client whose reservation is over is answered what was begun within this, and has as long to take it.
+const ENDING: Nanos = Nanos::millis(500);
 
 /// One client.
 pub(super) struct Connection {
@@ -249,6 +252,21 @@ impl Connection {
         let end = self.until_end(server, &mut entered).await;
         self.pace.reading.end();
         let mut is_written = false;
+        if let End::Ended(why) = &end {
+            let begun = async {
+                while self.in_flight.get() > 0 {
+                    self.held.room.wait().await;
+                }
+            };
+            // What takes longer is not answered.
+            let _ = env::timeout(ENDING, begun).await;
+            self.answers.end(why);
+            self.answers.close();
+            match env::timeout(ENDING, &mut writer).await {
+                Ok(()) => is_written = true,
+                Err(_) => self.stream.abort(),
+            }
+        }
         if let End::Revoked(why) = &end {
             self.answers.hush(why);
             self.answers.close();
@@ -275,7 +293,6 @@ impl Connection {
     /// Reads requests and begins them until there is a reason to end.
     async fn until_end(self: &Rc<Self>, server: &Rc<Server>, entered: &mut In) -> End {
         let revoked = entered.terms.until_revoked(&server.manager);
-        let revoked = async { End::Revoked(revoked.await) };
         let reading = async {
             match self.read_requests(server, entered).await {
                 Ok(never) => match never {},
@@ -291,7 +308,9 @@ impl Connection {
             End::Left => tracing::info!(peer = self.peer, "client left"),
             End::Drained => tracing::info!(peer = self.peer, "client sent away"),
             End::Lost(error) => tracing::info!(peer = self.peer, %error, "client lost"),
-            End::Revoked(why) => tracing::info!(peer = self.peer, why, "client sent away"),
+            End::Revoked(why) | End::Ended(why) => {
+                tracing::info!(peer = self.peer, why, "client sent away")
+            }
             End::Violation(id, why) => {
                 server.count(|totals| totals.violations += 1);
                 tracing::warn!(peer = self.peer, why, "client broke the protocol");

@@ -32,8 +32,10 @@ pub(super) enum End {
     Lost(io::Error),
     /// What came is not the protocol: the frame it concerns, and why.
     Violation(u64, String),
-    /// The capability it came with is good no more, and why.
+    /// The capability it came with is void, and why.
     Revoked(String),
+    /// The reservation that it came under is over, and why.
+    Ended(String),
 }
 
 impl From<io::Error> for End {

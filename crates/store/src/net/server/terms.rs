@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use base::{Instant, Nanos};
 
+use super::frames::End;
 use super::requests::{Access, Behalf};
 use crate::net::wire::{Failure, RefusedKind, Request};
 use crate::qos::load_report::EVERY_LEAST;
@@ -65,23 +66,23 @@ impl Terms {
     }
 
     /// Waits until the capability is good no more: its reservation is over, or its key void; why.
-    pub fn until_revoked(&self, manager: &Rc<Manager>) -> impl Future<Output = String> + use<> {
+    pub fn until_revoked(&self, manager: &Rc<Manager>) -> impl Future<Output = End> + use<> {
         let (session, manager) = (Rc::clone(&self.behalf.session), Rc::clone(manager));
         let (token, mut keys) = (self.token.clone(), self.keys);
         async move {
             loop {
                 if session.phase() == Phase::Over {
-                    return format!(
+                    return End::Ended(format!(
                         "the reservation of {} is over, and the capability with it; reserve anew",
                         session.holder_and_number()
-                    );
+                    ));
                 }
                 if let Some(token) = &token
                     && keys != manager.voided()
                 {
                     keys = manager.voided();
                     if let Err(why) = manager.is_signed(token) {
-                        return why.to_string();
+                        return End::Revoked(why.to_string());
                     }
                 }
                 manager.revoked.wait().await;

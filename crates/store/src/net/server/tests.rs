@@ -1472,6 +1472,47 @@ fn an_expired_or_forged_capability_opens_nothing() {
 }
 
 #[test]
+fn what_began_before_a_reservation_was_over_is_answered_within_half_a_second_and_no_more() {
+    for (latency, answered) in [(Nanos::millis(200), true), (Nanos::secs(3), false)] {
+        in_virtual_time(25, async move {
+            let site = site(Limits::default()).await;
+            let nodes = client(&site).await;
+            let data = View::copy_of(&[7; 4096]);
+            nodes
+                .write("a", 0, data, Change::FUA.creating())
+                .await
+                .unwrap();
+            let slot = Slot::new(site.server.manager.now(), 600);
+            let wanted = ReservationRequest::new(Direction::Read, BytesPerSec::mb(10), slot);
+            let (id, token) = reserved(&nodes, &wanted).await;
+            let holder = Client::connect(&site.address, Credentials::Capability(token))
+                .await
+                .unwrap();
+            site.device.set_latency(latency);
+            let reading = {
+                let holder = holder.clone();
+                env::spawn(async move { holder.read("a", 0, 4096).await.map(drop) })
+            };
+            env::sleep(Nanos::millis(5)).await;
+            site.device.set_latency(Nanos(0));
+            let over = env::now();
+            nodes.release(id).await.unwrap();
+            let why = holder.over().await;
+            assert!(why.contains("is over, and the capability with it"), "{why}");
+            assert!(
+                env::now().since(over) <= Nanos::secs(1),
+                "{}",
+                env::now().since(over)
+            );
+            assert_eq!(reading.await.is_ok(), answered);
+            assert!(holder.stat("a").await.is_err());
+            // The nodes' own access has nothing to do with it.
+            nodes.stat("a").await.unwrap();
+        });
+    }
+}
+
+#[test]
 fn two_peers_of_one_session_that_read_nothing_hold_its_memory_once() {
     in_virtual_time(24, async {
         let site = site(Limits::default()).await;

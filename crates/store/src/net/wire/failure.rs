@@ -51,10 +51,12 @@ pub enum RefusedKind {
     Malformed = 71,
     /// The request came too early or too late: before the session is open, or a second opening.
     OutOfTurn = 72,
+    /// What gave the client its rights is over: its slot, its reservation.
+    Ended = 73,
 }
 
 impl RefusedKind {
-    pub(super) const ALL: [RefusedKind; 9] = [
+    pub(super) const ALL: [RefusedKind; 10] = [
         RefusedKind::Access,
         RefusedKind::Session,
         RefusedKind::Reservation,
@@ -64,6 +66,7 @@ impl RefusedKind {
         RefusedKind::ShuttingDown,
         RefusedKind::Malformed,
         RefusedKind::OutOfTurn,
+        RefusedKind::Ended,
     ];
 }
 

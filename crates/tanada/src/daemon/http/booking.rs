@@ -21,6 +21,7 @@ use policy::share::calendar::{BookingId, Refusal as Refuse};
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 use store::qos::manager::{Decision, Group, ReservationRequest, ReserveError};
 use tokio::sync::oneshot;
+use vdisk::names::RESERVED_HOLDER;
 
 use super::control::{Control, Failure, gone};
 use super::reserve_words::{instead, said, shown};
@@ -249,10 +250,20 @@ impl<'a> Stores<'a> {
             let error = format!("a probability of {percent} % makes no sense");
             return invalid(error, "write more than 0 and at most 100");
         }
-        let Some(scope) = asked.scope.clone() else {
-            let todo = "give scope: the names of its objects begin with it; \"\" is for all but those of virtual disks";
-            return invalid("no scope is given".to_owned(), todo);
-        };
+        let scope = asked.scope.clone().unwrap_or_default();
+        if scope.is_empty() {
+            let todo = "give scope: the names of its objects begin with it, such as results/";
+            return invalid(
+                "the scope is empty: it would be for all objects".to_owned(),
+                todo,
+            );
+        }
+        if asked.holder.starts_with(RESERVED_HOLDER) {
+            let error = format!("holders that begin with {RESERVED_HOLDER} are those of volumes");
+            let todo =
+                "choose another, or reserve for the volume (`tanada reservation create --volume`)";
+            return invalid(error, todo);
+        }
         let now = self.at_store(first, async |store| store.node.now()).await?;
         let start = asked.from_unix_seconds.map_or(now, Second);
         let slot = Slot::new(start, asked.for_seconds);

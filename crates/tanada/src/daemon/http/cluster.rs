@@ -18,6 +18,7 @@ use vdisk::cluster::overview::condition_name;
 use vdisk::cluster::set::Setting;
 use vdisk::cluster::stores::{NewStore, StoreState};
 use vdisk::cluster::volumes::NewVolume;
+use vdisk::names::RESERVED_HOLDER;
 use vdisk::record::{Fairness, Name, OnMetaLoss};
 
 use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores};
@@ -75,6 +76,10 @@ fn check_holder(holder: Option<&String>) -> Result<(), Failure> {
         Some(holder) if holder.is_empty() || holder.len() > HOLDER_MAX => Err(unprocessable(
             format!("a holder has 1 to {HOLDER_MAX} bytes"),
             "write it as in `tanada reserve add --holder`",
+        )),
+        Some(holder) if holder.starts_with(RESERVED_HOLDER) => Err(unprocessable(
+            format!("holders that begin with {RESERVED_HOLDER} are those of other volumes"),
+            "choose another; a volume needs none to come under its own reservation",
         )),
         _ => Ok(()),
     }

@@ -299,17 +299,17 @@ fn offered(offer: &Offer, promise: &Promise) -> ReservationOffer {
 fn instead(offer: &ReservationOffer) -> String {
     let mut ways = Vec::new();
     if let Some(at) = offer.earliest_unix_seconds {
-        ways.push(format!("from {} on", when::utc(Second(at))));
+        ways.push(format!("the time from {} on", when::utc(Second(at))));
     }
     if let Some(rate) = &offer.largest {
-        ways.push(format!("for at most {rate}"));
+        ways.push(format!("at most {rate}"));
     }
     if let Some(seconds) = offer.longest_seconds {
-        ways.push(format!("for at most {seconds} s"));
+        ways.push(format!("at most {seconds} s"));
     }
     match ways.is_empty() {
         true => "it fits at no time: ask for less".to_owned(),
-        false => format!("ask for it {}", ways.join(", or ")),
+        false => format!("ask for {}", ways.join(", or for ")),
     }
 }
 
