@@ -59,6 +59,12 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Real daemons in real time: are reservations over a cluster kept? Exit status 1 if a case falls short
+    Accept {
+        /// Which cases, and --json; without one all
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Run the randomized suites with ever more seeds, and the fuzz targets, for a long time
     Soak {
         /// For how long; each round has more seeds, and none is begun that would not fit
@@ -104,6 +110,7 @@ fn main() -> ExitCode {
         }),
         Chore::Papers { check: false } => Tree::of_project().and_then(|tree| papers::write(&tree)),
         Chore::Bench { name, args } => bench::bench(name.as_deref(), &args),
+        Chore::Accept { args } => bench::accept(&args),
         Chore::Soak {
             kills: Some(kills), ..
         } => soak::kills(kills),

@@ -98,6 +98,18 @@ pub fn bench(name: Option<&str>, args: &[String]) -> Result<()> {
     }
 }
 
+/// Runs the acceptance cases of reservations, with real daemons.
+///
+/// # Errors
+/// If one of them falls short, or cannot be run.
+pub fn accept(args: &[String]) -> Result<()> {
+    let mut cargo = cargo();
+    cargo.args([
+        "bench", "--quiet", "-p", "tanada", "--bench", "accept", "--",
+    ]);
+    run(cargo.args(args))
+}
+
 fn all(record: bool, args: &[String]) -> Result<()> {
     // One that cannot run does not keep the others from it.
     let mut failed = Vec::new();
