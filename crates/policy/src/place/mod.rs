@@ -232,6 +232,17 @@ pub struct State {
     pub foremost: Option<Class>,
     /// The mean length of those of normal or higher class that are queued; zero if there are none.
     pub mean: Bytes,
+    /// How much of its time is promised to reservations.
+    pub promised: Promised,
+}
+
+/// How much of a disk's time is promised to reservations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Promised {
+    /// Now.
+    pub now: Permille,
+    /// At most, in the hour to come.
+    pub hour: Permille,
 }
 
 impl State {
@@ -249,6 +260,7 @@ impl State {
             requests: 0,
             foremost: None,
             mean: Bytes(0),
+            promised: Promised::default(),
         }
     }
 
@@ -260,6 +272,10 @@ impl State {
             work: self.work.min(term::LONGEST),
             work_mean: self.work_mean.min(term::LONGEST),
             utilisation: self.utilisation.min(Permille::WHOLE),
+            promised: Promised {
+                now: self.promised.now.min(Permille::WHOLE),
+                hour: self.promised.hour.min(Permille::WHOLE),
+            },
             ..self
         }
     }

@@ -22,7 +22,9 @@ use std::collections::VecDeque;
 use base::{Bytes, Instant, Nanos};
 
 use super::measure::Measure;
-use super::{At, Class, Penalties, Permille, Request, State, Tail, Ticket, Weights, term};
+use super::{
+    At, Class, Penalties, Permille, Promised, Request, State, Tail, Ticket, Weights, term,
+};
 
 /// The parameters of a disk's queue.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -297,6 +299,7 @@ impl DiskQueue {
             requests: self.entries.len() as u32,
             foremost: (Class::ALL.into_iter().rev()).find(|it| self.classes[*it as usize].0 > 0),
             mean: self.mean(),
+            promised: Promised::default(),
         }
     }
 

@@ -706,6 +706,33 @@ fn state_of(manager: &Manager, id: BookingId) -> Option<State> {
 }
 
 #[test]
+fn a_load_report_says_how_much_of_the_device_is_promised() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let later = Slot::new(Second(manager.now().0 + 600), 60);
+        let beyond = Slot::new(Second(manager.now().0 + 4000), 60);
+        for (mb, slot) in [
+            (20, Slot::new(manager.now(), 60)),
+            (50, later),
+            (70, beyond),
+        ] {
+            let wanted = ReservationRequest::new(Direction::Read, BytesPerSec::mb(mb), slot);
+            reserved(&manager, &wanted).await;
+        }
+        let promised = || {
+            let promised = manager.state().promised;
+            (promised.now.0, promised.hour.0)
+        };
+        env::sleep(Nanos::secs(2)).await;
+        assert_eq!(promised(), (200, 500));
+        env::sleep(Nanos::secs(60)).await;
+        assert_eq!(promised(), (0, 500));
+        env::sleep(Nanos::secs(600)).await;
+        assert_eq!(promised(), (0, 700));
+    });
+}
+
+#[test]
 fn what_a_record_decides_is_held_until_the_record_is_asked() {
     env::Runtime::simulated(1).block_on(async {
         let (disk, manager) = manager().await;

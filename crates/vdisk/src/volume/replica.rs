@@ -108,12 +108,14 @@ impl Replica {
     }
 
     pub fn target(&self) -> Target {
+        // What is placed now stays: what is promised soon counts as much as what is promised now.
+        let heard = self.connection().and_then(|connection| connection.state());
         Target {
             candidate: self.candidate(None),
             domain: self.info.domain,
             free: self.room(),
             capacity: self.total.get(),
-            reserved: Permille(0),
+            reserved: heard.map_or(Permille(0), |it| it.promised.hour),
         }
     }
 

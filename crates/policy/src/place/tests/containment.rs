@@ -162,6 +162,7 @@ fn compare(options: TanadaOptions, events: &[Event]) -> Result<usize, String> {
                     queued: Bytes(cost % 9),
                     requests: *cost as u32 % 5,
                     mean: Bytes(*cost * 1_000),
+                    promised: Promised::default(),
                     foremost: [None, Some(Class::Normal), Some(Class::High)][*cost as usize % 3],
                     weights: weights(),
                 };

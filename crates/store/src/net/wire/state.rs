@@ -4,13 +4,15 @@
 //! read is no state, and no error: no client depends on one.
 
 use base::{Bytes, Instant, Nanos};
-use policy::place::{At, Class, ClientId, Origin, PerByte, Permille, State, Tail, Weights};
+use policy::place::{
+    At, Class, ClientId, Origin, PerByte, Permille, Promised, State, Tail, Weights,
+};
 
 use super::auth::{NodeKey, TAG_LEN};
 use super::fields::{Fields, Malformed, Put};
 
 /// The version of a state that this program writes.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// The most bytes that are looked at.
 pub(crate) const STATE_MAX: usize = 256;
 
@@ -70,6 +72,10 @@ pub(crate) fn encode(state: &State) -> Vec<u8> {
     }
     // Version 2.
     out.u64(state.mean.0);
+    // Version 3.
+    for part in [state.promised.now, state.promised.hour] {
+        out.u16(part.0 as u16);
+    }
     out
 }
 
@@ -112,6 +118,13 @@ fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
         1 => Bytes(0),
         _ => Bytes(fields.u64()?),
     };
+    let promised = match version {
+        1 | 2 => Promised::default(),
+        _ => Promised {
+            now: Permille(fields.u16()?.into()),
+            hour: Permille(fields.u16()?.into()),
+        },
+    };
     Ok(State {
         at,
         cost,
@@ -127,6 +140,7 @@ fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
         requests,
         foremost,
         mean,
+        promised,
     })
 }
 
@@ -213,6 +227,10 @@ mod tests {
             requests: 17,
             foremost: Some(Class::Low),
             mean: Bytes::kib(64),
+            promised: Promised {
+                now: Permille(250),
+                hour: Permille(700),
+            },
         }
     }
 
@@ -225,26 +243,30 @@ mod tests {
         for state in [full(), idle] {
             let mut bytes = encode(&state);
             assert_eq!(decode(&bytes, Instant(7)), Some(state));
-            bytes[0] = 3;
+            bytes[0] = 4;
             bytes.extend([1, 2, 3]);
             assert_eq!(decode(&bytes, Instant(7)), Some(state));
         }
     }
 
     #[test]
-    fn a_state_of_the_first_version_is_read_without_what_the_second_added() {
+    fn a_state_of_an_earlier_version_is_read_without_what_later_ones_added() {
+        let without = |promised, mean| State {
+            promised,
+            mean,
+            ..full()
+        };
+        let none = Promised::default();
         let mut bytes = encode(&full());
-        bytes.truncate(bytes.len() - 8);
-        assert_eq!(decode(&bytes, Instant(7)), None, "version 2, cut off");
-        bytes[0] = 1;
-        let announced = decode(&bytes, Instant(7));
-        assert_eq!(
-            announced,
-            Some(State {
-                mean: Bytes(0),
-                ..full()
-            })
-        );
+        for (version, added, state) in [
+            (2, 4, without(none, full().mean)),
+            (1, 8, without(none, Bytes(0))),
+        ] {
+            bytes.truncate(bytes.len() - added);
+            assert_eq!(decode(&bytes, Instant(7)), None, "cut off before {version}");
+            bytes[0] = version;
+            assert_eq!(decode(&bytes, Instant(7)), Some(state));
+        }
     }
 
     #[test]

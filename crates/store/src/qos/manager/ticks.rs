@@ -40,6 +40,7 @@ async fn second(sessions: &Rc<Sessions>) {
             tracing::warn!(store = %core.store.name(), %error, "what is over cannot be forgotten yet");
         }
     }
+    core.look_at_promises();
     Watch(core).second();
     core.take_events();
     if let Err(error) = core.history.write(&core.store).await {

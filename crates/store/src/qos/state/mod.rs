@@ -25,8 +25,9 @@ use base::Bytes;
 use device::Device;
 use env::sync::Event;
 use policy::place;
-use policy::share::calendar::Calendar;
-use policy::share::{Cause, Event as Happened, Second, Space};
+use policy::place::{Permille, Promised};
+use policy::share::calendar::{Calendar, Stretch};
+use policy::share::{Cause, Event as Happened, Second, Slot, Space};
 
 use crate::Store;
 use crate::object::error::StoreError;
@@ -40,6 +41,11 @@ use keys::Keys;
 use log::{Log, Logged};
 use options::ManagerOptions;
 use permits::Permits;
+
+/// What is promised is looked at so far ahead, in seconds.
+const HOUR: u64 = 3600;
+/// Parts per billion in a thousandth.
+const PPB_PER_PERMILLE: u64 = 1_000_000;
 
 /// How far the scrub is.
 #[derive(Debug, Clone, Copy, Default)]
@@ -64,6 +70,8 @@ pub struct Core {
     pub(crate) permits: Permits,
     // What the device does.
     pub(crate) capacity: RefCell<Capacity>,
+    /// How much of the device's time is promised; looked at each second.
+    pub(crate) promised: Cell<Promised>,
     /// Reads and writes under way, for clients that choose between copies.
     pub(crate) load: Rc<LoadReporter>,
     pub(crate) scrubbed: Cell<Scrubbed>,
@@ -93,6 +101,7 @@ impl Core {
             revoked: Rc::default(),
             permits: Permits::default(),
             capacity: RefCell::new(capacity),
+            promised: Cell::default(),
             load: LoadReporter::new(&costs),
             scrubbed: Cell::default(),
             log: Log::default(),
@@ -111,7 +120,21 @@ impl Core {
 
     /// How long the store's queue is now: what clients that choose between copies need.
     pub fn state(&self) -> place::State {
-        self.load.state()
+        place::State {
+            promised: self.promised.get(),
+            ..self.load.state()
+        }
+    }
+
+    /// Looks how much of the device's time is promised, now and in the hour to come.
+    pub(crate) fn look_at_promises(&self) {
+        let now = self.now();
+        let stretches = self.bookings.calendar.borrow().sweep(Slot::new(now, HOUR));
+        let part = |it: &Stretch| Permille((it.promised.0 / PPB_PER_PERMILLE).min(1000) as u32);
+        self.promised.set(Promised {
+            now: stretches.first().map_or(Permille(0), part),
+            hour: stretches.iter().map(part).max().unwrap_or_default(),
+        });
     }
 
     /// The second it is, by this store's clock.
