@@ -28,6 +28,7 @@ use store::qos::manager::Manager;
 use vdisk::StoreNumber;
 use vdisk::cluster::stores::{NewStore, StoreRecord};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
+use vdisk::meta::MetaStore;
 use vdisk::record::Name;
 use vdisk::replica::broadcast as announce;
 use vdisk::replica::connect::{
@@ -139,7 +140,7 @@ pub struct OpenCluster {
     /// Why no other node is heard.
     deaf: RefCell<Option<String>>,
     /// Closed last.
-    _meta: Meta,
+    meta: Meta,
 }
 
 impl OpenCluster {
@@ -190,7 +191,7 @@ impl OpenCluster {
             tasks: RefCell::default(),
             warning: RefCell::default(),
             deaf: RefCell::default(),
-            _meta: meta,
+            meta,
         });
         open.begin_listening();
         open.register_first().await?;
@@ -250,6 +251,11 @@ impl OpenCluster {
         }
         *self.warning.borrow_mut() = found;
         Ok(())
+    }
+
+    /// The meta store that all nodes agree by.
+    pub fn meta(&self) -> Rc<dyn MetaStore> {
+        self.meta.client()
     }
 
     /// What is wrong with the meta store as a whole.
