@@ -6,10 +6,12 @@ use env::net::Address;
 
 use super::keys::Keys;
 use super::types::AdminConfig;
-use super::values::{is_local, valid_name};
+use super::values::{is_local, read_mode, valid_name};
 
 /// Where the admin API is unless configured.
 pub const ADMIN: &str = "127.0.0.1:10880";
+/// Permissions of its Unix sockets unless configured: the daemon's user alone connects.
+const SOCKET_MODE: u32 = 0o600;
 
 /// Reads it; without it the usual one.
 pub(super) fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfig {
@@ -19,11 +21,13 @@ pub(super) fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfi
             listen: usual(),
             allow_remote: false,
             hosts: Vec::new(),
+            socket_mode: SOCKET_MODE,
         };
     };
     let listen = keys.parse_list("listen", str::parse::<Address>);
     let allow_remote = keys.is_on("allow_remote");
     let hosts = keys.parse_list("hosts", valid_name);
+    let socket_mode = keys.parse("socket_mode", read_mode);
     if let Some(listen) = &listen
         && !allow_remote
     {
@@ -40,6 +44,7 @@ pub(super) fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfi
         listen: listen.map_or_else(usual, |at| with_socket(at.value, data_dir)),
         allow_remote,
         hosts: hosts.map_or_else(Vec::new, |at| at.value),
+        socket_mode: socket_mode.map_or(SOCKET_MODE, |at| at.value),
     }
 }
 

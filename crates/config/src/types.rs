@@ -129,6 +129,8 @@ pub struct AdminConfig {
     pub allow_remote: bool,
     /// Names by which clients elsewhere may call this machine.
     pub hosts: Vec<String>,
+    /// Permissions of its Unix sockets; who may do what there is decided by the peer's user.
+    pub socket_mode: u32,
 }
 
 /// Every mistake of a configuration at once.

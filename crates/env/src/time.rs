@@ -94,10 +94,10 @@ pub async fn timeout<T>(span: Nanos, future: impl Future<Output = T>) -> Result<
     .await
 }
 
-/// Seconds since 1970, for logs, file names and certificates; never for decisions. In virtual time it
-/// is 2000-01-01 plus the virtual clock.
+/// Seconds since 1970, for logs, file names, certificates and tokens; never for decisions of a device or a store. In virtual
+/// time it is 2000-01-01 plus the virtual clock. A thread without a runtime may ask, too.
 pub fn wall_clock() -> Nanos {
-    if crate::is_simulated() {
+    if crate::executor::try_current(|core| core.is_simulated()) == Some(true) {
         let ahead = with_current(|core| core.ahead());
         return Nanos(Nanos::secs(946_684_800).0 + now().0 + ahead.wall.0);
     }

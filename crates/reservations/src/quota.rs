@@ -21,6 +21,12 @@ pub trait Quotas {
         now: Second,
     ) -> Pending<'a, Beside, ReservationError>;
 
+    /// Is this account let in still? What it has reserved ends when it is not.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`].
+    fn is_on<'a>(&'a self, account: &'a str) -> Pending<'a, bool, ReservationError>;
+
     /// The account no longer has `record`.
     ///
     /// # Errors
@@ -37,6 +43,10 @@ pub trait Quotas {
 pub struct Unlimited;
 
 impl Quotas for Unlimited {
+    fn is_on<'a>(&'a self, _: &'a str) -> Pending<'a, bool, ReservationError> {
+        Box::pin(async { Ok(true) })
+    }
+
     fn charge<'a>(
         &'a self,
         _: ReservationId,

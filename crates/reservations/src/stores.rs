@@ -96,6 +96,8 @@ pub struct Facts {
     pub volumes: BTreeMap<u32, VolumeFact>,
     /// The nodes that are up.
     pub nodes: BTreeSet<String>,
+    /// Accounts that are known to be switched off, or not there.
+    pub accounts_off: BTreeSet<String>,
 }
 
 impl Facts {

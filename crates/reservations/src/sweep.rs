@@ -4,7 +4,7 @@
 //! every few seconds, by the first of the nodes that are up, for each record:
 //!   holding, its node gone or its time out     aborted
 //!   being changed, that node gone or time out  as it was
-//!   its slot over, or its volume gone          ended
+//!   its slot over, its volume or account gone  ended
 //!   over, with parts that are not released     released
 //!   stores of parts down                       degraded, with what is left of the promise
 //!   the volume is on other stores by now       reserved there; where that does not fit: degraded, cause capacity
@@ -78,6 +78,9 @@ fn standing(record: &Reservation, facts: &Facts, now: Second) -> Due {
     if now.0 >= record.promise.until {
         return Due::Over("its time is out".to_owned());
     }
+    if facts.accounts_off.contains(&record.account) {
+        return Due::Over(format!("account {} is switched off", record.account));
+    }
     if let Some(node) = &record.changing {
         return match facts.nodes.contains(node) && now.0 < record.hold_until {
             true => Due::Nothing,
@@ -143,7 +146,7 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
 /// # Errors
 /// [`ReservationError::Meta`]: the next sweep tries again.
 pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
-    let facts = service.cluster.facts().await?;
+    let mut facts = service.cluster.facts().await?;
     if facts
         .nodes
         .first()
@@ -151,7 +154,15 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     {
         return Ok(());
     }
-    for known in service.records.all().await? {
+    let all = service.records.all().await?;
+    let standing = all.iter().filter(|it| it.record.state.stands());
+    let accounts: BTreeSet<&str> = standing.map(|it| &*it.record.account).collect();
+    for account in accounts {
+        if !service.quotas.is_on(account).await? {
+            facts.accounts_off.insert(account.to_owned());
+        }
+    }
+    for known in all {
         let name = known.record.name.clone();
         if let Err(error) = sweep_one(service, known, &facts).await {
             tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
@@ -261,4 +272,40 @@ async fn replan(
         .swap(&known, &next, Beside::default())
         .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{PlanKind, Promise};
+
+    #[test]
+    fn what_an_account_has_ends_when_it_is_switched_off() {
+        let promise = Promise {
+            read: 1,
+            write: 0,
+            from: 0,
+            until: 100,
+            tolerate: 0,
+            plan: PlanKind::Any,
+            window_ns: 1,
+            probability_ppm: 1,
+            space: 0,
+        };
+        let target = Target::Stores {
+            stores: Vec::new(),
+            stripe: false,
+            scope: "a/".to_owned(),
+        };
+        let record = Reservation::holding(("job", "astro"), target, promise, "n1", Second(30));
+        let standing = Reservation {
+            state: Phase::Committed,
+            ..record
+        };
+        let mut facts = Facts::default();
+        assert_eq!(due(&standing, &facts, Second(1)), Due::Nothing);
+        facts.accounts_off.insert("astro".to_owned());
+        let due = due(&standing, &facts, Second(1));
+        assert_eq!(due, Due::Over("account astro is switched off".to_owned()));
+    }
 }

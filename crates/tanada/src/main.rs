@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, client, volume, node, store, reserve, top: one question to a running daemon's admin API
+//!              -> status, client, volume, node, store, reserve, account, token, audit, top:
+//!                                      one question to a running daemon's admin API
 //!              -> object:               a client of a store
 //!              -> device, doctor:       work of their own, no daemon needed
 //!              -> sim, experiment, predict, trace, bench, advise: tanada-lab (laboratory)
@@ -37,6 +38,9 @@ fn main() -> ExitCode {
         Command::Store(command) => cli::store::run(command),
         Command::Object(command) => cli::object::run(command),
         Command::Reserve(command) => cli::reserve::run(command),
+        Command::Account(command) => cli::account::run(command),
+        Command::Token(command) => cli::token::run(command),
+        Command::Audit(command) => cli::audit::run(command),
         Command::Top(arguments) => cli::top::run(&arguments),
         Command::Doctor(arguments) => cli::doctor::run(&arguments),
         Command::Experiment(_) => laboratory::run("experiment", laboratory::words()),

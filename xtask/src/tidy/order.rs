@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::tree::Tree;
 
 /// The crates from the top terrace to the bottom one: each sees only those behind it.
-pub const TERRACES: [&str; 21] = [
+pub const TERRACES: [&str; 22] = [
     "tanada",
     "lab",
     "experiments",
@@ -18,6 +18,7 @@ pub const TERRACES: [&str; 21] = [
     "trace",
     "front",
     "reservations",
+    "access",
     "vdisk",
     "store",
     "hybrid",

@@ -1,9 +1,9 @@
 //! Asking a running daemon: one HTTP request over TCP or a Unix socket, one JSON answer.
 //!
 //! ```text
-//! unix:/path   -> that socket
-//! 127.0.0.1:N  -> GET /v1/access -> the daemon's own Unix socket, if it is this user's or root's daemon
-//!                              \-> else TCP, with the token of TANADA_ADMIN_TOKEN_FILE if that is set
+//! unix:/path   -> that socket, with the token of TANADA_TOKEN if that is set
+//! 127.0.0.1:N  -> GET /v1/access -> the daemon's own Unix socket, if this user or root serves it and it lets this user in
+//!                              \-> else TCP, with the token of TANADA_TOKEN or TANADA_ADMIN_TOKEN_FILE if one is set
 //! ```
 //!
 //! Always true: what a TCP listener says is trusted of a path only. A socket found that way is used if the
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use access::token::Token;
 use config::{ADMIN, is_local};
 use env::net::Address;
 use http_body_util::{BodyExt, Full};
@@ -29,7 +30,7 @@ use report::terminal::{Usage, said};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::api::access::{Access, READABLE};
+use crate::api::access::{ACCOUNT_HEADER, Access, READABLE};
 use crate::api::refusal::Refusal;
 use crate::daemon::common::secrets;
 
@@ -80,8 +81,8 @@ pub enum ClientError {
     #[error("what answers at {target} is no Tanada admin API: {why}")]
     Stranger { target: Target, why: String },
     #[error(
-        "the token of TANADA_ADMIN_TOKEN_FILE is not shown at {target}: user {user} listens there, neither you nor \
-         root; start your daemon, or say where it is with --admin or TANADA_ADMIN"
+        "the token of TANADA_TOKEN or TANADA_ADMIN_TOKEN_FILE is not shown at {target}: user {user} listens there, neither you nor \
+         root; start your daemon, or say where it is with --admin or TANADA_ADMIN, such as unix:/path of its socket"
     )]
     OthersListen { target: Target, user: u32 },
     #[error("{target} gave no answer within {seconds} s; look at the daemon's log")]
@@ -92,6 +93,10 @@ pub enum ClientError {
 
 /// How long to wait for an answer that needs no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
+/// The token to show.
+const TOKEN: &str = "TANADA_TOKEN";
+/// For which account a user of several asks.
+const ACCOUNT: &str = "TANADA_ACCOUNT";
 /// Names the file with the token to show.
 const TOKEN_FILE: &str = "TANADA_ADMIN_TOKEN_FILE";
 /// The longest path of a Unix socket.
@@ -227,11 +232,18 @@ impl Client {
         if body.is_some() {
             request = request.header("content-type", "application/json");
         }
+        if let Some(account) = variable(ACCOUNT)? {
+            request = request.header(ACCOUNT_HEADER, account);
+        }
         let body = Full::new(Bytes::from(body.unwrap_or_default()));
         match (&self.target.0, socket) {
             (_, Some(path)) => {
                 let stream = connect(&path).await;
                 let stream = stream.map_err(|error| self.cannot_reach(&path, error))?;
+                // Whoever sets it asks as that account, also where the socket would know the user.
+                if let Some(token) = own_token()? {
+                    request = request.header("authorization", format!("Bearer {token}"));
+                }
                 let request = request.header("host", "localhost").body(body);
                 let request = request.map_err(|error| self.stranger(error))?;
                 self.over(stream, request).await
@@ -308,7 +320,9 @@ impl Client {
         let (_, answer) = self.over(stream, request).await.ok()?;
         let access: Access = serde_json::from_slice(&answer).ok()?;
         let me = rustix::process::geteuid().as_raw();
-        if access.owner_user != me && me != 0 {
+        let is_owner = access.owner_user == me || me == 0;
+        if !is_owner && std::env::var_os(TOKEN_FILE).is_some() {
+            // The token of the data directory opens more than this user may at the socket.
             return None;
         }
         for path in access.sockets.into_iter().map(PathBuf::from) {
@@ -397,14 +411,44 @@ async fn connect(path: &Path) -> io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::connect(Path::new(&short).join(name)).await
 }
 
-/// The token to show, where one was set.
+/// A variable of the environment, where it is set.
+fn variable(name: &str) -> Result<Option<String>, ClientError> {
+    let Some(value) = std::env::var_os(name).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let text = value.into_string().ok();
+    let text = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
+    let wrong = || ClientError::Token(format!("{name} holds what a header cannot; set it anew"));
+    text.map(Some).ok_or_else(wrong)
+}
+
+/// The token of an account, where one was set.
+fn own_token() -> Result<Option<String>, ClientError> {
+    let Some(token) = variable(TOKEN)? else {
+        return Ok(None);
+    };
+    match Token::parse(&token) {
+        Ok(_) => Ok(Some(token)),
+        Err(error) => Err(ClientError::Token(format!("{TOKEN}: {error}"))),
+    }
+}
+
+/// The token to show over TCP, where one was set: that of an account, or of the daemon's data directory.
 fn token() -> Result<Option<String>, ClientError> {
+    if let Some(token) = own_token()? {
+        return Ok(Some(token));
+    }
     let Some(file) = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty()) else {
         return Ok(None);
     };
-    let key = secrets::read(Path::new(&file));
-    let key =
-        key.map_err(|error| ClientError::Token(format!("{TOKEN_FILE}: {}", said::words(&error))))?;
+    let path = Path::new(&file);
+    let said = |error| ClientError::Token(format!("{TOKEN_FILE}: {}", said::words(&error)));
+    let text = secrets::read_private(path, "the token").map_err(said)?;
+    let text = String::from_utf8(text).unwrap_or_default();
+    if Token::parse(text.trim_end()).is_ok() {
+        return Ok(Some(text.trim_end().to_owned()));
+    }
+    let key = secrets::read(path).map_err(said)?;
     Ok(Some(secrets::to_hex(&key)))
 }
 

@@ -7,8 +7,10 @@
 //!
 //! Always true: no file of commands imports from this one.
 
+pub mod account;
 pub mod advise;
 pub mod ask;
+pub mod audit;
 pub mod cache;
 pub mod client;
 pub mod clients;
@@ -33,6 +35,7 @@ pub mod show;
 pub mod store;
 mod store_offline;
 mod store_pages;
+pub mod token;
 pub mod top;
 pub mod volume;
 pub mod volume_heat;
@@ -86,6 +89,15 @@ pub enum Command {
     /// Reserve throughput and room in stores ahead of time.
     #[command(subcommand)]
     Reserve(reserve::Reserve),
+    /// Make and change accounts: who may do what, and how much.
+    #[command(subcommand)]
+    Account(account::Account),
+    /// Make, list and revoke the tokens of accounts.
+    #[command(subcommand)]
+    Token(token::Token),
+    /// Read the record of what was done, and check that it is whole.
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// Watch a running daemon live.
     Top(Top),
     /// Look what this machine can do, what is missing, and how to get it.

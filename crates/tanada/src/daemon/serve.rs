@@ -29,6 +29,7 @@ use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
 use super::log::{self, LogFormat};
 use super::look::{self, Verdict};
+use super::records::Records;
 use super::thread::command::{Command, Started, ThreadHandle};
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
@@ -173,6 +174,8 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         started: tokio::time::Instant::now(),
         threads,
         access: gate.access.clone(),
+        records: Records::of(&config),
+        audit: Some(Arc::clone(&gate.audit)),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: KernelDisks::default(),
     });
@@ -207,7 +210,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
 async fn admin_listeners(config: &Config) -> anyhow::Result<Vec<AdminListener>> {
     let mut listeners = Vec::new();
     for address in &config.admin.listen {
-        listeners.push(AdminListener::open(address).await?);
+        listeners.push(AdminListener::open(address, config.admin.socket_mode).await?);
     }
     Ok(listeners)
 }

@@ -12,7 +12,7 @@ use crate::common::{Daemon, SMALL, bearer, http, json, run, stderr, text};
 use crate::store::STORES;
 
 /// One request over TCP with these headers.
-fn ask(address: &str, method: &str, path: &str, headers: &str) -> (u16, String) {
+pub fn ask(address: &str, method: &str, path: &str, headers: &str) -> (u16, String) {
     let body = match method {
         "GET" => "\r\n".to_owned(),
         _ => "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}".to_owned(),

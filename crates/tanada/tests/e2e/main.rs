@@ -1,6 +1,7 @@
 //! The program from outside: a real daemon over sockets, and commands that need none.
 
 mod access;
+mod accounts;
 mod advice;
 mod commands;
 mod common;

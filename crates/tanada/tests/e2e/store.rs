@@ -718,11 +718,23 @@ fn sessions_and_stores_are_seen_everywhere() {
         frame["sessions"][0]["promised_bytes_per_second"],
         20_000_000
     );
-    let (code, metrics) = http(
-        &daemon.admin_tcp(),
-        "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+    let get = |headers: &str| {
+        let head = "Host: localhost\r\nConnection: close\r\n";
+        let request = format!("GET /metrics HTTP/1.1\r\n{head}{headers}\r\n");
+        let (code, metrics) = http(&daemon.admin_tcp(), &request);
+        assert_eq!(code, 200, "{metrics}");
+        metrics
+    };
+    let stranger = get("");
+    assert!(
+        stranger.contains("session=\"s0/1\",holder=\"\""),
+        "{stranger}"
     );
-    assert_eq!(code, 200, "{metrics}");
+    assert!(
+        !stranger.contains("\"ann\""),
+        "names take a token: {stranger}"
+    );
+    let metrics = get(&bearer(dir));
     for expected in [
         "tanada_store_total_bytes{store=\"s0\"}",
         "tanada_store_session_promised_bytes_per_second{store=\"s0\",session=\"s0/1\",holder=\"ann\"}",

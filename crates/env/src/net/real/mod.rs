@@ -3,6 +3,7 @@
 mod datagram;
 mod detached;
 mod listener;
+mod peer;
 mod socket;
 mod stream;
 
@@ -10,4 +11,5 @@ pub(super) use datagram::Datagram;
 pub(super) use detached::Detached;
 pub(super) use listener::Listener;
 pub use listener::give_socket_mode;
+pub use peer::peer_groups;
 pub(super) use stream::Stream;

@@ -9,6 +9,7 @@ pub mod repair_text;
 pub mod restart;
 pub mod secrets;
 pub mod socket_folder;
+pub mod users;
 pub mod volume_mode;
 pub mod waiting;
 pub mod when;

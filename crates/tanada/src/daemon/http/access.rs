@@ -1,101 +1,170 @@
-//! Which requests of the admin API are carried out for whom?
+//! Who asks, as far as a connection and a header say it? And what is a client told that may not?
 //!
 //! ```text
 //! Unix socket -> peer credentials: the owner or root -> everything
-//! TCP         -> the bearer token                    -> everything
-//!             -> no token                            -> GET of the paths in READABLE, nothing else
+//!                another user -> the account that names it (`door` looks), else as a client without a token
+//! TCP         -> the admin token                     -> everything
+//!             -> a token of an account (`door` looks)
+//!             -> no token, on loopback               -> GET of the paths in READABLE, nothing else
 //! ```
 //!
-//! Pure: no socket, no file. `guard` looks at what a browser adds, `listen` says where a request came from.
+//! Pure: no socket, no file, no meta store. `guard` looks at what a browser adds, `listen` says where a request came from.
 //!
 //! Always true:
-//! 1. A route that is added later is out of a reader's reach until its path stands in [`READABLE`].
-//! 2. No answer of these paths holds a capability, a key or a token.
+//! 1. What a client shows counts before where it comes from: a wrong token is refused everywhere.
+//! 2. A route that is added later is out of a reader's reach until it stands in `rights`.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use access::caller::{Caller, Denied, How};
+use access::role::Role;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use subtle::ConstantTimeEq;
 
 use super::control::Failure;
 use crate::api::access::{Access, READABLE};
 
+/// The process at the other end of a Unix socket.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UnixPeer {
+    /// Its user; `None`: the system did not say.
+    pub user: Option<u32>,
+    /// Its groups, the first one and all others.
+    pub groups: Arc<[u32]>,
+    /// Its number.
+    pub process: Option<i32>,
+}
+
 /// Where a request came in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Entrance {
-    /// Over TCP: the user at the other end is unknown.
-    Tcp,
-    /// Over a Unix socket, from a process of this user; `None`: the system did not say.
-    Unix(Option<u32>),
+    /// Over TCP, from this address: the user at the other end is unknown.
+    Tcp(IpAddr),
+    /// Over a Unix socket.
+    Unix(UnixPeer),
 }
 
 impl Entrance {
-    pub fn is_unix(self) -> bool {
+    pub fn is_unix(&self) -> bool {
         matches!(self, Entrance::Unix(_))
     }
+
+    /// Is it a process of this machine?
+    pub fn is_near(&self) -> bool {
+        match self {
+            Entrance::Tcp(from) => from.to_canonical().is_loopback(),
+            Entrance::Unix(_) => true,
+        }
+    }
 }
 
-/// Carries a request out for the owner; for others only what is readable.
-///
-/// `token` is the daemon's own, as it stands behind `Authorization: Bearer`.
+/// For the audit log.
+impl std::fmt::Display for Entrance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Entrance::Tcp(from) => write!(f, "tcp {from}"),
+            Entrance::Unix(peer) => {
+                f.write_str("unix")?;
+                if let Some(process) = peer.process {
+                    write!(f, " process {process}")?;
+                }
+                match peer.user {
+                    Some(user) => write!(f, " user {user}"),
+                    None => f.write_str(" unknown user"),
+                }
+            }
+        }
+    }
+}
+
+/// What can be said of a request without asking the meta store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Claim<'a> {
+    /// It is this caller.
+    Is(Caller),
+    /// It shows a token of an account.
+    Token(&'a str),
+    /// It comes from a user who may be named by an account.
+    User(u32, &'a [u32]),
+    /// It shows nothing.
+    Nothing,
+}
+
+/// Who asks, as far as it can be said at once. `token` is the daemon's own, as it stands behind `Authorization: Bearer`.
 ///
 /// # Errors
-/// What is answered then: status 401 without the right token, 403 for another user at a Unix socket.
-pub(crate) fn check(
+/// Status 401: it shows what is no token of this daemon.
+pub(crate) fn claim<'a>(
     access: &Access,
     token: &str,
-    entrance: Entrance,
-    (method, path): (&Method, &str),
-    headers: &HeaderMap,
-) -> Result<(), Failure> {
-    if bears(headers, token) {
-        return Ok(());
+    entrance: &'a Entrance,
+    headers: &'a HeaderMap,
+) -> Result<Claim<'a>, Failure> {
+    if let Some(said) = headers.get(header::AUTHORIZATION) {
+        let given = said.as_bytes().strip_prefix(b"Bearer ").unwrap_or_default();
+        // The time this takes does not depend on how much of it is right.
+        if bool::from(given.ct_eq(token.as_bytes())) {
+            return Ok(Claim::Is(Caller {
+                account: None,
+                role: Some(Role::Admin),
+                how: How::AdminToken,
+            }));
+        }
+        let given = std::str::from_utf8(given).ok();
+        let of_account = given.filter(|given| given.starts_with("tanada_"));
+        return of_account
+            .map(Claim::Token)
+            .ok_or_else(|| access.wrong_token());
     }
-    match entrance {
-        Entrance::Unix(Some(user)) if user == access.owner_user || user == 0 => Ok(()),
-        Entrance::Unix(user) => Err(access.not_the_owner(user)),
-        Entrance::Tcp if headers.contains_key(header::AUTHORIZATION) => Err(access.wrong_token()),
-        Entrance::Tcp if method == Method::GET && READABLE.contains(&path) => Ok(()),
-        Entrance::Tcp => Err(access.for_the_owner(method, path)),
-    }
-}
-
-/// Does the request carry the token? The time this takes does not depend on how much of it is right.
-fn bears(headers: &HeaderMap, token: &str) -> bool {
-    let said = headers.get(header::AUTHORIZATION).map(|it| it.as_bytes());
-    let given = said.and_then(|said| said.strip_prefix(b"Bearer "));
-    given.is_some_and(|given| bool::from(given.ct_eq(token.as_bytes())))
+    Ok(match entrance {
+        Entrance::Unix(peer) => match peer.user {
+            Some(user) if user == access.owner_user || user == 0 => Claim::Is(Caller::local(user)),
+            Some(user) => Claim::User(user, &peer.groups),
+            None => Claim::Nothing,
+        },
+        Entrance::Tcp(_) => Claim::Nothing,
+    })
 }
 
 impl Access {
-    fn for_the_owner(&self, method: &Method, path: &str) -> Failure {
-        Failure::new(
-            StatusCode::UNAUTHORIZED,
-            format!(
-                "{method} {path} is for the daemon's owner, user {}; without a token TCP answers only GET of {}",
+    /// Why a caller without a role gets nothing here.
+    pub(super) fn without_a_role(
+        &self,
+        entrance: &Entrance,
+        (method, path): (&Method, &str),
+    ) -> Failure {
+        match entrance {
+            Entrance::Unix(peer) => {
+                let user = peer.user;
+                let who = user.map_or("an unknown user".to_owned(), |user| format!("user {user}"));
+                let error = format!(
+                    "the daemon obeys its owner, user {}, and root, and users whom an account names; this request comes \
+                     from {who}, whom none names",
+                    self.owner_user
+                );
+                Failure::new(StatusCode::FORBIDDEN, error, self.ways_in())
+            }
+            Entrance::Tcp(_) if entrance.is_near() => self.unauthorized(format!(
+                "{method} {path} is for the daemon's owner, user {}, and for accounts; without a token TCP answers only \
+                 GET of {}",
                 self.owner_user,
                 READABLE.join(", ")
-            ),
-            self.ways_in(),
-        )
+            )),
+            Entrance::Tcp(from) => self.unauthorized(format!(
+                "{method} {path} was asked from {from} without a token, and from other machines nothing is answered \
+                 without one"
+            )),
+        }
+    }
+
+    /// What was shown is not taken.
+    pub(super) fn unauthorized(&self, error: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::UNAUTHORIZED, error, self.ways_in())
     }
 
     fn wrong_token(&self) -> Failure {
-        Failure::new(
-            StatusCode::UNAUTHORIZED,
-            "the Authorization header holds another token than this daemon's",
-            self.ways_in(),
-        )
-    }
-
-    fn not_the_owner(&self, user: Option<u32>) -> Failure {
-        let who = user.map_or("unknown".to_owned(), |user| format!("user {user}"));
-        Failure::new(
-            StatusCode::FORBIDDEN,
-            format!(
-                "the daemon obeys its owner, user {}, and root; this request comes from {who}",
-                self.owner_user
-            ),
-            self.ways_in(),
-        )
+        self.unauthorized("the Authorization header holds another token than this daemon's")
     }
 
     /// What a refused asker can do.
@@ -109,9 +178,16 @@ impl Access {
         };
         format!(
             "{socket}, or bring the token in {}: TANADA_ADMIN_TOKEN_FILE=FILE for `tanada`, the header \
-             `Authorization: Bearer TOKEN` for others",
+             `Authorization: Bearer TOKEN` for others; or a token of an account (`tanada token create`): TANADA_TOKEN",
             self.token_file
         )
+    }
+}
+
+impl From<Denied> for Failure {
+    fn from(denied: Denied) -> Failure {
+        let todo = denied.what_to_do.clone();
+        Failure::new(StatusCode::FORBIDDEN, denied.to_string(), todo)
     }
 }
 
@@ -129,78 +205,77 @@ mod tests {
         }
     }
 
-    fn status(entrance: Entrance, method: Method, path: &str, bearer: Option<&str>) -> u16 {
+    fn unix(user: Option<u32>) -> Entrance {
+        Entrance::Unix(UnixPeer {
+            user,
+            groups: Arc::new([7]),
+            process: Some(12),
+        })
+    }
+
+    fn tcp(from: &str) -> Entrance {
+        Entrance::Tcp(from.parse().unwrap())
+    }
+
+    fn said(entrance: &Entrance, bearer: Option<&str>) -> String {
         let mut headers = HeaderMap::new();
         if let Some(bearer) = bearer {
             headers.insert(header::AUTHORIZATION, bearer.parse().unwrap());
         }
-        match check(&access(), TOKEN, entrance, (&method, path), &headers) {
-            Ok(()) => 200,
+        match claim(&access(), TOKEN, entrance, &headers) {
+            Ok(claim) => format!("{claim:?}"),
             Err(failure) => {
                 let todo = failure.refusal.what_to_do;
                 assert!(
                     todo.contains("/d/admin.sock") && todo.contains("/d/admin.token"),
                     "{todo}"
                 );
-                failure.status.as_u16()
+                failure.status.as_u16().to_string()
             }
         }
     }
 
     #[test]
-    fn a_reader_gets_what_is_listed_and_nothing_that_is_not() {
-        for path in READABLE {
+    fn the_owner_and_root_are_known_at_the_socket_and_others_are_looked_for() {
+        for user in [0, 1000] {
+            assert!(said(&unix(Some(user)), None).contains(&format!("Local({user})")));
+        }
+        assert_eq!(said(&unix(Some(1001)), None), "User(1001, [7])");
+        assert_eq!(said(&unix(None), None), "Nothing");
+        assert_eq!(said(&tcp("127.0.0.1"), None), "Nothing");
+    }
+
+    #[test]
+    fn what_is_shown_counts_before_where_it_comes_from() {
+        for entrance in [tcp("10.0.0.7"), unix(Some(0)), unix(Some(1001))] {
+            assert!(said(&entrance, Some("Bearer 00ff")).contains("AdminToken"));
             assert_eq!(
-                status(Entrance::Tcp, Method::GET, path, None),
-                200,
-                "{path}"
+                said(&entrance, Some("Bearer tanada_x")),
+                "Token(\"tanada_x\")"
             );
-            for method in [Method::POST, Method::PATCH, Method::DELETE, Method::PUT] {
-                assert_eq!(status(Entrance::Tcp, method, path, None), 401, "{path}");
+            for wrong in [
+                "Bearer 00fe",
+                "Bearer 00f",
+                "Bearer 00ff0",
+                "Bearer ",
+                "00ff",
+                "Basic 00ff",
+                "tanada_x",
+                "Bearer Tanada_x",
+            ] {
+                assert_eq!(said(&entrance, Some(wrong)), "401", "{wrong}");
             }
         }
-        // What no list names is refused, be it there or not.
-        for path in [
-            "/v1/reservations/s0/1",
-            "/v1/volumes/vol0",
-            "/v1/status/",
-            "/v1//status",
-            "/v1/st%61tus",
-            "/brand-new",
-            "",
-        ] {
-            assert_eq!(
-                status(Entrance::Tcp, Method::GET, path, None),
-                401,
-                "{path}"
-            );
-        }
     }
 
     #[test]
-    fn the_owner_and_root_command_at_the_socket_and_others_do_not() {
-        let patch = |user| status(Entrance::Unix(user), Method::PATCH, "/v1/volumes/v", None);
-        assert_eq!(patch(Some(1000)), 200);
-        assert_eq!(patch(Some(0)), 200);
-        assert_eq!(patch(Some(1001)), 403);
-        assert_eq!(patch(None), 403);
-    }
-
-    #[test]
-    fn the_token_opens_everything_and_a_wrong_one_not_even_what_readers_get() {
-        let with = |bearer| status(Entrance::Tcp, Method::DELETE, "/v1/x", Some(bearer));
-        assert_eq!(with("Bearer 00ff"), 200);
-        for wrong in [
-            "Bearer 00fe",
-            "Bearer 00f",
-            "Bearer 00ff0",
-            "Bearer ",
-            "00ff",
-            "Basic 00ff",
-        ] {
-            assert_eq!(with(wrong), 401, "{wrong}");
+    fn loopback_is_near_in_all_its_spellings_and_other_machines_are_not() {
+        for near in ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"] {
+            assert!(tcp(near).is_near(), "{near}");
         }
-        let get = status(Entrance::Tcp, Method::GET, "/metrics", Some("Bearer 1"));
-        assert_eq!(get, 401);
+        for far in ["10.0.0.7", "0.0.0.0", "::ffff:10.0.0.7", "fe80::1", "::"] {
+            assert!(!tcp(far).is_near(), "{far}");
+        }
+        assert!(unix(Some(5)).is_near());
     }
 }

@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
-use axum::Json;
+use access::caller::Caller;
+use access::role::Action;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use base::Nanos;
 use config::export;
 use vdisk::StoreNumber;
@@ -23,6 +25,7 @@ use vdisk::record::{Fairness, Name, OnMetaLoss};
 
 use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores};
 use super::control::{Answer, Control, Failure, body};
+use super::names;
 use crate::api::cluster::{
     Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, RepairAsk, Repaired,
     StoreAsk, StoreChange, TakeOverAsk,
@@ -98,12 +101,19 @@ fn fairness(number: f64) -> Result<Fairness, Failure> {
 
 /// The virtual disks of the cluster.
 #[utoipa::path(get, path = "/v1/cluster/volumes", responses((status = 200, body = Vec<Disk>)))]
-pub async fn get_disks(State(control): State<Arc<Control>>) -> Answer<Vec<Disk>> {
+pub async fn get_disks(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Vec<Disk>> {
     if !ClusterThread(&control).has_cluster() {
         return Ok(Json(Vec::new()));
     }
     let found = ClusterThread(&control).at_cluster(async |open| disks(&open).await);
-    found.await.map(Json)
+    let mut found = found.await?;
+    for disk in &mut found {
+        names::hide_in_disk(&caller, disk);
+    }
+    Ok(Json(found))
 }
 
 /// Makes a volume with nothing in it.
@@ -147,6 +157,7 @@ pub async fn create_disk(
 ))]
 pub async fn get_disk(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Answer<Disk> {
     let name = called(&name)?;
@@ -156,7 +167,9 @@ pub async fn get_disk(
         let found = all.into_iter().find(|it| it.record.name == name);
         found.ok_or(ClusterError::NoVolume { name, known })
     });
-    found.await
+    let Json(mut found) = found.await?;
+    names::hide_in_disk(&caller, &mut found);
+    Ok(Json(found))
 }
 
 /// Takes a volume over from another node whose clients of it are idle or gone, and keeps it open here for a minute.
@@ -192,11 +205,15 @@ pub async fn take_over(
 ))]
 pub async fn change_disk(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Answer<Disk> {
     let ask: DiskChange = body(&headers, &text, r#"{"size_bytes": 10737418240}"#)?;
+    if ask.shrink {
+        caller.check(Action::Destroy, None)?;
+    }
     let mut name = called(&name)?;
     let new = ask.name.as_deref().map(called).transpose()?;
     let setting = ask.setting()?;

@@ -14,10 +14,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
+use super::audit::AuditLog;
 use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::Status;
+use crate::daemon::records::Records;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
 use crate::daemon::thread::refused::Refused;
 
@@ -33,6 +35,10 @@ pub struct Control {
     pub threads: Vec<ThreadHandle>,
     /// Who commands the daemon, and where.
     pub access: Access,
+    /// Where accounts, tokens and quotas are.
+    pub records: Records,
+    /// What was done; tests go without.
+    pub audit: Option<Arc<AuditLog>>,
     /// Held while parameters of a tier are searched for.
     pub searching: Arc<tokio::sync::Semaphore>,
     pub kernel_disks: KernelDisks,

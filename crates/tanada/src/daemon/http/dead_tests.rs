@@ -7,6 +7,7 @@ use axum::extract::State;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::daemon::records::Records;
 use crate::daemon::thread::DataThread;
 use crate::daemon::thread::command::ThreadHandle;
 
@@ -33,6 +34,8 @@ fn a_data_thread_that_panics_is_named_by_health_and_hides_no_other() {
         started: tokio::time::Instant::now(),
         threads: vec![data_thread("good", false), data_thread("bad", true)],
         access: Access::default(),
+        records: Records::in_dir(std::path::Path::new("/nonexistent")),
+        audit: None,
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: kernel_disks::KernelDisks::default(),
     });

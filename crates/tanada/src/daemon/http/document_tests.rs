@@ -8,6 +8,7 @@ use hyper_util::service::TowerToHyperService;
 
 use super::routes::routes;
 use super::*;
+use crate::daemon::records::Records;
 
 /// One that has no data threads.
 fn control() -> Arc<Control> {
@@ -17,6 +18,8 @@ fn control() -> Arc<Control> {
         started: tokio::time::Instant::now(),
         threads: Vec::new(),
         access: Access::default(),
+        records: Records::in_dir(std::path::Path::new("/nonexistent")),
+        audit: None,
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: kernel_disks::KernelDisks::default(),
     })

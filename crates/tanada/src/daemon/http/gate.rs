@@ -1,8 +1,11 @@
-//! The gate of the admin API: its guard, its owner and its token.
+//! The gate of the admin API: its guard, its owner, its token and its audit log.
+
+use std::sync::Arc;
 
 use config::Config;
 use env::net::Address;
 
+use super::audit::AuditLog;
 use super::guard::Guard;
 use crate::api::access::Access;
 use crate::daemon::common::secrets;
@@ -16,13 +19,15 @@ pub struct Gate {
     pub access: Access,
     /// As it stands in its file.
     pub token: String,
+    /// What is asked and answered.
+    pub audit: Arc<AuditLog>,
 }
 
 impl Gate {
     /// The gate of a daemon that runs as this process: its token is made if it is missing.
     ///
     /// # Errors
-    /// The token can neither be read nor made, or others can read it.
+    /// The token can neither be read nor made, or others can read it; the audit log cannot be written.
     pub fn new(config: &Config, listen: &[Address]) -> anyhow::Result<Gate> {
         let shown = |path: &std::path::Path| {
             let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -45,6 +50,7 @@ impl Gate {
                 token_file: shown(&token_file),
             },
             token: secrets::to_hex(&token),
+            audit: Arc::new(AuditLog::open(&config.data_dir)?),
         })
     }
 }

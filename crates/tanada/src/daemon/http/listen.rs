@@ -12,6 +12,7 @@
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::access::Entrance;
+use super::access::{Entrance, UnixPeer};
 use super::slots::{Slot, Slots};
 use crate::daemon::common::address::plain;
 use crate::daemon::common::socket_folder;
@@ -63,11 +64,11 @@ impl Drop for SocketFile {
 }
 
 impl AdminListener {
-    /// Listens at `address`.
+    /// Listens at `address`; a Unix socket's file gets the permissions `socket_mode`.
     ///
     /// # Errors
     /// What stands in the way, and what to do.
-    pub async fn open(address: &Address) -> anyhow::Result<AdminListener> {
+    pub async fn open(address: &Address, socket_mode: u32) -> anyhow::Result<AdminListener> {
         socket_folder::make(address)?;
         match address {
             Address::Tcp(socket) => {
@@ -97,7 +98,7 @@ impl AdminListener {
                 })?;
                 let file = SocketFile(path.clone());
                 // Until here the peers' credentials alone keep others out.
-                env::net::give_socket_mode(path, 0o600)?;
+                env::net::give_socket_mode(path, socket_mode)?;
                 Ok(AdminListener {
                     address: address.clone(),
                     listener: Listener::Unix {
@@ -156,14 +157,32 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
-                Ok((Stream::Tcp(stream), Entrance::Tcp, Some(from.ip())))
+                Ok((
+                    Stream::Tcp(stream),
+                    Entrance::Tcp(from.ip()),
+                    Some(from.ip()),
+                ))
             }
             Listener::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
-                let user = stream.peer_cred().ok().map(|peer| peer.uid());
-                Ok((Stream::Unix(stream), Entrance::Unix(user), None))
+                let peer = Entrance::Unix(peer_of(&stream));
+                Ok((Stream::Unix(stream), peer, None))
             }
         }
+    }
+}
+
+/// Who connected, as the kernel noted it then.
+fn peer_of(stream: &tokio::net::UnixStream) -> UnixPeer {
+    let Ok(peer) = stream.peer_cred() else {
+        return UnixPeer::default();
+    };
+    let others = env::net::peer_groups(stream.as_fd()).unwrap_or_default();
+    let groups = others.into_iter().chain([peer.gid()]);
+    UnixPeer {
+        user: Some(peer.uid()),
+        groups: groups.collect(),
+        process: peer.pid(),
     }
 }
 

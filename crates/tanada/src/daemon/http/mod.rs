@@ -1,16 +1,19 @@
 //! The admin API: what the daemon reports about itself, and the commands it takes.
 //!
 //! ```text
-//! TCP or Unix socket -> listen -> guard, access -> route -> commands to the data threads -> JSON, or metrics as text
+//! TCP or Unix socket -> listen -> door: guard, access, rights -> route -> commands to the data threads -> JSON, metrics
+//!                                   \-> audit log                      \-> records: accounts, tokens, quotas
 //! ```
 //!
 //! Runs on one tokio thread. Nothing here touches a device: every question and command is a message to
 //! the thread that owns the device. Every refusal is JSON that says what to do.
 //!
 //! Always true: a request that changes something, or asks for what is not in `api::access::READABLE`, comes from the
-//! daemon's owner, from root, or with the token.
+//! daemon's owner, from root, or from an account whose role may do that (`rights`).
 
 pub mod access;
+mod accounts;
+pub mod audit;
 pub mod booking;
 pub mod clients;
 pub mod cluster;
@@ -22,6 +25,7 @@ mod dead_tests;
 mod disk_metrics;
 #[cfg(test)]
 mod document_tests;
+mod door;
 pub mod family;
 mod flattened;
 pub mod gate;
@@ -30,9 +34,13 @@ pub mod kernel_disks;
 pub mod learn;
 pub mod listen;
 pub mod metrics;
+mod names;
 mod reservations;
 mod reserve;
 pub mod reserve_words;
+mod rights;
+#[cfg(test)]
+mod rights_tests;
 mod routes;
 pub mod slots;
 mod store_metrics;
@@ -44,7 +52,6 @@ use std::time::Duration;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Extension, Json, Router};
@@ -58,8 +65,10 @@ use crate::api::volume::{Advice, Attach, Change, Volume};
 use crate::daemon::http::control::{Answer, Control, Failure, body};
 use crate::daemon::http::gate::Gate;
 use crate::daemon::thread::command::Command;
-use access::Entrance;
+use ::access::caller::Caller;
+use ::access::role::Action;
 use cluster_thread::ClusterThread;
+use door::Door;
 
 /// How long figures wait for the meta store.
 const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -120,6 +129,16 @@ const BODY_MAX: usize = 64 * 1024;
         cluster::remove_store,
         get_exports,
         clients::disconnect_clients,
+        accounts::get_accounts,
+        accounts::create_account,
+        accounts::get_account,
+        accounts::change_account,
+        accounts::delete_account,
+        accounts::set_quota,
+        accounts::get_tokens,
+        accounts::create_token,
+        accounts::revoke_token,
+        audit::get_audit,
         get_access,
         get_metrics,
         get_health
@@ -138,6 +157,10 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// The routes, behind a gate.
 pub fn router(control: Arc<Control>, gate: Gate) -> Router {
+    let door = Arc::new(Door {
+        control: Arc::clone(&control),
+        gate,
+    });
     let mut router = Router::new();
     for (path, methods) in routes::routes() {
         router = router.route(path, methods);
@@ -163,38 +186,8 @@ pub fn router(control: Arc<Control>, gate: Gate) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(BODY_MAX))
-        .layer(axum::middleware::from_fn_with_state(
-            Arc::new(gate),
-            stand_guard,
-        ))
+        .layer(axum::middleware::from_fn_with_state(door, door::stand))
         .with_state(control)
-}
-
-async fn stand_guard(
-    State(gate): State<Arc<Gate>>,
-    Extension(entrance): Extension<Entrance>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let (method, path) = (request.method(), request.uri().path());
-    let headers = request.headers();
-    let let_in = match gate.guard.check(headers) {
-        Err(why) if !entrance.is_unix() => {
-            let todo = "call this machine by an IP address or localhost, or name it in \
-                        [admin] hosts";
-            let error = format!("the request was refused: {why}");
-            Err(Failure::new(StatusCode::FORBIDDEN, error, todo))
-        }
-        _ => access::check(&gate.access, &gate.token, entrance, (method, path), headers),
-    };
-    match let_in {
-        Ok(()) => next.run(request).await,
-        Err(failure) => {
-            let why = &failure.refusal.error;
-            tracing::warn!(path, why, "refused an admin request");
-            failure.into_response()
-        }
-    }
 }
 
 /// Everything at once: devices, volumes, exports and their figures.
@@ -202,8 +195,12 @@ async fn stand_guard(
     (status = 200, body = Status),
     (status = 503, description = "A data thread does not answer", body = Refusal),
 ))]
-async fn get_status(State(control): State<Arc<Control>>) -> Answer<Status> {
+async fn get_status(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Status> {
     let mut status = control.status().await?;
+    names::hide_in_stores(&caller, &mut status.stores);
     status.ublk_waiting = control.kernel_disks.waiting().await;
     Ok(Json(status))
 }
@@ -355,11 +352,15 @@ async fn detach_volume(
 ))]
 async fn attach_volume(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Answer<Volume> {
     let attach: Attach = body(&headers, &text, r#"{"fast": "ssd0"}"#)?;
+    if attach.force {
+        caller.check(Action::Destroy, None)?;
+    }
     let volume = name.clone();
     control
         .command(&name, |reply| Command::Attach {
@@ -386,12 +387,17 @@ async fn get_access(State(control): State<Arc<Control>>) -> Json<Access> {
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, body = String, content_type = "application/openmetrics-text"),
 ))]
-async fn get_metrics(State(control): State<Arc<Control>>) -> Result<Response, Failure> {
+async fn get_metrics(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, Failure> {
     // The meta store may be silent while everything else goes on.
     let cluster = ClusterThread(&control);
     let seen = tokio::time::timeout(METRICS_TIMEOUT, cluster.snapshot()).await;
     let seen = seen.ok().and_then(Result::ok).unwrap_or_default();
-    let text = metrics::encode(control.status().await?, seen).map_err(|error| {
+    let mut status = control.status().await?;
+    names::hide_in_stores(&caller, &mut status.stores);
+    let text = metrics::encode(status, seen).map_err(|error| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the figures cannot be written: {error}"),

@@ -4,15 +4,20 @@
 //! request: texts -> Ask -> the service on the cluster's thread -> WholeReservation | why not, and what would fit
 //! ```
 //!
+//! An account sees and changes its own; an operator those of all, but a capability is its account's alone.
+//!
 //! Always true: what was begun is done or undone, whether or not the client waits for its answer.
 
 use std::sync::Arc;
 
-use axum::Json;
+use access::caller::Caller;
+use access::name::AccountName;
+use access::role::Action;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use policy::share::{BytesPerSec, Second};
@@ -87,6 +92,41 @@ fn failure(error: &ReservationError) -> Failure {
     Failure::new(status, error, todo)
 }
 
+// --- whose it is ------------------------------------------------------------------------------------------
+
+/// The account of a record; `None`: the daemon's owner.
+fn owner(account: &str) -> Result<Option<AccountName>, Failure> {
+    let name = (!account.is_empty()).then(|| account.parse::<AccountName>());
+    let name = name.transpose();
+    name.map_err(|error| {
+        unprocessable(
+            error.to_string(),
+            "`tanada account list` shows what there is",
+        )
+    })
+}
+
+/// Whose reservation a request means: the account it names, or the caller's own.
+fn meant(caller: &Caller, named: Option<&str>) -> String {
+    let own = || caller.account.as_ref().map(AccountName::to_string);
+    let named = named.filter(|it| !it.is_empty()).map(str::to_owned);
+    named.or_else(own).unwrap_or_default()
+}
+
+fn check(caller: &Caller, action: Action, account: &str) -> Result<(), Failure> {
+    Ok(caller.check(action, owner(account)?.as_ref())?)
+}
+
+/// Takes from an answer what the caller may not see of others.
+fn hide(caller: &Caller, it: &mut WholeReservation) {
+    let seen = owner(&it.account).is_ok_and(|owner| caller.may(Action::Names, owner.as_ref()));
+    if !seen {
+        it.name.clear();
+        it.account.clear();
+        it.target.scope = None;
+    }
+}
+
 // --- texts ----------------------------------------------------------------------------------------------
 
 fn rate(text: Option<&String>) -> Result<u64, Failure> {
@@ -142,7 +182,7 @@ fn plan_kind(text: Option<&str>) -> Result<PlanKind, Failure> {
 }
 
 /// What is asked for, the second being `now`.
-fn ask(asked: &ReservationAsk, now: Second) -> Result<Ask, Failure> {
+fn ask(asked: &ReservationAsk, account: String, now: Second) -> Result<Ask, Failure> {
     let from = match asked.from.as_deref() {
         None | Some("now") => now,
         Some(text) => when::read(text, now)
@@ -185,7 +225,7 @@ fn ask(asked: &ReservationAsk, now: Second) -> Result<Ask, Failure> {
     }
     Ok(Ask {
         name: asked.name.clone(),
-        account: asked.account.clone().unwrap_or_default(),
+        account,
         target: target(&asked.target)?,
         promise: Promise {
             read: rate(asked.read.as_ref())?,
@@ -345,15 +385,19 @@ async fn shown(service: &Service, known: &Versioned) -> Result<WholeReservation,
 ))]
 pub(super) async fn create(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     query: Result<Query<ReservationQuery>, QueryRejection>,
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Result<Response, NotDone> {
     let query = read_query(query)?;
     let asked: ReservationAsk = body(&headers, &text, ASK)?;
+    let account = meant(&caller, asked.account.as_deref());
+    check(&caller, Action::Book, &account)?;
+    let shows = check(&caller, Action::Capability, &account).is_ok();
     let done = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
-        let ask = ask(&asked, service.now())?;
+        let ask = ask(&asked, account, service.now())?;
         if query.dry_run {
             let offer = service.quote(&ask).await.map_err(|error| failure(&error))?;
             return Ok((None, offered(&offer, &ask.promise)));
@@ -365,8 +409,10 @@ pub(super) async fn create(
         let mut made = shown(service, &known)
             .await
             .map_err(|error| failure(&error))?;
-        let capabilities = service.capabilities(&known).await;
-        made.capability = capability_set(&capabilities.map_err(|error| failure(&error))?);
+        if shows {
+            let capabilities = service.capabilities(&known).await;
+            made.capability = capability_set(&capabilities.map_err(|error| failure(&error))?);
+        }
         Ok::<_, NotDone>((Some((made, is_new)), ReservationOffer::default()))
     });
     Ok(match done.await?? {
@@ -390,15 +436,20 @@ fn read_query(
 
 /// All reservations over the cluster, those lately over among them.
 #[utoipa::path(get, path = "/v2/reservations", responses((status = 200, body = Vec<WholeReservation>)))]
-pub(super) async fn list(State(control): State<Arc<Control>>) -> Answer<Vec<WholeReservation>> {
+pub(super) async fn list(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Vec<WholeReservation>> {
     let all = ClusterThread(&control).at_open(async |open| {
         let service = &open.reservations.service;
         let facts = service.facts().await?;
         let mut all = service.all().await?;
         all.sort_by_key(|it| (it.record.promise.from, it.id));
-        Ok::<_, ReservationError>(all.iter().map(|it| whole(it, &facts)).collect())
+        Ok::<_, ReservationError>(all.iter().map(|it| whole(it, &facts)).collect::<Vec<_>>())
     });
-    all.await?.map(Json).map_err(|error| failure(&error))
+    let mut all = all.await?.map_err(|error| failure(&error))?;
+    all.iter_mut().for_each(|it| hide(&caller, it));
+    Ok(Json(all))
 }
 
 /// One of them, by its id, or by its name in `account`.
@@ -408,15 +459,18 @@ pub(super) async fn list(State(control): State<Arc<Control>>) -> Answer<Vec<Whol
 ))]
 pub(super) async fn show(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
-    let account = read_query(query)?.account;
+    let account = meant(&caller, Some(&read_query(query)?.account));
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
         shown(service, &service.find(&account, &name).await?).await
     });
-    one.await?.map(Json).map_err(|error| failure(&error))
+    let mut one = one.await?.map_err(|error| failure(&error))?;
+    hide(&caller, &mut one);
+    Ok(Json(one))
 }
 
 /// Its capability once more, for its holder; none of a volume, whose clients need none.
@@ -427,20 +481,28 @@ pub(super) async fn show(
 ))]
 pub(super) async fn capability(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
-    let account = read_query(query)?.account;
+    let account = meant(&caller, Some(&read_query(query)?.account));
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
-        let known = service.find(&account, &name).await?;
-        let capability = capability_set(&service.capabilities(&known).await?);
-        Ok::<_, ReservationError>(WholeReservation {
-            capability,
-            ..shown(service, &known).await?
-        })
+        let known = service.find(&account, &name).await;
+        let known = known.map_err(|error| failure(&error))?;
+        check(&caller, Action::Capability, &known.record.account)?;
+        let whole = async {
+            let capability = capability_set(&service.capabilities(&known).await?);
+            Ok(WholeReservation {
+                capability,
+                ..shown(service, &known).await?
+            })
+        };
+        whole
+            .await
+            .map_err(|error: ReservationError| failure(&error))
     });
-    one.await?.map(Json).map_err(|error| failure(&error))
+    one.await?.map(Json)
 }
 
 /// Changes its rates or its end without a gap.
@@ -453,27 +515,31 @@ pub(super) async fn capability(
 ))]
 pub(super) async fn change(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     query: Result<Query<ReservationQuery>, QueryRejection>,
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Answer<WholeReservation> {
-    let account = read_query(query)?.account;
+    let account = meant(&caller, Some(&read_query(query)?.account));
     let asked: ReservationChange = body(&headers, &text, CHANGE)?;
     let rates = |text: &Option<String>| text.as_ref().map(|it| rate(Some(it))).transpose();
     let (read, write) = (rates(&asked.read)?, rates(&asked.write)?);
     let span = asked.span.as_deref().map(seconds).transpose()?;
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
-        let known = service.find(&account, &name).await?;
+        let known = service.find(&account, &name).await;
+        let known = known.map_err(|error| failure(&error))?;
+        check(&caller, Action::Book, &known.record.account)?;
         let change = Change {
             read,
             write,
             until: span.map(|it| service.now().0.max(known.record.promise.from) + it),
         };
-        shown(service, &service.amend(known, change).await?).await
+        let done = async { shown(service, &service.amend(known, change).await?).await };
+        done.await.map_err(|error| failure(&error))
     });
-    one.await?.map(Json).map_err(|error| failure(&error))
+    one.await?.map(Json)
 }
 
 /// Ends it. Answered when all stores in reach have cut its clients off.
@@ -483,16 +549,20 @@ pub(super) async fn change(
 ))]
 pub(super) async fn release(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
-    let account = read_query(query)?.account;
+    let account = meant(&caller, Some(&read_query(query)?.account));
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
-        let known = service.find(&account, &name).await?;
-        shown(service, &service.release(known, "released").await?).await
+        let known = service.find(&account, &name).await;
+        let known = known.map_err(|error| failure(&error))?;
+        check(&caller, Action::Book, &known.record.account)?;
+        let done = async { shown(service, &service.release(known, "released").await?).await };
+        done.await.map_err(|error| failure(&error))
     });
-    one.await?.map(Json).map_err(|error| failure(&error))
+    one.await?.map(Json)
 }
 
 #[cfg(test)]
@@ -505,7 +575,9 @@ mod tests {
 
     #[test]
     fn the_example_is_read_as_it_is_meant() {
-        let read = ask(&asked(), Second(1_795_345_200)).ok().unwrap();
+        let read = ask(&asked(), String::new(), Second(1_795_345_200))
+            .ok()
+            .unwrap();
         assert_eq!(read.target, TargetAsk::Volume("vm1".to_owned()));
         assert_eq!((read.promise.read, read.promise.write), (200_000_000, 0));
         assert_eq!(read.promise.until - read.promise.from, 7200);
@@ -517,7 +589,7 @@ mod tests {
         let with = |change: fn(&mut ReservationAsk)| {
             let mut it = asked();
             change(&mut it);
-            match ask(&it, Second(1_795_345_200)) {
+            match ask(&it, String::new(), Second(1_795_345_200)) {
                 Ok(_) => panic!("{it:?} was taken"),
                 Err(failure) => (failure.refusal.error, failure.refusal.what_to_do),
             }

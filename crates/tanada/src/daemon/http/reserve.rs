@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::Json;
+use access::caller::Caller;
 use axum::extract::{Path, Query, State, rejection::QueryRejection};
 use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
 use policy::share::calendar::BookingId;
 use policy::share::{Second, Slot};
 use report::terminal::said;
@@ -13,6 +14,7 @@ use store::qos::manager::ReserveError;
 use super::booking::failed;
 use super::booking::{NotReserved, Stores};
 use super::control::{Answer, Control, Failure, body};
+use super::names;
 use super::reserve_words::shown;
 use crate::api::refusal::Refusal;
 use crate::api::store::{
@@ -26,8 +28,13 @@ const DAY: u64 = 24 * 3600;
 
 /// The stores, with their sessions and figures.
 #[utoipa::path(get, path = "/v1/stores", responses((status = 200, body = Vec<Store>)))]
-pub(super) async fn get_stores(State(control): State<Arc<Control>>) -> Answer<Vec<Store>> {
-    Ok(Json(control.status().await?.stores))
+pub(super) async fn get_stores(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Vec<Store>> {
+    let mut stores = control.status().await?.stores;
+    names::hide_in_stores(&caller, &mut stores);
+    Ok(Json(stores))
 }
 
 /// One store.
@@ -37,10 +44,13 @@ pub(super) async fn get_stores(State(control): State<Arc<Control>>) -> Answer<Ve
 ))]
 pub(super) async fn get_store(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Answer<Store> {
     let report = Stores(&control).at_store(&name, async |store| store.report());
-    Ok(Json(report.await?))
+    let mut report = report.await?;
+    names::hide_in_store(&caller, &mut report);
+    Ok(Json(report))
 }
 
 /// Begins to read all data and compare them with their checksums, in the background. Answers at once.
@@ -140,6 +150,7 @@ pub(super) async fn rotate_key(
 ))]
 pub(super) async fn get_calendar(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     query: Result<Query<CalendarAsk>, QueryRejection>,
 ) -> Answer<Calendar> {
@@ -171,15 +182,24 @@ pub(super) async fn get_calendar(
             store,
         }
     });
-    Ok(Json(calendar.await?))
+    let mut calendar = calendar.await?;
+    for it in &mut calendar.reservations {
+        names::hide_in_reservation(&caller, it);
+    }
+    Ok(Json(calendar))
 }
 
 /// Every reservation in every store.
 #[utoipa::path(get, path = "/v1/reservations", responses((status = 200, body = Vec<Reservation>)))]
 pub(super) async fn get_reservations(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
 ) -> Answer<Vec<Reservation>> {
-    Ok(Json(Stores(&control).reservations().await?))
+    let mut all = Stores(&control).reservations().await?;
+    for it in &mut all {
+        names::hide_in_reservation(&caller, it);
+    }
+    Ok(Json(all))
 }
 
 /// Reserves throughput and room at every one of the stores, or at none; answers a reservation with its capability for each.
@@ -191,10 +211,13 @@ pub(super) async fn get_reservations(
 ))]
 pub(super) async fn add_reservation(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Result<Json<Vec<Reservation>>, NotReserved> {
-    let asked: ReserveAsk = body(&headers, &text, ASK)?;
+    let mut asked: ReserveAsk = body(&headers, &text, ASK)?;
+    asked.holder = names::holder(&control, &caller, &asked.holder).await?;
+    let shows = names::may_have(&control, &caller, &asked.holder).await;
     // The client may hang up in between: what is begun is done or undone all the same.
     let done = tokio::spawn(async move { Stores(&control).reserve(&asked).await }).await;
     let done = done.map_err(|_| {
@@ -204,7 +227,11 @@ pub(super) async fn add_reservation(
             "`tanada reserve list` tells whether it was made",
         )
     })?;
-    done.map(Json)
+    let mut made = done?;
+    for it in made.iter_mut().filter(|_| !shows) {
+        it.capability = None;
+    }
+    Ok(Json(made))
 }
 
 /// What would come of it: nothing is set aside.
@@ -224,7 +251,7 @@ pub(super) async fn offer_reservation(
 
 const ASK: &str = r#"{"stores": ["s0"], "direction": "read", "rate_bytes_per_second": 85000000, "for_seconds": 7200}"#;
 
-/// One reservation, with its capability once more.
+/// One reservation; for the account that owns it with its capability once more, as for the daemon's owner if none does.
 #[utoipa::path(get, path = "/v1/reservations/{store}/{number}",
     params(("store" = String, Path), ("number" = u64, Path)), responses(
     (status = 200, body = Reservation),
@@ -232,13 +259,17 @@ const ASK: &str = r#"{"stores": ["s0"], "direction": "read", "rate_bytes_per_sec
 ))]
 pub(super) async fn get_reservation(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path((store, number)): Path<(String, u64)>,
 ) -> Answer<Reservation> {
     let id = BookingId(number);
     let mut reservation = Stores(&control).reservation(&store, id).await?;
-    let capability =
-        Stores(&control).at_store(&store, async move |store| store.node.capability(id));
-    reservation.capability = capability.await?;
+    if names::may_have(&control, &caller, &reservation.holder).await {
+        let capability =
+            Stores(&control).at_store(&store, async move |store| store.node.capability(id));
+        reservation.capability = capability.await?;
+    }
+    names::hide_in_reservation(&caller, &mut reservation);
     Ok(Json(reservation))
 }
 
@@ -250,11 +281,13 @@ pub(super) async fn get_reservation(
 ))]
 pub(super) async fn cancel_reservation(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path((store, number)): Path<(String, u64)>,
 ) -> Answer<Vec<Reservation>> {
     let named = Stores(&control)
         .reservation(&store, BookingId(number))
         .await?;
+    names::check_book(&control, &caller, &named.holder).await?;
     let parts = match &named.group {
         None => vec![named],
         Some(group) => {

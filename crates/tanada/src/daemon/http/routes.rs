@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::routing::{MethodRouter, delete, get, patch, post};
+use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use super::control::Control;
-use super::{clients, cluster, learn, reservations, reserve};
+use super::{accounts, audit, clients, cluster, learn, reservations, reserve};
 
 /// A path, and what answers there.
 pub(super) type Route = (&'static str, MethodRouter<Arc<Control>>);
@@ -21,7 +21,13 @@ pub(super) fn routes() -> Vec<Route> {
         ("/metrics", get(super::get_metrics)),
         ("/healthz", get(super::get_health)),
     ];
-    let all = [own, volume_routes(), store_routes(), cluster_routes()];
+    let all = [
+        own,
+        volume_routes(),
+        store_routes(),
+        cluster_routes(),
+        account_routes(),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -41,6 +47,28 @@ fn volume_routes() -> Vec<Route> {
         ),
         ("/v1/volumes/{name}/detach", post(super::detach_volume)),
         ("/v1/volumes/{name}/attach", post(super::attach_volume)),
+    ]
+}
+
+fn account_routes() -> Vec<Route> {
+    vec![
+        (
+            "/v1/accounts",
+            get(accounts::get_accounts).post(accounts::create_account),
+        ),
+        (
+            "/v1/accounts/{name}",
+            get(accounts::get_account)
+                .patch(accounts::change_account)
+                .delete(accounts::delete_account),
+        ),
+        ("/v1/accounts/{name}/quota", put(accounts::set_quota)),
+        (
+            "/v1/tokens",
+            get(accounts::get_tokens).post(accounts::create_token),
+        ),
+        ("/v1/tokens/{id}", delete(accounts::revoke_token)),
+        ("/v1/audit", get(audit::get_audit)),
     ]
 }
 

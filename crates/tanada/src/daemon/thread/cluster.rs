@@ -22,13 +22,13 @@ use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
 use policy::place::{Kind, Options, State, build};
 use report::terminal::said;
-use reservations::quota::Unlimited;
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::net::wire::NodeKey;
 use store::qos::manager::Manager;
 use vdisk::StoreNumber;
 use vdisk::cluster::stores::{NewStore, StoreRecord};
 use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
+use vdisk::meta::MetaStore;
 use vdisk::record::Name;
 use vdisk::replica::broadcast as announce;
 use vdisk::replica::connect::{
@@ -38,7 +38,7 @@ use vdisk::replica::connect::{
 use super::exports::VolumeExport;
 use super::meta::Meta;
 use super::open::{OpenServer, nbd_limits};
-use super::reservations::ClusterReservations;
+use super::reservations::{AccountQuotas, ClusterReservations};
 use super::store::OpenStore;
 use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
@@ -143,7 +143,7 @@ pub struct OpenCluster {
     /// Why no other node is heard.
     deaf: RefCell<Option<String>>,
     /// Closed last.
-    _meta: Meta,
+    meta: Meta,
 }
 
 impl OpenCluster {
@@ -180,8 +180,8 @@ impl OpenCluster {
         cluster.serves(served.collect());
         let serve = |at| serve(&cluster, at, tls.clone(), connections);
         let servers = listeners.into_iter().map(serve).collect();
-        let unlimited = Rc::new(Unlimited);
-        let reservations = ClusterReservations::begin(&cluster, meta.client(), key, unlimited);
+        let quotas = Rc::new(AccountQuotas(meta.client()));
+        let reservations = ClusterReservations::begin(&cluster, meta.client(), key, quotas);
         let exports = exports.iter();
         let exports = exports.filter_map(|export| VolumeExport::of(export, &cluster));
         let open = Rc::new(OpenCluster {
@@ -197,7 +197,7 @@ impl OpenCluster {
             tasks: RefCell::default(),
             warning: RefCell::default(),
             deaf: RefCell::default(),
-            _meta: meta,
+            meta,
         });
         open.begin_listening();
         open.register_first().await?;
@@ -260,6 +260,11 @@ impl OpenCluster {
         }
         *self.warning.borrow_mut() = found;
         Ok(())
+    }
+
+    /// The meta store that all nodes agree by.
+    pub fn meta(&self) -> Rc<dyn MetaStore> {
+        self.meta.client()
     }
 
     /// What is wrong with the meta store as a whole.

@@ -11,16 +11,22 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+use access::charge::{Charge, QuotaError, charge, is_on, refund};
+use access::name::AccountName;
+use access::quota::Commitment;
 use base::Nanos;
 use env::net::Address;
-use reservations::Service;
+use policy::share::Second;
 use reservations::confirm::confirm;
 use reservations::quota::Quotas;
+use reservations::record::{Reservation, ReservationId, Target};
+use reservations::records::Beside;
 use reservations::stores::{
     Calendar, ClusterStores, Facts, LocalCalendar, PartError, Pending, RemoteCalendar, StoreFact,
     VolumeFact,
 };
 use reservations::sweep::{EVERY, abort_own, sweep};
+use reservations::{ReservationError, Service};
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::qos::manager::Manager;
 use vdisk::StoreNumber;
@@ -110,6 +116,88 @@ async fn keep_sweeping(service: Rc<Service>) {
     }
 }
 
+/// What accounts may, by the records that the admin API keeps.
+pub struct AccountQuotas(pub Rc<dyn MetaStore>);
+
+/// What a reservation takes of its account's quota: what was promised, not what stores set aside for it.
+fn commitment(id: ReservationId, record: &Reservation) -> Commitment {
+    let promise = &record.promise;
+    let stores = match &record.target {
+        Target::Volume { .. } => 0,
+        Target::Stores { stores, .. } => stores.len() as u64,
+    };
+    Commitment {
+        id: id.0,
+        rate: promise.read.saturating_add(promise.write),
+        from: promise.from,
+        until: promise.until,
+        space: promise.space.saturating_mul(stores),
+    }
+}
+
+fn beside(charge: Charge) -> Beside {
+    Beside {
+        compares: charge.compares,
+        ops: charge.ops,
+    }
+}
+
+fn refused(error: QuotaError) -> ReservationError {
+    match error {
+        QuotaError::Meta(error) => ReservationError::Meta(error),
+        other => ReservationError::Quota(other.to_string()),
+    }
+}
+
+/// The account of a record; none where it is the daemon's owner's.
+fn account(text: &str) -> Result<Option<AccountName>, ReservationError> {
+    let name = (!text.is_empty()).then(|| text.parse::<AccountName>());
+    let name = name.transpose();
+    name.map_err(|error| ReservationError::Request(error.to_string()))
+}
+
+impl Quotas for AccountQuotas {
+    fn charge<'a>(
+        &'a self,
+        id: ReservationId,
+        record: &'a Reservation,
+        now: Second,
+    ) -> Pending<'a, Beside, ReservationError> {
+        Box::pin(async move {
+            let Some(account) = account(&record.account)? else {
+                return Ok(Beside::default());
+            };
+            let commitment = commitment(id, record);
+            let charged = charge(&*self.0, &account, &commitment, now.0);
+            charged.await.map(beside).map_err(refused)
+        })
+    }
+
+    fn is_on<'a>(&'a self, text: &'a str) -> Pending<'a, bool, ReservationError> {
+        Box::pin(async move {
+            let Some(account) = account(text)? else {
+                return Ok(true);
+            };
+            is_on(&*self.0, &account).await.map_err(refused)
+        })
+    }
+
+    fn refund<'a>(
+        &'a self,
+        id: ReservationId,
+        record: &'a Reservation,
+        now: Second,
+    ) -> Pending<'a, Beside, ReservationError> {
+        Box::pin(async move {
+            let Some(account) = account(&record.account)? else {
+                return Ok(Beside::default());
+            };
+            let refunded = refund(&*self.0, &account, id.0, now.0);
+            refunded.await.map(beside).map_err(refused)
+        })
+    }
+}
+
 /// The cluster as reservations see it.
 struct Reach {
     cluster: Weak<Cluster>,
@@ -158,6 +246,7 @@ impl Reach {
             stores: numbered.collect(),
             volumes: volumes.iter().map(|it| (it.id.0, volume(it))).collect(),
             nodes: up.nodes(),
+            ..Facts::default()
         })
     }
 

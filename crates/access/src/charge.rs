@@ -1,0 +1,240 @@
+//! Quotas, checked in the transaction that commits a booking.
+//!
+//! ```text
+//! charge(account, booking) -> read account, quota, usage of the account and of the one it belongs to
+//!    -> fits? -> compares: nothing of that has changed; operations: the new usage
+//! caller: these and its own in one transaction -> Refused: charge again | Unknown: charge again, the same identity counts once
+//! ```
+//!
+//! Always true:
+//! 1. A transaction with a charge's compares commits only if the quota, the usage and the account are as they were read.
+//! 2. The same booking counts once, however often it is charged.
+
+use vdisk::meta::{Compare, MetaError, MetaStore, Op};
+use vdisk::record::RecordError;
+
+use crate::account::{Account, AccountState};
+use crate::name::AccountName;
+use crate::quota::{Commitment, Quota, QuotaExcess, fits};
+use crate::usage::{COMMITMENTS_MAX, Usage};
+
+/// What a transaction must contain.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Charge {
+    /// Nothing of what was read has changed.
+    pub compares: Vec<Compare>,
+    /// The usage as it is then.
+    pub ops: Vec<Op>,
+}
+
+/// Why a booking does not count against a quota.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// A limit would be exceeded.
+    #[error("the quota of account {account} does not allow it: {excess}")]
+    Excess {
+        /// Whose quota: the account's, or that of the one it belongs to.
+        account: AccountName,
+        /// Which limit, and what is left.
+        excess: QuotaExcess,
+    },
+    /// There is no such account, or it is switched off.
+    #[error(
+        "account {0} is switched off or not there; an admin makes it with `tanada account create {0}`, or switches it on \
+         with `tanada account set {0} --on`"
+    )]
+    NoAccount(AccountName),
+    /// It has too many bookings, whatever its quota.
+    #[error(
+        "account {account} has {count} bookings that are not over, and more are not counted; cancel some, or book for a \
+         project of its own"
+    )]
+    TooMany {
+        /// Whose.
+        account: AccountName,
+        /// How many.
+        count: usize,
+    },
+    /// A slot that cannot be.
+    #[error(
+        "a booking from {from} until {until} (seconds since 1970) cannot be; let it last 1 s to 136 years"
+    )]
+    Slot {
+        /// Its first second.
+        from: u64,
+        /// The first one behind it.
+        until: u64,
+    },
+    /// A record is not as it should be.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// The meta store.
+    #[error(transparent)]
+    Meta(#[from] MetaError),
+}
+
+/// What a booking made or changed at `now` (seconds since 1970) adds to its transaction.
+///
+/// A quota applies to the account and to the one that it, as a project, belongs to; both count.
+///
+/// # Errors
+/// [`QuotaError`]: a limit, no account, or the meta store.
+///
+/// # Example
+/// ```
+/// use access::charge::charge;
+/// use access::quota::Commitment;
+/// use access::registry::{NewAccount, Registry};
+/// use access::role::Role;
+/// use vdisk::meta::{MemoryMetaStore, MetaStore, Outcome};
+/// # env::Runtime::simulated(1).block_on(async {
+/// let meta = MemoryMetaStore::new("memory").client();
+/// let registry = Registry::new(meta.clone());
+/// let astro: access::name::AccountName = "astro".parse().unwrap();
+/// registry.create(&NewAccount::new(astro.clone(), Role::Booker), 0).await.unwrap();
+/// let booking = Commitment { id: 7, rate: 100_000_000, from: 100, until: 200, space: 0 };
+/// loop {
+///     let charge = charge(&*meta, &astro, &booking, 50).await.unwrap();
+///     // With the booking's own compares and operations.
+///     match meta.txn(charge.compares, charge.ops).await.unwrap() {
+///         Outcome::Done(_) => break,
+///         Outcome::Refused(_) => continue,
+///     }
+/// }
+/// # });
+/// ```
+pub async fn charge(
+    meta: &dyn MetaStore,
+    account: &AccountName,
+    new: &Commitment,
+    now: u64,
+) -> Result<Charge, QuotaError> {
+    let length = new.until.checked_sub(new.from);
+    if !length.is_some_and(|length| (1..=u64::from(u32::MAX)).contains(&length)) {
+        let (from, until) = (new.from, new.until);
+        return Err(QuotaError::Slot { from, until });
+    }
+    let mut charge = Charge::default();
+    for name in account.chain() {
+        let (compare, on) = looked_up(meta, &name).await?;
+        if !on {
+            return Err(QuotaError::NoAccount(name));
+        }
+        charge.compares.push(compare);
+        let key = Quota::key(&name);
+        let entry = meta.get(&key).await?;
+        let changed = entry
+            .as_ref()
+            .map_or_else(Default::default, |it| it.changed);
+        let quota = entry.map(|entry| Quota::decode(&key, &entry.value));
+        let quota = quota.transpose()?.unwrap_or_default();
+        charge.compares.push(Compare::Unchanged(key, changed));
+        let (compare, usage) = read_usage(meta, &name).await?;
+        if let Err(excess) = fits(&quota, &usage, new, now) {
+            let account = name;
+            return Err(QuotaError::Excess { account, excess });
+        }
+        let after = usage.with(new, now);
+        let count = after.count() as usize;
+        if count > COMMITMENTS_MAX {
+            let account = name;
+            return Err(QuotaError::TooMany { account, count });
+        }
+        charge.add(compare, &name, &usage, &after);
+    }
+    Ok(charge)
+}
+
+/// What a booking that ends at `now`, or never began, adds to its transaction. What it was promised until then stays counted.
+///
+/// Adds nothing where nothing counts any more, be the account there or not.
+///
+/// # Errors
+/// [`QuotaError`]: a record, or the meta store.
+pub async fn refund(
+    meta: &dyn MetaStore,
+    account: &AccountName,
+    id: u128,
+    now: u64,
+) -> Result<Charge, QuotaError> {
+    let mut charge = Charge::default();
+    for name in account.chain() {
+        let (compare, usage) = read_usage(meta, &name).await?;
+        if usage.get(id).is_some() {
+            charge.add(compare, &name, &usage, &usage.without(id, now));
+        }
+    }
+    Ok(charge)
+}
+
+/// What counts against the quota of an account alone, projects of it included.
+///
+/// # Errors
+/// [`QuotaError`]: a record, or the meta store.
+pub async fn usage(meta: &dyn MetaStore, account: &AccountName) -> Result<Usage, QuotaError> {
+    Ok(read_usage(meta, account).await?.1)
+}
+
+impl Charge {
+    /// The usage of one account goes from `before` to `after`.
+    fn add(&mut self, compare: Compare, name: &AccountName, before: &Usage, after: &Usage) {
+        self.compares.push(compare);
+        let key = Usage::key(name);
+        if after.is_empty() {
+            if !before.is_empty() {
+                self.ops.push(Op::Delete { key });
+            }
+            return;
+        }
+        let value = after.encode();
+        self.ops.push(Op::Put {
+            key,
+            value,
+            lease: None,
+        });
+    }
+}
+
+/// Is an account let in, and the one it belongs to?
+///
+/// # Errors
+/// [`QuotaError`]: a record, or the meta store.
+pub async fn is_on(meta: &dyn MetaStore, account: &AccountName) -> Result<bool, QuotaError> {
+    for name in account.chain() {
+        if !looked_up(meta, &name).await?.1 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Is an account let in? With what must be so when that counts.
+async fn looked_up(
+    meta: &dyn MetaStore,
+    name: &AccountName,
+) -> Result<(Compare, bool), QuotaError> {
+    let key = Account::key(name);
+    let entry = meta.get(&key).await?;
+    let changed = entry
+        .as_ref()
+        .map_or_else(Default::default, |it| it.changed);
+    let account = entry.map(|entry| Account::decode(&key, &entry.value));
+    let account = account.transpose()?;
+    let on = account.is_some_and(|it| it.state == AccountState::On);
+    Ok((Compare::Unchanged(key, changed), on))
+}
+
+async fn read_usage(
+    meta: &dyn MetaStore,
+    name: &AccountName,
+) -> Result<(Compare, Usage), QuotaError> {
+    let key = Usage::key(name);
+    let entry = meta.get(&key).await?;
+    let changed = entry
+        .as_ref()
+        .map_or_else(Default::default, |it| it.changed);
+    let usage = entry.map(|entry| Usage::decode(&key, &entry.value));
+    let usage = usage.transpose()?.unwrap_or_default();
+    Ok((Compare::Unchanged(key, changed), usage))
+}

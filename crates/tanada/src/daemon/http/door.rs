@@ -1,0 +1,272 @@
+//! The door of the admin API: whose request it is, whether it may, and the line in the audit log.
+//!
+//! ```text
+//! request -> guard (browsers) -> access::claim -> meta store, for tokens and users -> Caller
+//!         -> rights: may this role? -> handler, which finds the Caller in the request -> audit -> answer
+//! ```
+//!
+//! Always true:
+//! 1. A meta store that is silent lets no token in (status 503), and the owner and root at the Unix socket without asking it.
+//! 2. What changes something runs to its end and is in the audit log, durable, before its answer goes out, be the client
+//!    there or not.
+
+use std::sync::Arc;
+
+use access::audit::Event;
+use access::caller::Caller;
+use access::name::AccountName;
+use access::registry::{AccessError, Peer, Registry};
+use access::role::{Action, Whose};
+use axum::Extension;
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::access::{Claim, Entrance, claim};
+use super::control::{Control, Failure};
+use super::gate::Gate;
+use super::rights;
+use crate::api::access::ACCOUNT_HEADER;
+
+/// The gate, and the daemon behind it.
+pub(super) struct Door {
+    pub control: Arc<Control>,
+    pub gate: Gate,
+}
+
+/// What is asked, as far as it matters here.
+struct Asked {
+    method: Method,
+    path: String,
+    /// As it stands in the document; `None`: nothing is there.
+    route: Option<String>,
+    from: Entrance,
+}
+
+impl Asked {
+    fn action(&self) -> Option<Action> {
+        let route = self.route.as_deref()?;
+        Some(rights::action(&self.method, route))
+    }
+
+    fn is_noted(&self) -> bool {
+        rights::is_noted(&self.method, self.route.as_deref().unwrap_or_default())
+    }
+}
+
+/// Lets a request in, or refuses it.
+pub(super) async fn stand(
+    State(door): State<Arc<Door>>,
+    Extension(from): Extension<Entrance>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let route = request.extensions().get::<MatchedPath>();
+    let asked = Asked {
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        route: route.map(|route| route.as_str().to_owned()),
+        from,
+    };
+    let (caller, let_in) = door.judge(&asked, request.headers()).await;
+    if let Err(failure) = let_in {
+        let (path, why) = (&asked.path, &failure.refusal.error);
+        tracing::warn!(path, why, "refused an admin request");
+        let status = failure.status;
+        let known = caller.role.is_some();
+        let noted = known || door.gate.audit.has_room_for_a_stranger();
+        if noted {
+            let _ = door.note(&asked, &caller, status).await;
+        }
+        return failure.into_response();
+    }
+    request.extensions_mut().insert(caller.clone());
+    if !asked.is_noted() {
+        return next.run(request).await;
+    }
+    if let Err(failure) = door.may_be_noted(&caller) {
+        return failure.into_response();
+    }
+    // The client may hang up: what is begun is done, and noted.
+    let whole = tokio::spawn(async move {
+        let answer = next.run(request).await;
+        match door.note(&asked, &caller, answer.status()).await {
+            Ok(()) => answer,
+            Err(failure) => failure.into_response(),
+        }
+    });
+    whole.await.unwrap_or_else(|_| {
+        let error = "the request was cut off by a mistake of the daemon; its log says which";
+        let todo = "look whether it was carried out, and report this as a bug";
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error, todo).into_response()
+    })
+}
+
+impl Door {
+    /// Whose request it is, and may it?
+    async fn judge(&self, asked: &Asked, headers: &HeaderMap) -> (Caller, Result<(), Failure>) {
+        if !asked.from.is_unix()
+            && let Err(why) = self.gate.guard.check(headers)
+        {
+            let todo =
+                "call this machine by an IP address or localhost, or name it in [admin] hosts";
+            let error = format!("the request was refused: {why}");
+            let failure = Failure::new(StatusCode::FORBIDDEN, error, todo);
+            return (Caller::nothing(), Err(failure));
+        }
+        match self.caller(asked, headers).await {
+            Ok(caller) => {
+                let let_in = self.may(asked, &caller);
+                (caller, let_in)
+            }
+            Err(failure) => (Caller::nothing(), Err(failure)),
+        }
+    }
+
+    fn may(&self, asked: &Asked, caller: &Caller) -> Result<(), Failure> {
+        let looks = asked.action() == Some(Action::Look) && asked.from.is_near();
+        match asked.action() {
+            _ if caller.role.is_none() && looks => Ok(()),
+            _ if caller.role.is_none() => {
+                let what = (&asked.method, asked.path.as_str());
+                Err(self.gate.access.without_a_role(&asked.from, what))
+            }
+            // Nothing is there, which each caller with a role may learn.
+            None => Ok(()),
+            Some(action) if caller.may_ever(action) => Ok(()),
+            Some(action) => Err(caller.denied(action, Whose::Own).into()),
+        }
+    }
+
+    /// Whose request it is.
+    async fn caller(&self, asked: &Asked, headers: &HeaderMap) -> Result<Caller, Failure> {
+        let access = &self.gate.access;
+        match claim(access, &self.gate.token, &asked.from, headers)? {
+            Claim::Is(caller) => Ok(caller),
+            Claim::Nothing => Ok(Caller::nothing()),
+            Claim::Token(token) => {
+                let (token, now) = (token.to_owned(), unix_seconds() as u64);
+                let found = self
+                    .control
+                    .registry(async move |it: &Registry| it.by_token(&token, now).await);
+                found.await.map_err(|failure| match failure.status {
+                    StatusCode::UNAUTHORIZED => access.unauthorized(failure.refusal.error),
+                    _ => failure,
+                })
+            }
+            Claim::User(user, groups) => {
+                let looks = asked.action() == Some(Action::Look);
+                if looks || self.control.records.were_never_made() {
+                    return Ok(Caller::nothing());
+                }
+                let (groups, wanted) = (groups.to_vec(), wanted(headers)?);
+                let found = self.control.registry(async move |it: &Registry| {
+                    let groups = &groups;
+                    it.by_user(Peer { user, groups }, wanted.as_ref()).await
+                });
+                Ok(found.await?.unwrap_or_else(Caller::nothing))
+            }
+        }
+    }
+
+    /// Refuses what could not be noted, but not to the owner, who can repair that.
+    fn may_be_noted(&self, caller: &Caller) -> Result<(), Failure> {
+        match self.gate.audit.trouble() {
+            Some(why) if !caller.is_owner() => Err(Failure::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!(
+                    "the audit log cannot be written, and nothing is changed without it: {why}"
+                ),
+                "the daemon's owner and root can go on; make room in the data directory",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the line of a request, and waits until it is durable.
+    async fn note(
+        &self,
+        asked: &Asked,
+        caller: &Caller,
+        status: StatusCode,
+    ) -> Result<(), Failure> {
+        let event = Event {
+            at: unix_seconds(),
+            who: caller.to_string(),
+            from: asked.from.to_string(),
+            what: format!("{} {}", asked.method, asked.path),
+            answer: status.as_u16(),
+        };
+        self.gate.audit.append(event).await.map_err(|why| {
+            Failure::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the answer was {status}, and it is not in the audit log: {why}"),
+                "look whether it was carried out; make room in the data directory",
+            )
+        })
+    }
+}
+
+/// Seconds since 1970.
+pub(super) fn unix_seconds() -> f64 {
+    env::wall_clock().0 as f64 / 1e9
+}
+
+/// For which account a user of several asks.
+fn wanted(headers: &HeaderMap) -> Result<Option<AccountName>, Failure> {
+    let Some(name) = headers.get(ACCOUNT_HEADER) else {
+        return Ok(None);
+    };
+    let name = name.to_str().unwrap_or_default().parse();
+    name.map(Some)
+        .map_err(|error: access::name::BadAccountName| {
+            Failure::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                format!("the header Tanada-Account: {error}"),
+                "leave it out, or name an account",
+            )
+        })
+}
+
+impl Control {
+    /// Has `work` done with the accounts, where they are.
+    ///
+    /// # Errors
+    /// What is answered then; 503 if the meta store is silent.
+    pub(super) async fn registry<T: Send + 'static>(
+        &self,
+        work: impl AsyncFnOnce(&Registry) -> Result<T, AccessError> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let asked = self.records.with(&self.threads, async move |meta| {
+            work(&Registry::new(meta))
+                .await
+                .map_err(|error| failure(&error))
+        });
+        asked.await.map_err(|silent| {
+            let todo = "the daemon's owner and root go on at the Unix socket; look at the daemon's log and the meta store";
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, silent.to_string(), todo)
+        })?
+    }
+}
+
+fn failure(error: &AccessError) -> Failure {
+    let status = match error {
+        AccessError::NoAccount { .. } | AccessError::NoToken(_) => StatusCode::NOT_FOUND,
+        AccessError::Exists(_) | AccessError::NameWaits { .. } | AccessError::NoParent { .. } => {
+            StatusCode::CONFLICT
+        }
+        AccessError::TooManyUsers { .. } | AccessError::BadToken(_) => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        AccessError::Token(_) => StatusCode::UNAUTHORIZED,
+        AccessError::Ambiguous { .. } => StatusCode::FORBIDDEN,
+        AccessError::Busy(_) | AccessError::Meta(_) => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    };
+    let said = error.to_string();
+    match said.rsplit_once("; ") {
+        Some((error, todo)) => Failure::new(status, error, todo),
+        None => Failure::new(status, said, "look at the daemon's log"),
+    }
+}

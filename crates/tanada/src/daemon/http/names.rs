@@ -1,0 +1,108 @@
+//! Whose is a booking, and who may see names and capabilities?
+//!
+//! ```text
+//! a booking's holder -> an account of that name: its owner | none: it is the daemon's owner's
+//! caller             -> sees its own names, as operator all; a capability as its owner alone
+//! ```
+//!
+//! Always true: where the accounts cannot be looked up, a holder that could be one counts as one.
+
+use access::caller::Caller;
+use access::name::AccountName;
+use access::role::Action;
+
+use super::control::{Control, Failure};
+use crate::api::cluster::Disk;
+use crate::api::store::{Reservation, Store};
+
+/// Does the caller see who this holder is? Holders that are no accounts are the daemon's owner's.
+fn sees(caller: &Caller, holder: &str) -> bool {
+    caller.may(Action::Names, holder.parse().ok().as_ref())
+}
+
+/// Takes the name of a booking's holder, and of its objects, from those who may not see them.
+pub(super) fn hide(caller: &Caller, holder: &mut String, scope: &mut String) {
+    if !sees(caller, holder) {
+        holder.clear();
+        scope.clear();
+    }
+}
+
+/// The same of all sessions of a store.
+pub(super) fn hide_in_store(caller: &Caller, store: &mut Store) {
+    for session in &mut store.sessions {
+        hide(caller, &mut session.holder, &mut session.scope);
+    }
+}
+
+/// The same of all stores.
+pub(super) fn hide_in_stores(caller: &Caller, stores: &mut [Store]) {
+    for store in stores {
+        hide_in_store(caller, store);
+    }
+}
+
+/// The same of a reservation.
+pub(super) fn hide_in_reservation(caller: &Caller, it: &mut Reservation) {
+    hide(caller, &mut it.holder, &mut it.scope);
+}
+
+/// The same of a volume's reservation.
+pub(super) fn hide_in_disk(caller: &Caller, disk: &mut Disk) {
+    disk.terms.holder.take_if(|holder| !sees(caller, holder));
+}
+
+/// The account that owns what `holder` has; `None`: it is the daemon's owner's.
+pub(super) async fn owner(control: &Control, caller: &Caller, holder: &str) -> Option<AccountName> {
+    let name: AccountName = holder.parse().ok()?;
+    if caller.account.as_ref() == Some(&name) {
+        return Some(name);
+    }
+    if control.records.were_never_made() {
+        return None;
+    }
+    let asked = name.clone();
+    let found = control.registry(async move |it| it.has(&asked).await);
+    found.await.unwrap_or(true).then_some(name)
+}
+
+/// For whom a caller books who writes this holder: itself, or, as operator, another account.
+///
+/// # Errors
+/// Status 403: it may not book for that account.
+pub(super) async fn holder(
+    control: &Control,
+    caller: &Caller,
+    holder: &str,
+) -> Result<String, Failure> {
+    let Some(own) = &caller.account else {
+        return Ok(holder.to_owned());
+    };
+    match owner(control, caller, holder).await {
+        Some(other) if other != *own => {
+            caller.check(Action::Book, Some(&other))?;
+            Ok(other.to_string())
+        }
+        // The name of a user, as `tanada` writes it unasked, is no account.
+        _ => Ok(own.to_string()),
+    }
+}
+
+/// May the caller have the capability of what `holder` booked?
+pub(super) async fn may_have(control: &Control, caller: &Caller, holder: &str) -> bool {
+    let owner = owner(control, caller, holder).await;
+    caller.may(Action::Capability, owner.as_ref())
+}
+
+/// May the caller amend or cancel what `holder` booked?
+///
+/// # Errors
+/// Status 403.
+pub(super) async fn check_book(
+    control: &Control,
+    caller: &Caller,
+    holder: &str,
+) -> Result<(), Failure> {
+    let owner = owner(control, caller, holder).await;
+    Ok(caller.check(Action::Book, owner.as_ref())?)
+}

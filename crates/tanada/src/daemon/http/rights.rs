@@ -1,0 +1,117 @@
+//! What does each route take? One table.
+//!
+//! ```text
+//! (method, path) -> Action -> access::role: which role may
+//! ```
+//!
+//! Where something of an account is asked for, the handler looks whose it is; here stands what may be asked at all.
+//!
+//! Always true: what stands in no row takes an admin.
+
+use access::role::Action;
+use axum::http::Method;
+
+/// What a route takes.
+struct Right(&'static str, &'static str, Action);
+
+/// Every route of the document.
+#[rustfmt::skip]
+const RIGHTS: [Right; 62] = [
+    Right("GET", "/healthz", Action::Look),
+    Right("GET", "/metrics", Action::Look),
+    Right("GET", "/openapi.json", Action::Look),
+    Right("GET", "/v1/access", Action::Look),
+    Right("GET", "/v1/status", Action::Look),
+
+    Right("GET", "/v1/devices", Action::Read),
+    Right("GET", "/v1/exports", Action::Read),
+    Right("POST", "/v1/clients/disconnect", Action::Operate),
+
+    Right("GET", "/v1/volumes", Action::Read),
+    Right("GET", "/v1/volumes/{name}", Action::Read),
+    Right("PATCH", "/v1/volumes/{name}", Action::Operate),
+    Right("GET", "/v1/volumes/{name}/advice", Action::Read),
+    Right("GET", "/v1/volumes/{name}/heat", Action::Read),
+    Right("GET", "/v1/volumes/{name}/moves", Action::Read),
+    Right("GET", "/v1/volumes/{name}/tier-advice", Action::Read),
+    Right("POST", "/v1/volumes/{name}/detach", Action::Operate),
+    Right("POST", "/v1/volumes/{name}/attach", Action::Operate),
+
+    Right("GET", "/v1/stores", Action::Read),
+    Right("GET", "/v1/stores/{name}", Action::Read),
+    Right("POST", "/v1/stores/{name}/scrub", Action::Operate),
+    Right("POST", "/v1/stores/{name}/rotate-key", Action::Configure),
+    Right("POST", "/v1/stores/{name}/calibrate", Action::Operate),
+    Right("GET", "/v1/stores/{name}/calibration", Action::Read),
+    Right("GET", "/v1/stores/{name}/calendar", Action::Read),
+
+    Right("GET", "/v1/reservations", Action::Read),
+    Right("POST", "/v1/reservations", Action::Book),
+    Right("POST", "/v1/reservations/offer", Action::Offer),
+    Right("GET", "/v1/reservations/{store}/{number}", Action::Read),
+    Right("DELETE", "/v1/reservations/{store}/{number}", Action::Book),
+
+    Right("GET", "/v2/reservations", Action::Read),
+    Right("POST", "/v2/reservations", Action::Book),
+    Right("GET", "/v2/reservations/{name}", Action::Read),
+    Right("PATCH", "/v2/reservations/{name}", Action::Book),
+    Right("DELETE", "/v2/reservations/{name}", Action::Book),
+    Right("POST", "/v2/reservations/{name}/capability", Action::Capability),
+
+    Right("GET", "/v1/cluster", Action::Read),
+    Right("GET", "/v1/cluster/volumes", Action::Read),
+    Right("POST", "/v1/cluster/volumes", Action::Operate),
+    Right("GET", "/v1/cluster/volumes/{name}", Action::Read),
+    Right("PATCH", "/v1/cluster/volumes/{name}", Action::Operate),
+    Right("DELETE", "/v1/cluster/volumes/{name}", Action::Destroy),
+    Right("POST", "/v1/cluster/volumes/{name}/repair", Action::Operate),
+    Right("POST", "/v1/cluster/volumes/{name}/takeover", Action::Operate),
+    Right("POST", "/v1/cluster/volumes/{name}/snapshots", Action::Operate),
+    Right("DELETE", "/v1/cluster/volumes/{name}/snapshots/{snapshot}", Action::Destroy),
+    Right("POST", "/v1/cluster/volumes/{name}/snapshots/{snapshot}/clone", Action::Operate),
+    Right("POST", "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback", Action::Destroy),
+    Right("POST", "/v1/cluster/stores", Action::Configure),
+    Right("PATCH", "/v1/cluster/stores/{name}", Action::Operate),
+    Right("DELETE", "/v1/cluster/stores/{name}", Action::Destroy),
+
+    Right("GET", "/v1/accounts", Action::Accounts),
+    Right("POST", "/v1/accounts", Action::Accounts),
+    Right("GET", "/v1/accounts/{name}", Action::Account),
+    Right("PATCH", "/v1/accounts/{name}", Action::Accounts),
+    Right("DELETE", "/v1/accounts/{name}", Action::Accounts),
+    Right("PUT", "/v1/accounts/{name}/quota", Action::Accounts),
+    Right("GET", "/v1/tokens", Action::Tokens),
+    Right("POST", "/v1/tokens", Action::Accounts),
+    Right("DELETE", "/v1/tokens/{id}", Action::Tokens),
+    Right("GET", "/v1/audit", Action::Audit),
+
+    // Asked with HEAD they answer as with GET.
+    Right("HEAD", "/healthz", Action::Look),
+    Right("HEAD", "/metrics", Action::Look),
+];
+
+/// Looking at these goes into the audit log, too: what they answer is more than figures.
+const NOTED: [&str; 4] = [
+    "/v1/accounts",
+    "/v1/audit",
+    "/v1/reservations/{store}/{number}",
+    "/v1/tokens",
+];
+
+/// What a request takes whose path is one of this route.
+pub(super) fn action(method: &Method, route: &str) -> Action {
+    let is_it = |right: &&Right| right.0 == method.as_str() && right.1 == route;
+    let right = RIGHTS.iter().find(is_it);
+    right.map_or(Action::Configure, |right| right.2)
+}
+
+/// Does a request go into the audit log whatever its answer?
+pub(super) fn is_noted(method: &Method, route: &str) -> bool {
+    let looks = method == Method::GET || method == Method::HEAD;
+    !looks || NOTED.contains(&route)
+}
+
+#[cfg(test)]
+pub(super) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+    RIGHTS.iter().map(|right| (right.0, right.1))
+}
