@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use policy::share::Second;
 use vdisk::StoreNumber;
 
 use crate::error::ReservationError;
 use crate::plan::{self, Wanted};
-use crate::record::{Promise, Reservation, Target, check_name};
+use crate::record::{Promise, Reservation, Target};
 use crate::stores::{Facts, VolumeFact};
 
 /// What is reserved for, by names.
@@ -63,16 +64,7 @@ impl Ask {
     /// # Errors
     /// [`ReservationError::Request`] with what makes no sense, and what would do.
     pub fn plan(&self, facts: &Facts) -> Result<Planned, ReservationError> {
-        if let Err(why) = check_name(&self.name) {
-            return refuse(why);
-        }
         let promise = &self.promise;
-        if promise.read == 0 && promise.write == 0 {
-            return refuse("it promises nothing; give a rate of reads, of writes, or both");
-        }
-        if promise.until <= promise.from {
-            return refuse("it lasts no time; give it a second at least");
-        }
         if promise.space > 0 && promise.write == 0 {
             return refuse("room is for what is written; reserve writes with it");
         }
@@ -88,6 +80,9 @@ impl Ask {
             tolerate,
             ..promise.clone()
         };
+        let whose = (&*self.name, &*self.account);
+        let record = Reservation::holding(whose, target.clone(), promise.clone(), "", Second(0));
+        record.check().map_err(ReservationError::Request)?;
         let wanted = parts(&target, &promise, facts);
         match wanted.is_empty() {
             true => refuse("the cluster has no stores that take data"),

@@ -12,7 +12,7 @@
 //! 1. The record is Holding before any part is held, and says which parts stand before any is committed.
 //! 2. It says so only while all holds have [`MARGIN`] left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::{Bytes, Nanos};
 use policy::share::{BytesPerSec, Direction, Second};
@@ -57,10 +57,11 @@ pub(crate) fn request(record: &Reservation, wanted: &Wanted) -> ReservationReque
     }
 }
 
+/// Who a store shows as holder: the account; where there is none, what can be no account's name.
 fn holder(account: &str, name: &str) -> String {
     match account {
-        "" => name.to_owned(),
-        account => format!("{account}/{name}"),
+        "" => format!("{name} (no account)"),
+        account => account.to_owned(),
     }
 }
 
@@ -100,9 +101,9 @@ impl Booking<'_> {
         record: Reservation,
         wanted: &[Wanted],
     ) -> Result<Reservation, ReservationError> {
-        let held = self.hold(&record, &BTreeMap::new(), wanted).await;
+        let held = self.hold(&record, &BTreeMap::new(), wanted, 0).await;
         let committed = match held {
-            Ok(held) => {
+            Ok((held, _)) => {
                 let next = Reservation {
                     state: Phase::Committed,
                     parts: held,
@@ -130,6 +131,7 @@ impl Booking<'_> {
         known: &Versioned,
         next: Reservation,
         wanted: &[Wanted],
+        beside: Beside,
     ) -> Result<Reservation, ReservationError> {
         let before = Reservation {
             changing: Some(self.service.node.clone()),
@@ -144,7 +146,7 @@ impl Booking<'_> {
         if known.record.changing.is_some() {
             return Err(ReservationError::Changing(next.name));
         }
-        let noted = self.service.records.swap(known, &before, Beside::default());
+        let noted = self.service.records.swap(known, &before, beside);
         if noted.await? == Swapped::Not {
             return Err(ReservationError::Changing(next.name));
         }
@@ -184,7 +186,8 @@ impl Booking<'_> {
         let same_terms = request_terms(before) == request_terms(&next);
         let keep = |it: &&Wanted| {
             let part = there.get(&(it.store, it.direction));
-            part.is_some_and(|part| same_terms && part.rate == it.rate)
+            let until = next.promise.until;
+            part.is_some_and(|part| same_terms && (part.rate, part.until) == (it.rate, until))
         };
         let kept: Vec<Part> = wanted
             .iter()
@@ -192,9 +195,13 @@ impl Booking<'_> {
             .map(|it| there[&(it.store, it.direction)])
             .collect();
         let more: Vec<Wanted> = wanted.iter().filter(|it| !keep(it)).copied().collect();
-        let held = self.hold(&next, &there, &more).await?;
+        let most = next.promise.tolerate.into();
+        let (held, silent) = self.hold(&next, &there, &more, most).await?;
         let mut parts = held.clone();
         parts.extend(kept);
+        // As they were: a sweep changes them when their stores are back.
+        let left = silent.iter();
+        parts.extend(left.filter_map(|it| there.get(&(it.store, it.direction))));
         parts.sort_unstable();
         let next = Reservation { parts, ..next };
         // Where its answer is lost it may be done all the same: what is held is not for this node to release then.
@@ -209,13 +216,14 @@ impl Booking<'_> {
     }
 
     /// Holds all of `wanted`, side by side; where there is a part already, what is to replace it. One that fails releases
-    /// the others.
+    /// the others, but for at most `silent_most` stores that do not answer: what they were asked is answered beside.
     async fn hold(
         &self,
         record: &Reservation,
         there: &BTreeMap<(StoreNumber, Direction), Part>,
         wanted: &[Wanted],
-    ) -> Result<Vec<Part>, ReservationError> {
+        silent_most: usize,
+    ) -> Result<(Vec<Part>, Vec<Wanted>), ReservationError> {
         let until = Second(record.hold_until);
         let group = self.group(wanted);
         let holds = wanted.iter().map(async |it| {
@@ -223,7 +231,7 @@ impl Booking<'_> {
             let held = self.hold_one(record, it, before, (group.clone(), until));
             (it, held.await)
         });
-        let (mut held, mut failed) = (Vec::new(), Vec::new());
+        let (mut held, mut failed, mut silent) = (Vec::new(), Vec::new(), Vec::new());
         for (wanted, answer) in env::sync::join_all(holds).await {
             match answer {
                 Ok(number) => held.push(Part {
@@ -231,12 +239,19 @@ impl Booking<'_> {
                     number,
                     reads: wanted.direction == Direction::Read,
                     rate: wanted.rate,
+                    until: record.promise.until,
                 }),
-                Err(error) => failed.push((self.facts.label(wanted.store), error)),
+                Err(error) => {
+                    if matches!(error, PartError::Unreachable(_)) {
+                        silent.push(*wanted);
+                    }
+                    failed.push((self.facts.label(wanted.store), error));
+                }
             }
         }
-        if failed.is_empty() {
-            return Ok(held);
+        let stores: BTreeSet<StoreNumber> = silent.iter().map(|it| it.store).collect();
+        if failed.len() == silent.len() && stores.len() <= silent_most {
+            return Ok((held, silent));
         }
         self.release(held.into_iter()).await;
         Err(refused(&what(&record.promise), failed))
@@ -252,10 +267,15 @@ impl Booking<'_> {
         let request = request(record, wanted);
         let held = async {
             let calendar = self.service.cluster.calendar(wanted.store).await?;
-            match before {
-                Some(part) => calendar.amend(part.booking(), &request, group, until).await,
-                None => calendar.hold(&request, group, until).await,
+            if let Some(part) = before {
+                let amended = calendar.amend(part.booking(), &request, group.clone(), until);
+                match amended.await {
+                    // Its store lost it: it is made anew.
+                    Err(PartError::Absent(_)) => {}
+                    other => return other,
+                }
             }
+            calendar.hold(&request, group, until).await
         };
         within(held).await.map(|id| id.0)
     }

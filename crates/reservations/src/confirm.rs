@@ -18,7 +18,7 @@ use store::qos::manager::{Manager, ReserveError, Unconfirmed};
 use vdisk::StoreNumber;
 
 use crate::error::ReservationError;
-use crate::record::{Phase, Reservation, ReservationId};
+use crate::record::{Part, Phase, Reservation, ReservationId};
 use crate::records::Beside;
 use crate::service::Service;
 
@@ -71,6 +71,45 @@ pub async fn confirm(service: &Service, stores: &[(StoreNumber, Rc<Manager>)]) {
     }
 }
 
+/// Leaves out of the records what they list of this node's stores and is not there: a sweep makes it anew.
+///
+/// # Errors
+/// [`ReservationError::Meta`].
+pub async fn note_lost(
+    service: &Service,
+    stores: &[(StoreNumber, Rc<Manager>)],
+) -> Result<(), ReservationError> {
+    for known in service.records.all().await? {
+        let record = &known.record;
+        if !record.state.stands()
+            || record.changing.is_some()
+            || service.now().0 + 1 >= record.promise.until
+        {
+            continue;
+        }
+        let is_lost = |part: &Part| {
+            let mut own = stores.iter().filter(|(number, _)| *number == part.store);
+            own.any(|(_, manager)| !manager.parts().has(part.booking(), known.id.0))
+        };
+        let (lost, parts): (Vec<Part>, Vec<Part>) = record.parts.iter().partition(|it| is_lost(it));
+        if lost.is_empty() {
+            continue;
+        }
+        tracing::warn!(reservation = %known.id, parts = lost.len(), "a store lost parts of a reservation; they are made anew");
+        let next = Reservation {
+            parts,
+            state: Phase::Degraded,
+            cause: Some("a store lost its part".to_owned()),
+            ..record.clone()
+        };
+        service
+            .records
+            .swap(&known, &next, Beside::default())
+            .await?;
+    }
+    Ok(())
+}
+
 async fn confirm_part(
     service: &Service,
     number: StoreNumber,
@@ -83,6 +122,13 @@ async fn confirm_part(
     let done = match verdict {
         Verdict::Wait => return Ok(()),
         Verdict::Commit => manager.commit(part.id).await.map(drop),
+        // What is to replace it may have come since the parts were listed: together they are never gone.
+        Verdict::Release
+            if manager.parts().is_amended(part.id)
+                && record.is_some_and(|it| it.state.stands()) =>
+        {
+            return Ok(());
+        }
         Verdict::Release => manager.release(part.id).await,
         Verdict::Abort => {
             if let Some(known) = &known {

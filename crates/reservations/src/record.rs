@@ -3,6 +3,7 @@
 //! ```text
 //! reservation/<id>                      this record, JSON with a version; changed by compare-and-swap only
 //! reservation-name/<account>/<name>     the id it stands for, while the reservation is not over
+//! reservation-volume/<number>           the id of the last one that was made or changed of a volume
 //! ```
 //!
 //! ```text
@@ -28,6 +29,8 @@ const VERSION: u32 = 1;
 /// Records begin so.
 pub const PREFIX: &str = "reservation/";
 const NAMES: &str = "reservation-name/";
+/// Changes with each reservation that is made or changed of a volume.
+pub(crate) const TARGETS: &str = "reservation-volume/";
 /// No record is longer.
 const RECORD_MAX: usize = 256 * 1024;
 /// The longest name, in bytes.
@@ -193,6 +196,8 @@ pub struct Part {
     pub reads: bool,
     /// In bytes per second.
     pub rate: u64,
+    /// The first second behind its slot: another one than the promise's where it could not be changed yet.
+    pub until: u64,
 }
 
 impl Part {
@@ -329,19 +334,35 @@ impl Reservation {
         }
         let it: Reservation =
             serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
-        let promise = &it.promise;
+        it.check().map_err(bad)?;
+        Ok(it)
+    }
+
+    /// Is it one that can be written and read back?
+    ///
+    /// # Errors
+    /// What makes no sense about it, and what would, in words.
+    pub fn check(&self) -> Result<(), String> {
+        let promise = &self.promise;
         if promise.until <= promise.from {
-            return Err(bad("its slot has no time in it".to_owned()));
+            return Err("it lasts no time; give it a second at least".to_owned());
         }
-        if promise.read == 0 && promise.write == 0 || promise.window_ns == 0 {
-            return Err(bad("it promises nothing".to_owned()));
+        if promise.read == 0 && promise.write == 0 {
+            return Err("it promises nothing; give a rate of reads, of writes, or both".to_owned());
+        }
+        if promise.window_ns == 0 {
+            return Err("a window of no time; give it a second".to_owned());
         }
         if promise.probability_ppm > 1_000_000 {
-            return Err(bad("it promises more than all windows".to_owned()));
+            return Err("it promises more than all windows; ask for at most 100 %".to_owned());
         }
-        match check_name(&it.name).is_ok() && check_account(&it.account) {
-            true => Ok(it),
-            false => Err(bad("its name or account is none".to_owned())),
+        check_name(&self.name)?;
+        match check_account(&self.account) {
+            true => Ok(()),
+            false => Err(format!(
+                "{:?} is the name of no account; leave it out",
+                self.account
+            )),
         }
     }
 }
@@ -402,6 +423,7 @@ mod tests {
             number: 41,
             reads: true,
             rate: 125_000_000,
+            until: 200,
         });
         let key = ReservationId(9).key();
         let bytes = it.encode();

@@ -8,7 +8,7 @@ use base::Nanos;
 use vdisk::meta::{Compare, MetaError, MetaStore, Op, Outcome, Revision, whole_range};
 
 use crate::error::ReservationError;
-use crate::record::{PREFIX, Phase, Reservation, ReservationId, name_key};
+use crate::record::{PREFIX, Reservation, ReservationId, TARGETS, Target, name_key};
 
 /// How often a transaction without an answer is asked again.
 const TRIES: u32 = 5;
@@ -106,7 +106,28 @@ impl Records {
         }
     }
 
-    /// Puts a new record under its name. [`Swapped::Not`]: the name is taken.
+    /// Makes what is decided about a target by all records wait for other such decisions: of two that read the records side
+    /// by side one is done and one is not.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`].
+    pub async fn one_at_a_time(
+        &self,
+        target: &Target,
+        id: ReservationId,
+    ) -> Result<Beside, ReservationError> {
+        let Target::Volume { id: volume, .. } = target else {
+            return Ok(Beside::default());
+        };
+        let key = format!("{TARGETS}{volume:08x}");
+        let changed = self.0.get(&key).await?.map(|it| it.changed);
+        Ok(Beside {
+            compares: vec![Compare::Unchanged(key.clone(), changed.unwrap_or_default())],
+            ops: vec![put(key, id.to_string().into_bytes())],
+        })
+    }
+
+    /// Puts a new record under its name. [`Swapped::Not`]: the name is taken, or what was compared beside it had changed.
     ///
     /// # Errors
     /// [`ReservationError::Meta`]; then it may be there yet, with nothing held.
@@ -114,13 +135,16 @@ impl Records {
         &self,
         id: ReservationId,
         record: &Reservation,
+        beside: Beside,
     ) -> Result<Swapped, ReservationError> {
         let name = name_key(&record.account, &record.name);
-        let compares = vec![Compare::Absent(id.key()), Compare::Absent(name.clone())];
-        let ops = vec![
+        let mut compares = vec![Compare::Absent(id.key()), Compare::Absent(name.clone())];
+        compares.extend(beside.compares);
+        let mut ops = vec![
             put(name, id.to_string().into_bytes()),
             put(id.key(), record.encode()),
         ];
+        ops.extend(beside.ops);
         self.txn(id, record, compares, ops).await
     }
 
@@ -138,8 +162,8 @@ impl Records {
         compares.extend(beside.compares);
         let mut ops = vec![put(known.id.key(), record.encode())];
         ops.extend(beside.ops);
-        if !record.state.stands() && record.state != Phase::Holding {
-            // The name is free for another one.
+        if known.record.over_since.is_none() && record.over_since.is_some() {
+            // The name is free for another one, from this step on: later ones may be another's.
             let key = name_key(&record.account, &record.name);
             ops.push(Op::Delete { key });
         }

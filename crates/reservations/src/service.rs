@@ -7,7 +7,7 @@ use policy::share::Second;
 use vdisk::meta::MetaStore;
 
 use crate::ask::{Ask, Planned, parts};
-use crate::book::{Booking, HOLD_SECONDS, what};
+use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
 use crate::error::ReservationError;
 use crate::offer::{self, Offer};
 use crate::quota::Quotas;
@@ -129,16 +129,17 @@ impl Service {
         if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
             return same(known, &target, &promise, ask.from_said);
         }
-        self.check_alone(&target, &promise).await?;
         let id = draw_id();
+        let alone = self.records.one_at_a_time(&target, id).await?;
+        self.check_alone(id, &target, &promise).await?;
         let until = Second(self.now().0 + HOLD_SECONDS);
         let (name, account) = (&*ask.name, &*ask.account);
         let record = Reservation::holding((name, account), target, promise, &self.node, until);
         // Refused at once, before any store is asked; what counts is asked again with the commit.
         self.quotas.charge(id, &record, self.now()).await?;
-        match self.records.put_new(id, &record).await? {
-            Swapped::Done => {}
-            Swapped::Not => return Err(ReservationError::NameTaken(ask.name.clone())),
+        if self.records.put_new(id, &record, alone).await? == Swapped::Not {
+            // The same name, or another reservation of the volume, came first: asked again, this is answered.
+            return Err(ReservationError::Changing(ask.name.clone()));
         }
         let service = self;
         let facts = &facts;
@@ -151,6 +152,7 @@ impl Service {
     /// Requests of a volume come under one reservation each way: two would not add up.
     async fn check_alone(
         &self,
+        own: ReservationId,
         target: &Target,
         promise: &Promise,
     ) -> Result<(), ReservationError> {
@@ -162,7 +164,8 @@ impl Service {
             let same_way =
                 other.read > 0 && promise.read > 0 || other.write > 0 && promise.write > 0;
             let same = matches!(&it.record.target, Target::Volume { id: other, .. } if other == id);
-            it.record.state.stands() && same && same_way && other.slot().overlaps(promise.slot())
+            let is_other = it.id != own && it.record.over_since.is_none();
+            is_other && same && same_way && other.slot().overlaps(promise.slot())
         };
         match self.records.all().await?.iter().find(clashes) {
             None => Ok(()),
@@ -209,10 +212,18 @@ impl Service {
                     .to_owned(),
             ));
         }
+        if record.promise.until < self.now().0 + MARGIN {
+            return Err(ReservationError::Request(
+                "it is over within seconds, too soon to be changed; reserve anew".to_owned(),
+            ));
+        }
+        let alone = self.records.one_at_a_time(&record.target, id).await?;
+        self.check_alone(id, &record.target, &promise).await?;
         let next = Reservation {
             promise,
             ..record.clone()
         };
+        next.check().map_err(ReservationError::Request)?;
         let wanted = parts(&next.target, &next.promise, &facts);
         self.quotas.charge(known.id, &next, self.now()).await?;
         let booking = Booking {
@@ -220,7 +231,7 @@ impl Service {
             facts: &facts,
             id: known.id,
         };
-        booking.change(known, next, &wanted).await?;
+        booking.change(known, next, &wanted, alone).await?;
         self.find("", &known.id.to_string()).await
     }
 

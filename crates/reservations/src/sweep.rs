@@ -20,10 +20,10 @@ use policy::share::{Direction, Second};
 use vdisk::StoreNumber;
 
 use crate::ask::{parts, spread_over};
-use crate::book::Booking;
+use crate::book::{Booking, HOLD_SECONDS};
 use crate::error::ReservationError;
 use crate::plan::{Wanted, left_of};
-use crate::record::{Phase, Reservation, Target};
+use crate::record::{Part, Phase, Reservation, Target};
 use crate::records::{Beside, Versioned};
 use crate::service::Service;
 use crate::stores::Facts;
@@ -93,17 +93,24 @@ fn standing(record: &Reservation, facts: &Facts, now: Second) -> Due {
     {
         return Due::Over(format!("volume {name} was removed"));
     }
-    // A store that left took its part along; a set of stores that was asked for by name stays as it is.
-    let has = |it: &Wanted| {
-        let mut parts = record.parts.iter();
-        parts.any(|part| {
-            (part.store, part.direction(), part.rate) == (it.store, it.direction, it.rate)
-        })
+    // Parts that could not be changed or are gone, and for a volume also those of stores where it is no more. Stores that
+    // are down are waited for.
+    let reachable = |store: &StoreNumber| facts.stores.get(store).is_some_and(|it| it.is_up);
+    let lacks = wanted
+        .iter()
+        .any(|it| reachable(&it.store) && !has(record, it));
+    let is_wanted = |part: &Part| {
+        let place = (part.store, part.direction());
+        wanted.iter().any(|it| (it.store, it.direction) == place)
     };
-    if matches!(record.target, Target::Volume { .. }) && !wanted.iter().all(has) {
+    if lacks || !record.parts.iter().all(is_wanted) {
         return Due::Replan(wanted);
     }
     let (state, cause) = match down(record, facts) {
+        _ if goes_by_a_holder(&record.target, facts) => (
+            Phase::Degraded,
+            Some("its volume goes by another holder's reservations".to_owned()),
+        ),
         stores if stores.is_empty() => (Phase::Committed, None),
         stores => {
             let names: Vec<String> = stores.iter().map(|it| facts.label(*it)).collect();
@@ -119,6 +126,24 @@ fn standing(record: &Reservation, facts: &Facts, now: Second) -> Due {
     }
 }
 
+/// Has it the part that is wanted?
+fn has(record: &Reservation, wanted: &Wanted) -> bool {
+    record.parts.iter().any(|part| {
+        let place = (part.store, part.direction());
+        place == (wanted.store, wanted.direction)
+            && (part.rate, part.until) == (wanted.rate, record.promise.until)
+    })
+}
+
+/// Did an operator name a holder for the volume since?
+fn goes_by_a_holder(target: &Target, facts: &Facts) -> bool {
+    let Target::Volume { id, .. } = target else {
+        return false;
+    };
+    let volume = facts.volumes.get(id);
+    volume.is_some_and(|it| it.holder.is_some())
+}
+
 /// Stores of its parts that are not up.
 fn down(record: &Reservation, facts: &Facts) -> BTreeSet<StoreNumber> {
     let is_up = |it: &StoreNumber| facts.stores.get(it).is_some_and(|it| it.is_up);
@@ -131,8 +156,14 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
     if !record.state.stands() {
         return (0, 0);
     }
+    if goes_by_a_holder(&record.target, facts) {
+        return (0, 0);
+    }
     let promise = &record.promise;
-    let lost = down(record, facts).len() as u64;
+    let wanted = parts(&record.target, promise, facts);
+    let lacking = wanted.iter().filter(|it| !has(record, it));
+    let lacking = lacking.map(|it| it.store).chain(down(record, facts));
+    let lost = lacking.collect::<BTreeSet<_>>().len() as u64;
     let over = spread_over(record, facts);
     let of = |direction| {
         let rate = promise.rate(direction).0;
@@ -171,13 +202,15 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     Ok(())
 }
 
-/// After a start: what this node was making when it stopped is aborted at once.
+/// After a start, in the second `began`: what this node was making before is aborted at once.
 ///
 /// # Errors
 /// [`ReservationError::Meta`].
-pub async fn abort_own(service: &Service) -> Result<(), ReservationError> {
+pub async fn abort_own(service: &Service, began: Second) -> Result<(), ReservationError> {
     for known in service.records.all().await? {
-        if known.record.state == Phase::Holding && known.record.by == service.node {
+        // What this very run makes is younger.
+        let earlier = known.record.hold_until < began.0 + HOLD_SECONDS;
+        if known.record.state == Phase::Holding && known.record.by == service.node && earlier {
             service
                 .do_release(known, "the node that was making it began anew")
                 .await?;
@@ -240,7 +273,7 @@ async fn replan(
         facts,
         id: known.id,
     };
-    let cause = match booking.change(known, next, wanted).await {
+    let cause = match booking.change(known, next, wanted, Beside::default()).await {
         Ok(_) => {
             tracing::info!(reservation = %known.id, "a reservation was made anew where its volume is now");
             return Ok(());

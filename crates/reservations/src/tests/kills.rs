@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::Nanos;
+use policy::share::Second;
 
 use super::world::{World, of_vm1, records};
 use crate::record::{Phase, Reservation};
@@ -127,7 +128,7 @@ fn a_node_that_begins_anew_aborts_what_it_was_making() {
         task.cancel();
         assert_ne!(world.parts().len(), 0);
         let (again, ..) = world.node("n1", u64::MAX);
-        abort_own(&again).await.unwrap();
+        abort_own(&again, Second(again.now().0 + 30)).await.unwrap();
         let _tending = world.tend(&again);
         env::sleep(Nanos::secs(5)).await;
         assert_eq!(records(&again).await[0].state, Phase::Aborted);

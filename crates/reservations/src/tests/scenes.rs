@@ -7,6 +7,7 @@ use vdisk::StoreNumber;
 use super::world::{World, of_vm1, records};
 use crate::ReservationError;
 use crate::ask::TargetAsk;
+use crate::confirm::note_lost;
 use crate::record::{Phase, Target};
 use crate::service::Change;
 use crate::stores::VolumeFact;
@@ -336,19 +337,8 @@ fn stores_that_go_degrade_it_and_a_volume_that_moves_takes_it_along() {
             };
         };
         set_stores(&[2, 3]);
-        let widened = of_vm1(&service, "other", 70);
-        let widened = crate::ask::Ask {
-            target: TargetAsk::Stores {
-                stores: vec!["s1".to_owned()],
-                stripe: false,
-                scope: "b/".to_owned(),
-            },
-            ..widened
-        };
-        assert!(
-            service.create(widened.clone()).await.is_err(),
-            "it is still promised there"
-        );
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(rates(&world), [(2, 40), (3, 40)]);
         set_stores(&[1, 2, 3]);
         env::sleep(Nanos::secs(5)).await;
         assert_eq!(rates(&world), [(1, 40), (2, 40), (3, 40)]);
@@ -408,5 +398,112 @@ fn what_is_over_is_forgotten_after_a_day() {
         assert_eq!(rates(&world), []);
         env::sleep(Nanos::secs(24 * 60 * 60 + 10)).await;
         assert_eq!(records(&service).await, []);
+    });
+}
+
+#[test]
+fn a_name_that_was_given_again_is_not_taken_away_by_the_one_before() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let (first, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        world.silent.borrow_mut().insert(StoreNumber(2));
+        let over = service.release(first, "done").await.unwrap();
+        assert_eq!(over.record.parts.len(), 1, "one store did not hear of it");
+        world.silent.borrow_mut().clear();
+        let (second, _) = service.create(of_vm1(&service, "vm", 10)).await.unwrap();
+        let _tending = world.tend(&service);
+        env::sleep(Nanos::secs(10)).await;
+        assert_eq!(service.find("astro", "vm").await.unwrap().id, second.id);
+        assert_eq!(rates(&world), [(1, 10), (2, 10), (3, 10)]);
+    });
+}
+
+#[test]
+fn of_two_nodes_that_reserve_for_a_volume_at_once_one_does() {
+    for seed in 0..20 {
+        env::Runtime::simulated(seed).block_on(async move {
+            let world = World::new().await;
+            let (a, _, faults) = world.node("n1", FOREVER);
+            let (b, _, other) = world.node("n2", FOREVER);
+            for client in [&faults, &other] {
+                client.set_faults(vdisk::meta::Faults {
+                    delay_most: Nanos::millis(5),
+                    ..vdisk::meta::Faults::default()
+                });
+            }
+            let asking = |service: &std::rc::Rc<crate::Service>, name| {
+                let (service, ask) = (std::rc::Rc::clone(service), of_vm1(service, name, 10));
+                env::spawn(async move { service.create(ask).await })
+            };
+            let (first, second) = (asking(&a, "a"), asking(&b, "b"));
+            let made = [first.await, second.await]
+                .iter()
+                .filter(|it| it.is_ok())
+                .count();
+            assert!(made <= 1, "seed {seed}: both were made");
+            let standing = records(&a).await.into_iter().filter(|it| it.state.stands());
+            assert_eq!(standing.count(), made, "seed {seed}");
+        });
+    }
+}
+
+#[test]
+fn while_a_tolerated_store_is_down_a_reservation_is_renewed_all_the_same() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        let (made, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        world.silent.borrow_mut().insert(StoreNumber(2));
+        let is_up = |is_up| {
+            let mut facts = world.facts.borrow_mut();
+            facts.stores.get_mut(&StoreNumber(2)).unwrap().is_up = is_up;
+        };
+        is_up(false);
+        let until = made.record.promise.until + 900;
+        let longer = Change {
+            until: Some(until),
+            read: Some(30_000_000),
+            ..Change::default()
+        };
+        let longer = service.amend(made, longer).await.unwrap();
+        assert_eq!(longer.record.promise.until, until);
+        assert_eq!(rates(&world), [(1, 30), (2, 40), (3, 30)]);
+        env::sleep(Nanos::secs(5)).await;
+        is_up(true);
+        world.silent.borrow_mut().clear();
+        env::sleep(Nanos::secs(10)).await;
+        assert_eq!(rates(&world), [(1, 30), (2, 30), (3, 30)]);
+        assert!(
+            world
+                .parts()
+                .iter()
+                .all(|(_, it)| it.request.slot.end == Second(until))
+        );
+        world.agree(&records(&service).await).unwrap();
+    });
+}
+
+#[test]
+fn parts_that_a_store_lost_are_noticed_and_made_anew() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        let (made, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        let part = made.record.parts[1];
+        let (_, manager) = &world.stores[1];
+        manager.release(part.booking()).await.unwrap();
+        note_lost(&service, &world.stores).await.unwrap();
+        let degraded = service.find("astro", "vm").await.unwrap().record;
+        assert_eq!(degraded.state, Phase::Degraded);
+        // A store may be lost.
+        assert_eq!(promised_now(&degraded, &world.facts.borrow()).0, 40_000_000);
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(rates(&world), [(1, 40), (2, 40), (3, 40)]);
+        let whole = records(&service).await;
+        assert_eq!(whole[0].state, Phase::Committed);
+        world.agree(&whole).unwrap();
     });
 }

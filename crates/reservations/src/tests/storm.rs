@@ -129,4 +129,8 @@ fn stores_and_records_agree_whatever_went_wrong() {
         }
     }
     println!("{made} reservations");
+    assert!(
+        made as u64 > seeds(40).count() as u64 * 3,
+        "{made} were made"
+    );
 }

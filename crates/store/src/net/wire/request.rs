@@ -175,6 +175,8 @@ pub enum Request {
 
 // --- reservations -----------------------------------------------------------------------------------
 
+/// Requests that are asked about together, at most.
+const QUOTED_MAX: usize = 8;
 /// Bytes of one request without its texts.
 const WANTED_LEN: usize = 49;
 
@@ -259,6 +261,11 @@ fn proof(fields: &mut Fields<'_>) -> Result<Proof, Malformed> {
 /// Requests asked about together.
 fn quoted(fields: &mut Fields<'_>) -> Result<Vec<ReservationRequest>, Malformed> {
     let count = fields.count(WANTED_LEN)?;
+    if count > QUOTED_MAX {
+        return fields.refuse(format_args!(
+            "at most {QUOTED_MAX} requests are asked about together"
+        ));
+    }
     (0..count).map(|_| wanted(fields)).collect()
 }
 

@@ -45,6 +45,18 @@ impl Parts<'_> {
         self.0.decide(id, decision).await
     }
 
+    /// Is there a part of this number, of this whole?
+    pub fn has(self, id: BookingId, group: u128) -> bool {
+        let record = self.0.core().bookings.record(id);
+        record.is_ok_and(|it| it.group.is_some_and(|it| it.id == group))
+    }
+
+    /// Is there one that is held to take its place?
+    pub fn is_amended(self, id: BookingId) -> bool {
+        let records = self.0.core().bookings.records.borrow();
+        records.values().any(|it| it.replaces == Some(id))
+    }
+
     /// From now on parts are taken of reservations that a record of a meta store decides over ([`Group::BY_RECORD`]). The
     /// caller asks that record about each [`unconfirmed`](Self::unconfirmed) part.
     pub fn take_by_record(self) {

@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Bytes;
-use policy::share::calendar::{Booking, BookingId, Calendar, Refusal, State};
+use policy::share::calendar::{Booking, BookingId, Calendar, NoBooking, Refusal, State};
 use policy::share::{Contract, Direction, Second, Share};
 
 use super::request::{
@@ -235,6 +235,12 @@ impl Reserver {
         let mut record = bookings.record(id)?;
         if record.state != State::Committed {
             let replaced = record.replaces.and_then(|id| bookings.record(id).ok());
+            if let (None, Some(gone)) = (&replaced, record.replaces)
+                && record.contract.space.0 > 0
+            {
+                // Its room ended with it.
+                return Err(NoBooking(gone).into());
+            }
             record.state = State::Committed;
             record.room = match &replaced {
                 Some(replaced) => replaced.room,
@@ -261,7 +267,7 @@ impl Reserver {
         core.bookings.remove(replaced.id);
         self.0.replaced(replaced.id, record);
         // Opening leaves it out, too, if it cannot be removed now.
-        if let Err(error) = book::remove_record(&core.store, replaced.id).await {
+        if let Err(error) = self.forget(replaced).await {
             tracing::warn!(store = %core.store.name(), reservation = replaced.id.0, %error,
                 "a reservation that was replaced cannot be forgotten yet");
         }
@@ -282,6 +288,18 @@ impl Reserver {
         .await
     }
 
+    /// Removes what is written of a reservation. First what it replaced itself, if that is still there: nothing would leave
+    /// it out any more.
+    async fn forget(&self, record: &Record) -> Result<(), StoreError> {
+        let store = &self.core().store;
+        if let Some(replaced) = record.replaces
+            && record.state == State::Committed
+        {
+            book::remove_record(store, replaced).await?;
+        }
+        book::remove_record(store, record.id).await
+    }
+
     /// Takes a reservation out of everything.
     async fn end(&self, id: BookingId, why: &'static str) -> Result<(), StoreError> {
         let core = self.core();
@@ -293,7 +311,7 @@ impl Reserver {
                 session.lose_promise(why);
             }
         }
-        book::remove_record(&core.store, id).await?;
+        self.forget(&record).await?;
         core.bookings.remove(id);
         if record.state == State::Committed {
             self.0.ended(&record, why);

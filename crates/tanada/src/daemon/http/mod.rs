@@ -35,6 +35,7 @@ pub mod learn;
 pub mod listen;
 pub mod metrics;
 mod names;
+mod reservation_words;
 mod reservations;
 mod reserve;
 pub mod reserve_words;

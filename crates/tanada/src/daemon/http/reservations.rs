@@ -18,32 +18,22 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use policy::share::{BytesPerSec, Second};
 use reservations::ReservationError;
-use reservations::ask::{Ask, TargetAsk};
-use reservations::offer::Offer;
-use reservations::record::{PlanKind, Promise, Reservation, Target};
+use reservations::ask::Ask;
 use reservations::records::Versioned;
-use reservations::service::{Change, Service, StoreCapability};
-use reservations::stores::Facts;
-use reservations::sweep::promised_now;
+use reservations::service::{Change, Service};
 use vdisk::meta::MetaError;
 
 use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, Failure, body};
+use super::reservation_words::{
+    ASK, CHANGE, ask, capability_set, instead, offered, rate, seconds, unprocessable, whole,
+};
 use crate::api::refusal::Refusal;
 use crate::api::reservation::{
-    PromisedNow, ReservationAsk, ReservationChange, ReservationOffer, ReservationPart,
-    ReservationQuery, ReservationRefusal, ReservationTarget, WholeReservation,
+    ReservationAsk, ReservationChange, ReservationOffer, ReservationQuery, ReservationRefusal,
+    WholeReservation,
 };
-use crate::daemon::common::when;
-
-const ASK: &str = r#"{"name": "nightly", "target": {"volume": "vm1"}, "read": "200MB/s", "from": "20:00", "for": "2h"}"#;
-const CHANGE: &str = r#"{"read": "100MB/s", "for": "2h"}"#;
-/// What a capability set begins with: its form and version.
-const SET: &str = "tanadaset1.";
 
 /// What is not made or changed.
 pub enum NotDone {
@@ -66,11 +56,7 @@ impl IntoResponse for NotDone {
     }
 }
 
-fn unprocessable(error: impl Into<String>, todo: impl Into<String>) -> Failure {
-    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
-}
-
-/// A sentence whose second half says what to do, as a failure of this status.
+/// Why it was not done, and what to do.
 fn failure(error: &ReservationError) -> Failure {
     let status = match error {
         ReservationError::Request(_) => StatusCode::UNPROCESSABLE_ENTITY,
@@ -85,11 +71,19 @@ fn failure(error: &ReservationError) -> Failure {
         _ => StatusCode::CONFLICT,
     };
     let said = error.to_string();
-    let (error, todo) = said.rsplit_once("; ").unwrap_or((
-        said.as_str(),
-        "`tanada reservation list` shows what there is",
-    ));
-    Failure::new(status, error, todo)
+    let todo = match error {
+        ReservationError::Refused { .. } => {
+            "ask for less or for another time; `tanada reservation create --dry-run` says what would fit"
+        }
+        ReservationError::Meta(_) => "look at the meta store (`tanada node list`), and try again",
+        ReservationError::Record(_) => "use the program that wrote it, or remove the record",
+        // Their sentences end with it.
+        _ => match said.rsplit_once("; ") {
+            Some((error, todo)) => return Failure::new(status, error, todo),
+            None => "`tanada reservation list` shows what there is",
+        },
+    };
+    Failure::new(status, said.as_str(), todo)
 }
 
 // --- whose it is ------------------------------------------------------------------------------------------
@@ -127,242 +121,18 @@ fn hide(caller: &Caller, it: &mut WholeReservation) {
     }
 }
 
-// --- texts ----------------------------------------------------------------------------------------------
-
-fn rate(text: Option<&String>) -> Result<u64, Failure> {
-    let Some(text) = text else { return Ok(0) };
-    let rate: Result<BytesPerSec, _> = text.parse();
-    rate.map(|it| it.0).map_err(|why| {
-        unprocessable(
-            format!("'{text}' is no rate: {why}"),
-            "write such as 200MB/s",
-        )
-    })
-}
-
-fn seconds(text: &str) -> Result<u64, Failure> {
-    let span = config::read_span(text).map_err(|why| unprocessable(why, "write such as 2h"))?;
-    match span.0.div_ceil(1_000_000_000) {
-        0 => Err(unprocessable(
-            "it lasts no time",
-            "give it a second at least",
-        )),
-        seconds => Ok(seconds),
-    }
-}
-
-fn target(asked: &ReservationTarget) -> Result<TargetAsk, Failure> {
-    match (&asked.volume, &asked.stores[..], &asked.export) {
-        (Some(volume), [], None) => Ok(TargetAsk::Volume(volume.clone())),
-        (None, [_, ..], None) => Ok(TargetAsk::Stores {
-            stores: asked.stores.clone(),
-            stripe: asked.stripe,
-            scope: asked.scope.clone().unwrap_or_default(),
-        }),
-        (None, [], Some(_)) => Err(unprocessable(
-            "exports cannot be reserved for yet",
-            "reserve for a volume or for stores",
-        )),
-        _ => Err(unprocessable(
-            "a target is exactly one of volume, stores and export",
-            format!("send such as {ASK}"),
-        )),
-    }
-}
-
-fn plan_kind(text: Option<&str>) -> Result<PlanKind, Failure> {
-    match text {
-        None | Some("any") => Ok(PlanKind::Any),
-        Some("spread") => Ok(PlanKind::Spread),
-        Some(other) => Err(unprocessable(
-            format!("'{other}' is no plan"),
-            "write any or spread",
-        )),
-    }
-}
-
-/// What is asked for, the second being `now`.
-fn ask(asked: &ReservationAsk, account: String, now: Second) -> Result<Ask, Failure> {
-    let from = match asked.from.as_deref() {
-        None | Some("now") => now,
-        Some(text) => when::read(text, now)
-            .map_err(|why| unprocessable(why, "say when it begins, or leave it out for now"))?,
-    };
-    let window = asked.window.as_deref().unwrap_or("1s");
-    let window = config::read_span(window).map_err(|why| unprocessable(why, "write such as 1s"))?;
-    let percent = asked.probability_percent.unwrap_or(99.0);
-    if !(percent > 0.0 && percent <= 100.0) {
-        let error = format!("a probability of {percent} % makes no sense");
-        return Err(unprocessable(error, "write more than 0 and at most 100"));
-    }
-    let space = match &asked.space {
-        None => 0,
-        Some(text) => {
-            let space: Result<base::Bytes, _> = text.parse();
-            let odd = |why| {
-                unprocessable(
-                    format!("'{text}' is no size: {why}"),
-                    "write such as 100GiB",
-                )
-            };
-            space.map_err(odd)?.0
-        }
-    };
-    let span = match asked.span.as_str() {
-        "" => {
-            return Err(unprocessable(
-                "it lasts no time",
-                "say for how long: \"for\": \"2h\"",
-            ));
-        }
-        text => seconds(text)?,
-    };
-    if asked.idle.is_some() {
-        return Err(unprocessable(
-            "a reservation does not end by itself yet where nothing is asked under it",
-            "leave idle out, and release it when it is not needed any more",
-        ));
-    }
-    Ok(Ask {
-        name: asked.name.clone(),
-        account,
-        target: target(&asked.target)?,
-        promise: Promise {
-            read: rate(asked.read.as_ref())?,
-            write: rate(asked.write.as_ref())?,
-            from: from.0,
-            until: from.0.saturating_add(span),
-            tolerate: asked.tolerate.unwrap_or(1),
-            plan: plan_kind(asked.plan.as_deref())?,
-            window_ns: window.0,
-            probability_ppm: (percent * 10_000.0).round() as u32,
-            space,
-        },
-        tolerate_said: asked.tolerate.is_some(),
-        from_said: !matches!(asked.from.as_deref(), None | Some("now")),
-    })
-}
-
-// --- answers --------------------------------------------------------------------------------------------
-
-/// A reservation as it is shown.
-fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
-    let Reservation {
-        name,
-        account,
-        target,
-        promise,
-        state,
-        cause,
-        parts,
-        ..
-    } = &known.record;
-    let target = match target {
-        Target::Volume { name, .. } => ReservationTarget {
-            volume: Some(name.clone()),
-            ..ReservationTarget::default()
-        },
-        Target::Stores {
-            stores,
-            stripe,
-            scope,
-        } => ReservationTarget {
-            stores: stores.iter().map(|it| facts.label(*it)).collect(),
-            stripe: *stripe,
-            scope: Some(scope.clone()),
-            ..ReservationTarget::default()
-        },
-    };
-    let (read, write) = promised_now(&known.record, facts);
-    let part = |it: &reservations::record::Part| ReservationPart {
-        store: facts.label(it.store),
-        number: it.number,
-        direction: it.direction().name().to_owned(),
-        rate_bytes_per_second: it.rate,
-    };
-    WholeReservation {
-        id: known.id.to_string(),
-        name: name.clone(),
-        account: account.clone(),
-        target,
-        state: state.name().to_owned(),
-        cause: cause.clone(),
-        read_bytes_per_second: promise.read,
-        write_bytes_per_second: promise.write,
-        promised_now: PromisedNow {
-            read_bytes_per_second: read,
-            write_bytes_per_second: write,
-        },
-        from_unix_seconds: promise.from,
-        until_unix_seconds: promise.until,
-        tolerate: promise.tolerate,
-        plan: match promise.plan {
-            PlanKind::Any => "any",
-            PlanKind::Spread => "spread",
-        }
-        .to_owned(),
-        parts: parts.iter().map(part).collect(),
-        capability: None,
-    }
-}
-
-/// `tanadaset1.` and the capabilities in base64url; nothing where there are none.
-fn capability_set(all: &[StoreCapability]) -> Option<String> {
-    let json = serde_json::to_vec(all).expect("plain texts");
-    (!all.is_empty()).then(|| format!("{SET}{}", URL_SAFE_NO_PAD.encode(json)))
-}
-
-/// What would fit, in numbers and texts.
-fn offered(offer: &Offer, promise: &Promise) -> ReservationOffer {
-    let of = match promise.read {
-        0 => promise.write,
-        read => read,
-    };
-    let part = |permille: u32| u128::from(of) * u128::from(permille) / 1000;
-    ReservationOffer {
-        fits: offer.fits,
-        earliest_unix_seconds: offer.earliest.map(|at| at.0),
-        largest_permille: offer.largest_permille,
-        largest: offer
-            .largest_permille
-            .map(|it| BytesPerSec(part(it) as u64).to_string()),
-        longest_seconds: offer.longest_seconds,
-        refused: offer
-            .refused
-            .iter()
-            .map(|(store, why)| format!("on {store}: {why}"))
-            .collect(),
-    }
-}
-
-/// What would fit, in a sentence.
-fn instead(offer: &ReservationOffer) -> String {
-    let mut ways = Vec::new();
-    if let Some(at) = offer.earliest_unix_seconds {
-        ways.push(format!("the time from {} on", when::utc(Second(at))));
-    }
-    if let Some(rate) = &offer.largest {
-        ways.push(format!("at most {rate}"));
-    }
-    if let Some(seconds) = offer.longest_seconds {
-        ways.push(format!("at most {seconds} s"));
-    }
-    match ways.is_empty() {
-        true => "it fits at no time: ask for less".to_owned(),
-        false => format!("ask for {}", ways.join(", or for ")),
-    }
-}
-
 /// Why it was not made; where it does not fit, with what would.
 async fn refused(service: &Service, ask: &Ask, error: ReservationError) -> NotDone {
     if !matches!(error, ReservationError::Refused { .. }) {
         return NotDone::Failure(failure(&error));
     }
-    let offer = service.quote(ask).await.ok();
+    let offer = service.quote(ask).await.ok().filter(|it| !it.fits);
     let offer = offer.map(|it| offered(&it, &ask.promise));
     NotDone::Refused(Box::new(ReservationRefusal {
         error: error.to_string(),
-        what_to_do: offer.as_ref().map_or_else(String::new, instead),
+        what_to_do: offer
+            .as_ref()
+            .map_or_else(|| failure(&error).refusal.what_to_do, instead),
         offer,
     }))
 }
@@ -410,8 +180,16 @@ pub(super) async fn create(
             .await
             .map_err(|error| failure(&error))?;
         if shows {
-            let capabilities = service.capabilities(&known).await;
-            made.capability = capability_set(&capabilities.map_err(|error| failure(&error))?);
+            match service.capabilities(&known).await {
+                Ok(all) => made.capability = capability_set(&all),
+                // It is made all the same.
+                Err(error) => {
+                    made.cause = Some(format!(
+                        "its capability is to be asked for again (POST /v2/reservations/{}/capability): {error}",
+                        known.id
+                    ));
+                }
+            }
         }
         Ok::<_, NotDone>((Some((made, is_new)), ReservationOffer::default()))
     });
@@ -531,12 +309,21 @@ pub(super) async fn change(
         let known = service.find(&account, &name).await;
         let known = known.map_err(|error| failure(&error))?;
         check(&caller, Action::Book, &known.record.account)?;
+        let shows = check(&caller, Action::Capability, &known.record.account).is_ok();
         let change = Change {
             read,
             write,
             until: span.map(|it| service.now().0.max(known.record.promise.from) + it),
         };
-        let done = async { shown(service, &service.amend(known, change).await?).await };
+        let done = async {
+            let amended = service.amend(known, change).await?;
+            let mut changed = shown(service, &amended).await?;
+            if shows {
+                // Those of before open nothing any more.
+                changed.capability = capability_set(&service.capabilities(&amended).await?);
+            }
+            Ok::<_, ReservationError>(changed)
+        };
         done.await.map_err(|error| failure(&error))
     });
     one.await?.map(Json)
@@ -563,67 +350,4 @@ pub(super) async fn release(
         done.await.map_err(|error| failure(&error))
     });
     one.await?.map(Json)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn asked() -> ReservationAsk {
-        serde_json::from_str(ASK).unwrap()
-    }
-
-    #[test]
-    fn the_example_is_read_as_it_is_meant() {
-        let read = ask(&asked(), String::new(), Second(1_795_345_200))
-            .ok()
-            .unwrap();
-        assert_eq!(read.target, TargetAsk::Volume("vm1".to_owned()));
-        assert_eq!((read.promise.read, read.promise.write), (200_000_000, 0));
-        assert_eq!(read.promise.until - read.promise.from, 7200);
-        assert!(read.from_said && !read.tolerate_said);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_refused_with_what_can() {
-        let with = |change: fn(&mut ReservationAsk)| {
-            let mut it = asked();
-            change(&mut it);
-            match ask(&it, String::new(), Second(1_795_345_200)) {
-                Ok(_) => panic!("{it:?} was taken"),
-                Err(failure) => (failure.refusal.error, failure.refusal.what_to_do),
-            }
-        };
-        for (error, todo) in [
-            with(|it| it.read = Some("fast".to_owned())),
-            with(|it| it.span = String::new()),
-            with(|it| it.span = "0s".to_owned()),
-            with(|it| it.from = Some("yesteryear".to_owned())),
-            with(|it| it.plan = Some("best".to_owned())),
-            with(|it| it.probability_percent = Some(0.0)),
-            with(|it| it.space = Some("much".to_owned())),
-            with(|it| it.target = ReservationTarget::default()),
-            with(|it| it.target.stores = vec!["s0".to_owned()]),
-        ] {
-            assert!(!error.is_empty() && !todo.is_empty(), "{error}: {todo}");
-        }
-    }
-
-    #[test]
-    fn a_capability_set_is_read_back() {
-        let one = StoreCapability {
-            store: "00".to_owned(),
-            address: "127.0.0.1:1".to_owned(),
-            token: "tanada1.x.y".to_owned(),
-        };
-        let set = capability_set(std::slice::from_ref(&one)).unwrap();
-        let json = URL_SAFE_NO_PAD
-            .decode(set.strip_prefix(SET).unwrap())
-            .unwrap();
-        assert_eq!(
-            serde_json::from_slice::<Vec<StoreCapability>>(&json).unwrap(),
-            [one]
-        );
-        assert_eq!(capability_set(&[]), None);
-    }
 }

@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use policy::share::calendar::BookingId;
 use policy::share::{Second, Slot};
 use report::terminal::said;
-use store::qos::manager::ReserveError;
+use store::qos::manager::{Group, ReserveError};
 
 use super::booking::failed;
 use super::booking::{NotReserved, Stores};
@@ -273,6 +273,29 @@ pub(super) async fn get_reservation(
     Ok(Json(reservation))
 }
 
+/// A part of a reservation over the cluster ends with the whole alone.
+async fn refuse_part(control: &Control, store: &str, number: u64) -> Result<(), Failure> {
+    let whole = Stores(control).at_store(store, async move |at| {
+        let all = at.node.reservations().into_iter();
+        let mut one = all.filter(|it| it.id == BookingId(number));
+        one.find_map(|it| it.group).filter(Group::is_by_record)
+    });
+    match whole.await? {
+        None => Ok(()),
+        Some(group) => Err(Failure::new(
+            StatusCode::CONFLICT,
+            format!(
+                "{store}/{number} is a part of the reservation r-{:032x}",
+                group.id
+            ),
+            format!(
+                "end the whole: `tanada reservation delete r-{:032x}`",
+                group.id
+            ),
+        )),
+    }
+}
+
 /// Gives a reservation up, at all stores it is over; answers what was given up.
 #[utoipa::path(delete, path = "/v1/reservations/{store}/{number}",
     params(("store" = String, Path), ("number" = u64, Path)), responses(
@@ -288,6 +311,7 @@ pub(super) async fn cancel_reservation(
         .reservation(&store, BookingId(number))
         .await?;
     names::check_book(&control, &caller, &named.holder).await?;
+    refuse_part(&control, &store, number).await?;
     let parts = match &named.group {
         None => vec![named],
         Some(group) => {

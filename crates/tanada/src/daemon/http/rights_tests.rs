@@ -50,6 +50,12 @@ POST   /v1/reservations                                          booker
 POST   /v1/reservations/offer                                    booker
 GET    /v1/reservations/{store}/{number}                         reader
 DELETE /v1/reservations/{store}/{number}                         booker
+GET    /v2/reservations                                          reader
+POST   /v2/reservations                                          booker
+GET    /v2/reservations/{name}                                   reader
+PATCH  /v2/reservations/{name}                                   booker
+DELETE /v2/reservations/{name}                                   booker
+POST   /v2/reservations/{name}/capability                        booker
 GET    /v1/cluster                                               reader
 GET    /v1/cluster/volumes                                       reader
 POST   /v1/cluster/volumes                                       operator

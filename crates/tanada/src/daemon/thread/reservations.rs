@@ -17,7 +17,7 @@ use access::quota::Commitment;
 use base::Nanos;
 use env::net::Address;
 use policy::share::Second;
-use reservations::confirm::confirm;
+use reservations::confirm::{confirm, note_lost};
 use reservations::quota::Quotas;
 use reservations::record::{Reservation, ReservationId, Target};
 use reservations::records::Beside;
@@ -36,6 +36,8 @@ use vdisk::meta::{MetaError, MetaStore};
 
 use crate::daemon::common::secrets;
 
+/// Parts that are listed and not there are looked for once in so many seconds.
+const LOST_EVERY: u64 = 30;
 /// A store of another node answers so soon or counts as unreachable.
 const OPENING: Nanos = Nanos::secs(4);
 
@@ -90,6 +92,7 @@ impl ClusterReservations {
 }
 
 async fn keep_confirming(service: Rc<Service>, own: OwnStores) {
+    let mut looked = 1_u64;
     loop {
         let stores: Vec<(StoreNumber, Rc<Manager>)> = {
             let own = own.borrow();
@@ -99,16 +102,21 @@ async fn keep_confirming(service: Rc<Service>, own: OwnStores) {
                 .collect()
         };
         confirm(&service, &stores).await;
+        if looked % LOST_EVERY == 0
+            && let Err(error) = note_lost(&service, &stores).await
+        {
+            tracing::debug!(%error, "parts are looked for later");
+        }
+        looked += 1;
         env::sleep(Nanos::secs(1)).await;
     }
 }
 
 async fn keep_sweeping(service: Rc<Service>) {
-    while let Err(error) = abort_own(&service).await {
-        tracing::debug!(%error, "what this node was reserving when it stopped is aborted later");
-        env::sleep(Nanos::secs(1)).await;
-    }
+    let began = service.now();
+    let mut aborted = false;
     loop {
+        aborted = aborted || abort_own(&service, began).await.is_ok();
         if let Err(error) = sweep(&service).await {
             tracing::debug!(%error, "what is due for reservations waits");
         }
