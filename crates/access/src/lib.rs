@@ -19,12 +19,15 @@ pub mod account;
 pub mod audit;
 pub mod caller;
 pub mod charge;
+mod error;
 pub mod name;
 pub mod quota;
 pub mod registry;
 pub mod role;
+mod swap;
 pub mod token;
 pub mod usage;
+mod wanted;
 
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@
 //! 1. What fits leaves every limit kept: at each second of the slot, and in each stretch of 30 days.
 //! 2. Less of what is booked already always fits, also where the quota has become smaller since.
 //!
-//! Choice: "GB in 30 days" counts the promised bytes (rate times time) of the fullest 30 days that touch the slot. What is
+//! "GB in 30 days" counts the promised bytes (rate times time) of the fullest 30 days that touch the slot. What is
 //! over counts by whole days (UTC), so a day may count up to one day longer.
 
 use std::fmt;

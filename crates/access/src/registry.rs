@@ -9,167 +9,29 @@
 //!
 //! Always true:
 //! 1. A token is good for the account that it was made for, never for a later one of the same name.
-//! 2. A change that another one came before has no effect, and is tried again a few times at most.
+//! 2. Changes are compare-and-swaps (`swap`).
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use base::Nanos;
-use vdisk::meta::{Compare, Entry, MetaError, MetaStore, Op, Outcome, whole_range};
-use vdisk::record::RecordError;
+use vdisk::meta::{Compare, Entry, MetaStore, Op, whole_range};
 
-use crate::account::{ACCOUNTS, Account, AccountState, USERS_MAX};
+use crate::account::{ACCOUNTS, Account, AccountState};
 use crate::caller::{Caller, How};
 use crate::name::AccountName;
 use crate::quota::Quota;
-use crate::role::Role;
-use crate::token::{LIFETIME_MAX, NOTE_MAX, TOKENS, Token, TokenError, TokenId, TokenRecord};
+use crate::swap::{again, put, swap};
+use crate::token::{TOKENS, Token, TokenError, TokenId, TokenRecord};
 use crate::usage::Usage;
+use crate::wanted::{check_token, check_users};
 
-/// How often something is tried again that another change came before.
-const TRIES: u64 = 6;
+pub use crate::error::AccessError;
+pub use crate::wanted::{AccountChange, NewAccount, Peer};
+
 /// Tokens that are over for so long are forgotten: 30 days.
 const FORGET: u64 = 30 * 24 * 3600;
 /// So many of them at a time.
 const FORGET_MAX: usize = 64;
-
-/// Why something about an account was not done.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AccessError {
-    /// No such account.
-    #[error("there is no account {name}; {}", there_are(.known))]
-    NoAccount {
-        /// Which.
-        name: AccountName,
-        /// Those there are.
-        known: Vec<AccountName>,
-    },
-    /// The name is taken.
-    #[error("account {0} is there already; `tanada account set {0}` changes it")]
-    Exists(AccountName),
-    /// A deleted account of the name has bookings that are not over.
-    #[error(
-        "a deleted account was called {name}, and {bookings} of its bookings are not over; cancel them, wait, or take \
-         another name"
-    )]
-    NameWaits {
-        /// The name.
-        name: AccountName,
-        /// How many.
-        bookings: u64,
-    },
-    /// A project of an account that is not there.
-    #[error(
-        "{name} would be a project of {account}, which is not there; `tanada account create {account}` makes it first"
-    )]
-    NoParent {
-        /// The project.
-        name: AccountName,
-        /// Its account.
-        account: AccountName,
-    },
-    /// Too many users or groups.
-    #[error(
-        "account {name} would have more than {USERS_MAX} users or groups; name a group that has them"
-    )]
-    TooManyUsers {
-        /// Which.
-        name: AccountName,
-    },
-    /// A lifetime or a note that cannot be.
-    #[error("the token cannot be made: {0}")]
-    BadToken(String),
-    /// No such token.
-    #[error("there is no token {0}; `tanada token list` shows those there are")]
-    NoToken(TokenId),
-    /// What was shown is not taken.
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    /// Several accounts name the user.
-    #[error(
-        "user {user} is in {}; say which one: TANADA_ACCOUNT=NAME for `tanada`, the header `Tanada-Account: NAME` for others",
-        names(.accounts)
-    )]
-    Ambiguous {
-        /// The user's number.
-        user: u32,
-        /// The accounts.
-        accounts: Vec<AccountName>,
-    },
-    /// Other changes came before, again and again.
-    #[error("{0} changes all the time; try again")]
-    Busy(String),
-    /// A record is not as it should be.
-    #[error(transparent)]
-    Record(#[from] RecordError),
-    /// The meta store.
-    #[error(transparent)]
-    Meta(#[from] MetaError),
-}
-
-fn names(accounts: &[AccountName]) -> String {
-    let names: Vec<&str> = accounts.iter().map(AccountName::as_str).collect();
-    names.join(", ")
-}
-
-fn there_are(known: &[AccountName]) -> String {
-    match known.is_empty() {
-        true => "there are none: `tanada account create NAME` makes one".to_owned(),
-        false => format!("there are {}", names(known)),
-    }
-}
-
-/// An account to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewAccount {
-    /// What it is called.
-    pub name: AccountName,
-    /// How far it may go.
-    pub role: Role,
-    /// Users of this machine who are it, by number.
-    pub users: BTreeSet<u32>,
-    /// Groups whose members are.
-    pub groups: BTreeSet<u32>,
-    /// What it may have.
-    pub quota: Option<Quota>,
-}
-
-impl NewAccount {
-    /// One without users, groups and quota.
-    pub fn new(name: AccountName, role: Role) -> NewAccount {
-        NewAccount {
-            name,
-            role,
-            users: BTreeSet::new(),
-            groups: BTreeSet::new(),
-            quota: None,
-        }
-    }
-}
-
-/// What is to change of an account; what is `None` stays.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct AccountChange {
-    /// How far it may go.
-    pub role: Option<Role>,
-    /// Is it let in?
-    pub on: Option<bool>,
-    /// All its users.
-    pub users: Option<BTreeSet<u32>>,
-    /// All its groups.
-    pub groups: Option<BTreeSet<u32>>,
-}
-
-/// A user of this machine at the other end of a Unix socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer<'a> {
-    /// The user's number.
-    pub user: u32,
-    /// The groups of its process.
-    pub groups: &'a [u32],
-}
 
 /// The accounts and tokens of a meta store.
 pub struct Registry {
@@ -273,7 +135,7 @@ impl Registry {
         Ok(open)
     }
 
-    // --- accounts -------------------------------------------------------------------------------------
+    // --- accounts and quotas --------------------------------------------------------------------------
 
     async fn read(&self, name: &AccountName) -> Result<Option<(Account, Entry)>> {
         let key = Account::key(name);
@@ -346,7 +208,7 @@ impl Registry {
             groups: new.groups.clone(),
             created: now,
         };
-        let made = self.again(name.as_str(), async || {
+        let made = again(name.as_str(), async || {
             let mut compares = Vec::new();
             if let Some(parent) = name.parent() {
                 if self.find(&parent).await?.is_none() {
@@ -376,7 +238,7 @@ impl Registry {
                     key: Quota::key(name),
                 }),
             }
-            self.swap(compares, ops).await
+            swap(&*self.meta, compares, ops).await
         });
         made.await?;
         Ok(account)
@@ -398,7 +260,7 @@ impl Registry {
     /// # Errors
     /// [`AccessError::NoAccount`], [`AccessError::TooManyUsers`]; else the meta store or a record.
     pub async fn change(&self, name: &AccountName, change: &AccountChange) -> Result<Account> {
-        let changed = self.again(name.as_str(), async || {
+        let changed = again(name.as_str(), async || {
             let Some((mut account, entry)) = self.find(name).await? else {
                 return Err(self.no_account(name).await?);
             };
@@ -412,7 +274,8 @@ impl Registry {
             account.groups = change.groups.clone().unwrap_or(account.groups);
             check_users(name, &account.users, &account.groups)?;
             let compare = Compare::Unchanged(entry.key, entry.changed);
-            let done = self.swap(
+            let done = swap(
+                &*self.meta,
                 vec![compare],
                 vec![put(Account::key(name), account.encode())],
             );
@@ -448,7 +311,7 @@ impl Registry {
 
     async fn delete_one(&self, name: &AccountName, now: u64) -> Result<()> {
         let tried = Cell::new(false);
-        let deleted = self.again(name.as_str(), async || {
+        let deleted = again(name.as_str(), async || {
             let Some((mut account, entry)) = self.find(name).await? else {
                 // An attempt whose outcome was unknown.
                 return match tried.get() {
@@ -483,12 +346,10 @@ impl Registry {
                     keys.into_iter().chain([quota]).collect()
                 }
             };
-            self.swap(compares, ops).await
+            swap(&*self.meta, compares, ops).await
         });
         deleted.await
     }
-
-    // --- quotas ---------------------------------------------------------------------------------------
 
     /// What an account may have.
     ///
@@ -506,13 +367,13 @@ impl Registry {
     /// # Errors
     /// [`AccessError::NoAccount`]; else the meta store or a record.
     pub async fn set_quota(&self, name: &AccountName, quota: &Quota) -> Result<()> {
-        let set = self.again(name.as_str(), async || {
+        let set = again(name.as_str(), async || {
             let Some((_, entry)) = self.find(name).await? else {
                 return Err(self.no_account(name).await?);
             };
             let compare = Compare::Unchanged(entry.key, entry.changed);
             let op = put(Quota::key(name), quota.encode());
-            self.swap(vec![compare], vec![op]).await
+            swap(&*self.meta, vec![compare], vec![op]).await
         });
         set.await
     }
@@ -540,19 +401,11 @@ impl Registry {
         (now, lifetime): (u64, u64),
         note: &str,
     ) -> Result<(Token, TokenRecord)> {
-        if lifetime == 0 || lifetime > LIFETIME_MAX {
-            let why = format!("it would last {lifetime} s; let it last 1 s to ten years");
-            return Err(AccessError::BadToken(why));
-        }
-        if note.len() > NOTE_MAX || note.chars().any(char::is_control) {
-            let why =
-                format!("its note has at most {NOTE_MAX} bytes, none that controls a terminal");
-            return Err(AccessError::BadToken(why));
-        }
+        check_token(lifetime, note)?;
         self.forget_old(now).await?;
         let token = Token::fresh();
         let key = TokenRecord::key(token.id);
-        let made = self.again(name.as_str(), async || {
+        let made = again(name.as_str(), async || {
             let Some((account, entry)) = self.find(name).await? else {
                 return Err(self.no_account(name).await?);
             };
@@ -569,7 +422,11 @@ impl Registry {
                 Compare::Unchanged(entry.key, entry.changed),
                 Compare::Absent(key.clone()),
             ];
-            let done = self.swap(compares, vec![put(key.clone(), record.encode())]);
+            let done = swap(
+                &*self.meta,
+                compares,
+                vec![put(key.clone(), record.encode())],
+            );
             Ok(done.await?.map(|()| record))
         });
         let record = made.await?;
@@ -622,7 +479,7 @@ impl Registry {
     /// [`AccessError::NoToken`]; else the meta store or a record.
     pub async fn revoke(&self, id: TokenId, now: u64) -> Result<TokenRecord> {
         let key = TokenRecord::key(id);
-        let revoked = self.again(&key, async || {
+        let revoked = again(&key, async || {
             let entry = self.meta.get(&key).await?.ok_or(AccessError::NoToken(id))?;
             let (_, mut record) = TokenRecord::decode(&key, &entry.value)?;
             if record.revoked.is_some() {
@@ -630,51 +487,13 @@ impl Registry {
             }
             record.revoked = Some(now);
             let compare = Compare::Unchanged(key.clone(), entry.changed);
-            let done = self.swap(vec![compare], vec![put(key.clone(), record.encode())]);
+            let done = swap(
+                &*self.meta,
+                vec![compare],
+                vec![put(key.clone(), record.encode())],
+            );
             Ok(done.await?.map(|()| record))
         });
         revoked.await
-    }
-
-    // --- changes --------------------------------------------------------------------------------------
-
-    /// One transaction; `None` if another change came before, or its outcome is unknown: look again.
-    async fn swap(&self, compares: Vec<Compare>, ops: Vec<Op>) -> Result<Option<()>> {
-        match self.meta.txn(compares, ops).await {
-            Ok(Outcome::Done(_)) => Ok(Some(())),
-            Ok(Outcome::Refused(_)) | Err(MetaError::Unknown { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Tries something until no other change comes before, a few times.
-    async fn again<T>(
-        &self,
-        what: &str,
-        attempt: impl AsyncFn() -> Result<Option<T>>,
-    ) -> Result<T> {
-        for tried in 1..=TRIES {
-            if let Some(done) = attempt().await? {
-                return Ok(done);
-            }
-            let wait = env::rng("again").below(40 * tried);
-            env::sleep(Nanos::millis(5 + wait)).await;
-        }
-        Err(AccessError::Busy(what.to_owned()))
-    }
-}
-
-fn put(key: String, value: Vec<u8>) -> Op {
-    Op::Put {
-        key,
-        value,
-        lease: None,
-    }
-}
-
-fn check_users(name: &AccountName, users: &BTreeSet<u32>, groups: &BTreeSet<u32>) -> Result<()> {
-    match users.len() > USERS_MAX || groups.len() > USERS_MAX {
-        true => Err(AccessError::TooManyUsers { name: name.clone() }),
-        false => Ok(()),
     }
 }

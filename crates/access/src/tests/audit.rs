@@ -8,7 +8,7 @@ use crate::audit::{ANCHOR, Audit, AuditError, Event, read, verify};
 
 fn event(what: &str) -> Event {
     Event {
-        at: 1_795_345_200.1254,
+        at: 1_795_345_200.125_4,
         who: "account astro, booker, by token ..3f2a".to_owned(),
         from: "tcp 127.0.0.1".to_owned(),
         what: what.to_owned(),

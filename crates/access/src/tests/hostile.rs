@@ -136,7 +136,7 @@ fn a_full_usage_fits_twice_into_a_transaction() {
     );
     let bytes = 2 * USAGE_BYTES_MAX + 64 * 1024;
     assert!(bytes < vdisk::meta::TXN_BYTES_MAX, "{bytes}");
-    assert!(USAGE_BYTES_MAX < vdisk::meta::VALUE_MAX);
+    const { assert!(USAGE_BYTES_MAX < vdisk::meta::VALUE_MAX) };
     assert_eq!(COMMITMENTS_MAX, 10_000);
 }
 

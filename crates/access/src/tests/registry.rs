@@ -13,11 +13,11 @@ use crate::registry::{AccessError, AccountChange, NewAccount, Peer, Registry};
 use crate::role::Role;
 use crate::token::TokenError;
 
-/// Runs `story` with an empty registry, and the way to its meta store.
-fn with_registry(seed: u64, story: impl AsyncFnOnce(Registry, Rc<MemoryMetaClient>) + 'static) {
+/// Runs `scene` with an empty registry, and the way to its meta store.
+fn with_registry(seed: u64, scene: impl AsyncFnOnce(Registry, Rc<MemoryMetaClient>) + 'static) {
     env::Runtime::simulated(seed).block_on(async move {
         let meta = MemoryMetaStore::new("memory").client();
-        story(Registry::new(meta.clone()), meta).await;
+        scene(Registry::new(meta.clone()), meta).await;
     });
 }
 

@@ -240,7 +240,7 @@ impl Client {
             (_, Some(path)) => {
                 let stream = connect(&path).await;
                 let stream = stream.map_err(|error| self.cannot_reach(&path, error))?;
-                // Whoever sets it asks as that account, also where the socket would know the user.
+                // It asks for its account, also where the socket would know the user.
                 if let Some(token) = own_token()? {
                     request = request.header("authorization", format!("Bearer {token}"));
                 }

@@ -15,7 +15,6 @@ pub mod http;
 mod listen;
 pub mod log;
 pub mod look;
-pub mod records;
 pub mod serve;
 pub mod thread;
 pub mod welcome;

@@ -21,6 +21,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 
+use super::account_records::Accounts;
 use super::control::{Answer, Control, Failure, body};
 use super::door::unix_seconds;
 use crate::api::access::{
@@ -147,7 +148,7 @@ async fn answer_one(one: Whole) -> Answer<Account> {
     (status = 503, description = "The meta store is silent", body = Refusal),
 ))]
 pub(super) async fn get_accounts(State(control): State<Arc<Control>>) -> Answer<Vec<Account>> {
-    let found = control.registry(async |it| {
+    let found = Accounts(&control).ask(async |it| {
         let mut all = Vec::new();
         for account in it.accounts().await? {
             all.push(whole(it, account).await?);
@@ -180,7 +181,7 @@ pub(super) async fn create_account(
         quota: Some(quota).filter(|quota| *quota != quota::Quota::default()),
     };
     let now = unix_seconds() as u64;
-    let made = control.registry(async move |it| {
+    let made = Accounts(&control).ask(async move |it| {
         let account = it.create(&new, now).await?;
         whole(it, account).await
     });
@@ -201,7 +202,7 @@ pub(super) async fn get_account(
 ) -> Answer<Account> {
     let name = called(&name)?;
     caller.check(Action::Account, Some(&name))?;
-    let found = control.registry(async move |it| {
+    let found = Accounts(&control).ask(async move |it| {
         let account = it.account(&name).await?;
         whole(it, account).await
     });
@@ -239,7 +240,7 @@ pub(super) async fn change_account(
         users,
         groups,
     };
-    let changed = control.registry(async move |it| {
+    let changed = Accounts(&control).ask(async move |it| {
         let account = it.change(&name, &change).await?;
         whole(it, account).await
     });
@@ -258,7 +259,7 @@ pub(super) async fn delete_account(
     Path(name): Path<String>,
 ) -> Answer<AccountsGone> {
     let (name, now) = (called(&name)?, unix_seconds() as u64);
-    let gone = control.registry(async move |it| it.delete(&name, now).await);
+    let gone = Accounts(&control).ask(async move |it| it.delete(&name, now).await);
     let gone = gone.await?;
     Ok(Json(AccountsGone {
         deleted: gone.iter().map(ToString::to_string).collect(),
@@ -282,7 +283,7 @@ pub(super) async fn set_quota(
 ) -> Answer<Account> {
     let ask: Quota = body(&headers, &text, r#"{"rate_bytes_per_second": 500000000}"#)?;
     let name = called(&name)?;
-    let set = control.registry(async move |it| {
+    let set = Accounts(&control).ask(async move |it| {
         it.set_quota(&name, &ask.into()).await?;
         let account = it.account(&name).await?;
         whole(it, account).await
@@ -318,7 +319,7 @@ pub(super) async fn get_tokens(
     State(control): State<Arc<Control>>,
     Extension(caller): Extension<Caller>,
 ) -> Answer<Vec<Token>> {
-    let all = control.registry(async |it| it.tokens().await).await?;
+    let all = Accounts(&control).ask(async |it| it.tokens().await).await?;
     let may_see = all.iter();
     let may_see = may_see.filter(|(_, it)| caller.may(Action::Tokens, Some(&it.account)));
     Ok(Json(may_see.map(|(id, it)| token(*id, it)).collect()))
@@ -344,7 +345,7 @@ pub(super) async fn create_token(
     )?;
     let name = called(&ask.account)?;
     let times = (unix_seconds() as u64, ask.for_seconds.unwrap_or(LIFETIME));
-    let made = control.registry(async move |it| it.make_token(&name, times, &ask.note).await);
+    let made = Accounts(&control).ask(async move |it| it.make_token(&name, times, &ask.note).await);
     let (made, record) = made.await?;
     Ok(Json(MadeToken {
         token: made.reveal(),
@@ -368,9 +369,11 @@ pub(super) async fn revoke_token(
     let id: Result<TokenId, String> = id.parse();
     let id =
         id.map_err(|error| unprocessable(error, "`tanada token list --json` shows them whole"))?;
-    let record = control.registry(async move |it| it.token(id).await).await?;
+    let record = Accounts(&control)
+        .ask(async move |it| it.token(id).await)
+        .await?;
     caller.check(Action::Tokens, Some(&record.account))?;
     let now = unix_seconds() as u64;
-    let revoked = control.registry(async move |it| it.revoke(id, now).await);
+    let revoked = Accounts(&control).ask(async move |it| it.revoke(id, now).await);
     Ok(Json(token(id, &revoked.await?)))
 }

@@ -19,8 +19,8 @@ use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::Status;
-use crate::daemon::records::Records;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
+use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
 
 /// How long a data thread may take to say how it is.

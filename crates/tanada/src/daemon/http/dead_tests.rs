@@ -7,9 +7,9 @@ use axum::extract::State;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::daemon::records::Records;
 use crate::daemon::thread::DataThread;
 use crate::daemon::thread::command::ThreadHandle;
+use crate::daemon::thread::records::Records;
 
 fn data_thread(name: &str, panics: bool) -> ThreadHandle {
     let (poster, mailbox) = env::mailbox();

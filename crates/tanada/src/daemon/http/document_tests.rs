@@ -8,7 +8,7 @@ use hyper_util::service::TowerToHyperService;
 
 use super::routes::routes;
 use super::*;
-use crate::daemon::records::Records;
+use crate::daemon::thread::records::Records;
 
 /// One that has no data threads.
 fn control() -> Arc<Control> {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use access::audit::Event;
 use access::caller::Caller;
 use access::name::AccountName;
-use access::registry::{AccessError, Peer, Registry};
+use access::registry::{Peer, Registry};
 use access::role::{Action, Whose};
 use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
@@ -24,6 +24,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::access::{Claim, Entrance, claim};
+use super::account_records::Accounts;
 use super::control::{Control, Failure};
 use super::gate::Gate;
 use super::rights;
@@ -147,25 +148,28 @@ impl Door {
             Claim::Nothing => Ok(Caller::nothing()),
             Claim::Token(token) => {
                 let (token, now) = (token.to_owned(), unix_seconds() as u64);
-                let found = self
-                    .control
-                    .registry(async move |it: &Registry| it.by_token(&token, now).await);
+                let found = Accounts(&self.control)
+                    .ask(async move |it: &Registry| it.by_token(&token, now).await);
                 found.await.map_err(|failure| match failure.status {
                     StatusCode::UNAUTHORIZED => access.unauthorized(failure.refusal.error),
                     _ => failure,
                 })
             }
             Claim::User(user, groups) => {
-                let looks = asked.action() == Some(Action::Look);
-                if looks || self.control.records.were_never_made() {
+                if self.control.records.were_never_made() {
                     return Ok(Caller::nothing());
                 }
                 let (groups, wanted) = (groups.to_vec(), wanted(headers)?);
-                let found = self.control.registry(async move |it: &Registry| {
+                let found = Accounts(&self.control).ask(async move |it: &Registry| {
                     let groups = &groups;
                     it.by_user(Peer { user, groups }, wanted.as_ref()).await
                 });
-                Ok(found.await?.unwrap_or_else(Caller::nothing))
+                let found = match found.await {
+                    // Health is looked at also while the meta store is silent.
+                    Err(_) if asked.action() == Some(Action::Look) => None,
+                    found => found?,
+                };
+                Ok(found.unwrap_or_else(Caller::nothing))
             }
         }
     }
@@ -227,46 +231,4 @@ fn wanted(headers: &HeaderMap) -> Result<Option<AccountName>, Failure> {
                 "leave it out, or name an account",
             )
         })
-}
-
-impl Control {
-    /// Has `work` done with the accounts, where they are.
-    ///
-    /// # Errors
-    /// What is answered then; 503 if the meta store is silent.
-    pub(super) async fn registry<T: Send + 'static>(
-        &self,
-        work: impl AsyncFnOnce(&Registry) -> Result<T, AccessError> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let asked = self.records.with(&self.threads, async move |meta| {
-            work(&Registry::new(meta))
-                .await
-                .map_err(|error| failure(&error))
-        });
-        asked.await.map_err(|silent| {
-            let todo = "the daemon's owner and root go on at the Unix socket; look at the daemon's log and the meta store";
-            Failure::new(StatusCode::SERVICE_UNAVAILABLE, silent.to_string(), todo)
-        })?
-    }
-}
-
-fn failure(error: &AccessError) -> Failure {
-    let status = match error {
-        AccessError::NoAccount { .. } | AccessError::NoToken(_) => StatusCode::NOT_FOUND,
-        AccessError::Exists(_) | AccessError::NameWaits { .. } | AccessError::NoParent { .. } => {
-            StatusCode::CONFLICT
-        }
-        AccessError::TooManyUsers { .. } | AccessError::BadToken(_) => {
-            StatusCode::UNPROCESSABLE_ENTITY
-        }
-        AccessError::Token(_) => StatusCode::UNAUTHORIZED,
-        AccessError::Ambiguous { .. } => StatusCode::FORBIDDEN,
-        AccessError::Busy(_) | AccessError::Meta(_) => StatusCode::SERVICE_UNAVAILABLE,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    let said = error.to_string();
-    match said.rsplit_once("; ") {
-        Some((error, todo)) => Failure::new(status, error, todo),
-        None => Failure::new(status, said, "look at the daemon's log"),
-    }
 }

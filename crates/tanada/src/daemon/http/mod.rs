@@ -12,6 +12,7 @@
 //! daemon's owner, from root, or from an account whose role may do that (`rights`).
 
 pub mod access;
+mod account_records;
 mod accounts;
 pub mod audit;
 pub mod booking;

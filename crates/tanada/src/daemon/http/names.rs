@@ -11,6 +11,7 @@ use access::caller::Caller;
 use access::name::AccountName;
 use access::role::Action;
 
+use super::account_records::Accounts;
 use super::control::{Control, Failure};
 use crate::api::cluster::Disk;
 use crate::api::store::{Reservation, Store};
@@ -62,7 +63,7 @@ pub(super) async fn owner(control: &Control, caller: &Caller, holder: &str) -> O
         return None;
     }
     let asked = name.clone();
-    let found = control.registry(async move |it| it.has(&asked).await);
+    let found = Accounts(control).ask(async move |it| it.has(&asked).await);
     found.await.unwrap_or(true).then_some(name)
 }
 

@@ -17,7 +17,7 @@ use super::access::{Entrance, UnixPeer};
 use super::audit::AuditLog;
 use super::routes::routes;
 use super::*;
-use crate::daemon::records::{FILE, Records};
+use crate::daemon::thread::records::{FILE, Records};
 
 /// The least role that is let in at a route; `-`: no role is needed on loopback.
 const TABLE: &str = "\
@@ -238,13 +238,13 @@ fn accounts(path: &std::path::Path) -> (BTreeMap<Role, String>, String) {
     })
 }
 
-fn with_bed(story: impl AsyncFnOnce(Bed)) {
+fn with_bed(scene: impl AsyncFnOnce(Bed)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     runtime
         .expect("a runtime")
-        .block_on(async { story(Bed::new()).await });
+        .block_on(async { scene(Bed::new()).await });
 }
 
 fn identity(token: &str) -> &str {

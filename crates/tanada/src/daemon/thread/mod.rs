@@ -21,6 +21,7 @@ pub mod hybrid;
 pub mod meta;
 pub mod open;
 mod recording;
+pub mod records;
 pub mod refused;
 pub mod reservations;
 pub mod shown;

@@ -218,6 +218,11 @@ fn every_command_of_the_admin_guide_runs_in_order() {
 }
 
 #[test]
+fn every_command_of_the_access_page_runs_in_order() {
+    read_through(&pages::ACCESS);
+}
+
+#[test]
 fn every_command_of_the_nbd_page_runs_in_order() {
     read_through(&pages::NBD);
 }

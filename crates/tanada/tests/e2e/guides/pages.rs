@@ -69,13 +69,14 @@ const ONCE: Row = instead(
     "a live page wants a terminal",
 );
 
-pub const ALL: [&Page; 7] = [
+pub const ALL: [&Page; 8] = [
     &README,
     &STORE,
     &VIRTUAL_DISKS,
     &TIER,
     &PREDICTION,
     &ADMIN,
+    &ACCESS,
     &NBD,
 ];
 
@@ -240,6 +241,15 @@ pub const ADMIN: Page = Page {
             "that machine is this one",
         ),
     ],
+};
+
+pub const ACCESS: Page = Page {
+    file: "docs/access.md",
+    before: "true",
+    daemon: Some(("tanada serve", "tanada status")),
+    files: &[],
+    paths: &[],
+    rows: &[],
 };
 
 pub const NBD: Page = Page {

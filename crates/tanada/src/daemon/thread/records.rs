@@ -21,8 +21,8 @@ use report::terminal::said;
 use tokio::sync::{OnceCell, oneshot};
 use vdisk::meta::{MetaStore, Redb};
 
-use super::thread::cluster::OpenCluster;
-use super::thread::command::{Command, ThreadHandle};
+use super::cluster::OpenCluster;
+use super::command::{Command, ThreadHandle};
 
 /// What the file is called, in the data directory.
 pub const FILE: &str = "accounts.redb";
@@ -176,11 +176,11 @@ mod tests {
 
     use super::*;
 
-    fn with_runtime(story: impl Future<Output = ()>) {
+    fn with_runtime(scene: impl Future<Output = ()>) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
-        runtime.expect("a runtime").block_on(story);
+        runtime.expect("a runtime").block_on(scene);
     }
 
     #[test]
