@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::tree::Tree;
 
 /// The crates from the top terrace to the bottom one: each sees only those behind it.
-pub const TERRACES: [&str; 20] = [
+pub const TERRACES: [&str; 21] = [
     "tanada",
     "lab",
     "experiments",
@@ -22,6 +22,7 @@ pub const TERRACES: [&str; 20] = [
     "hybrid",
     "ledger",
     "device",
+    "tls",
     "env",
     "replication",
     "policy",
