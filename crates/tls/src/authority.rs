@@ -283,6 +283,7 @@ mod tests {
             };
             let issued = again.issue(&subject, (NOW, LEAF_DAYS), [7; 16]).unwrap();
             assert_eq!(issued.says.peer, subject.peer);
+            assert_eq!(issued.says.hosts, subject.hosts);
             assert_eq!(issued.says.not_after, NOW + 90 * DAY);
             assert_eq!(issued.says.not_before, NOW - SKEW);
             assert_eq!(

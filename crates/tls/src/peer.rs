@@ -9,6 +9,7 @@
 //! Always true: a certificate with two of our names, or a name that is none, is that of no one we know.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
@@ -117,6 +118,8 @@ impl fmt::Display for Serial {
 pub struct Certificate {
     /// Whose it is.
     pub peer: Peer,
+    /// Names and addresses of hosts in it.
+    pub hosts: Vec<String>,
     /// Its number.
     pub serial: Serial,
     /// Its first second since 1970.
@@ -131,12 +134,15 @@ impl Certificate {
         let (_, read) = X509Certificate::from_der(der).ok()?;
         let names = read.subject_alternative_name().ok().flatten();
         let names = names.iter().flat_map(|names| &names.value.general_names);
-        let ours: Vec<Peer> = names
-            .filter_map(|name| match name {
-                GeneralName::URI(uri) => Peer::of_uri(uri),
-                _ => None,
-            })
-            .collect();
+        let (mut ours, mut hosts) = (Vec::new(), Vec::new());
+        for name in names {
+            match name {
+                GeneralName::URI(uri) => ours.extend(Peer::of_uri(uri)),
+                GeneralName::DNSName(name) => hosts.push((*name).to_owned()),
+                GeneralName::IPAddress(bytes) => hosts.extend(address(bytes)),
+                _ => {}
+            }
+        }
         let peer = match <[Peer; 1]>::try_from(ours) {
             Ok([peer]) => peer,
             Err(_) => Peer::Unknown,
@@ -148,11 +154,19 @@ impl Certificate {
         let second = |at: i64| u64::try_from(at).unwrap_or(0);
         Some(Certificate {
             peer,
+            hosts,
             serial: Serial::of_bytes(bytes),
             not_before: second(read.validity().not_before.timestamp()),
             not_after: second(read.validity().not_after.timestamp()),
         })
     }
+}
+
+/// The address that 4 or 16 bytes are.
+fn address(bytes: &[u8]) -> Option<String> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    let v6 = <[u8; 16]>::try_from(bytes).map(IpAddr::from);
+    v4.or(v6).ok().map(|address| address.to_string())
 }
 
 #[cfg(test)]

@@ -32,6 +32,7 @@ use super::look::{self, Verdict};
 use super::thread::command::{Command, Started, ThreadHandle};
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
+use crate::daemon::common::certificates::Folder;
 use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
@@ -175,6 +176,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         access: gate.access.clone(),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: KernelDisks::default(),
+        certificates: Folder::of_daemon(&config.data_dir),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;

@@ -2,6 +2,7 @@
 
 mod access;
 mod advice;
+mod certificates;
 mod commands;
 mod common;
 mod daemon;

@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod booking;
+mod certificates;
 pub mod clients;
 pub mod cluster;
 mod cluster_metrics;
@@ -114,6 +115,8 @@ const BODY_MAX: usize = 64 * 1024;
         get_exports,
         clients::disconnect_clients,
         get_access,
+        certificates::get_certificates,
+        certificates::revoke_certificates,
         get_metrics,
         get_health
     )

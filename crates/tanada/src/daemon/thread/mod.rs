@@ -22,6 +22,7 @@ pub mod meta;
 pub mod open;
 mod recording;
 pub mod refused;
+pub mod secured;
 pub mod shown;
 pub mod store;
 pub mod tier;
@@ -52,6 +53,7 @@ use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
+use crate::daemon::thread::secured::Secured;
 use crate::daemon::thread::shown::{device_of, export_of};
 use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::ublk::UblkDisk;
@@ -78,6 +80,8 @@ pub struct DataThread {
     pub disks: Rc<Disks>,
     /// Those for virtual machines.
     pub sockets: Vec<VhostDisk>,
+    /// What it shows where TLS is spoken.
+    pub secured: Option<Rc<Secured>>,
 }
 
 impl DataThread {
@@ -96,6 +100,7 @@ impl DataThread {
             gates: Vec::new(),
             disks: Rc::default(),
             sockets: Vec::new(),
+            secured: None,
         }
     }
 
@@ -197,7 +202,6 @@ impl DataThread {
                     name: store.config.name.clone(),
                     listen: store.addresses.clone(),
                     unauthenticated: store.config.access.unauthenticated,
-                    insecure: store.config.access.insecure,
                     bytes: store.node.store().space().total.0,
                 })
                 .collect(),
