@@ -106,7 +106,9 @@ fn copies_travel_between_nodes_in_tls_and_clients_from_outside_check_the_server(
         &n1,
         &["node", "add", "n2", "--store", "s2", "--address", &there],
     );
-    let data: Vec<u8> = (0..8_u32 << 20).map(|n| (n / 251) as u8 + 1).collect();
+    let data: Vec<u8> = (0..8_u32 << 20)
+        .map(|n| (n / 251 % 250) as u8 + 1)
+        .collect();
     fs::write(n1.join("disk.raw"), &data).unwrap();
     text(
         &n1,
