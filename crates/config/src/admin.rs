@@ -6,7 +6,7 @@ use env::net::Address;
 
 use super::keys::Keys;
 use super::types::AdminConfig;
-use super::values::{is_local, read_mode, valid_name};
+use super::values::{is_local, read_mode, valid_name, without_tls};
 
 /// Where the admin API is unless configured.
 pub const ADMIN: &str = "127.0.0.1:10880";
@@ -24,7 +24,7 @@ pub(super) fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfi
             socket_mode: SOCKET_MODE,
         };
     };
-    let listen = keys.parse_list("listen", str::parse::<Address>);
+    let listen = keys.parse_list("listen", without_tls);
     let allow_remote = keys.is_on("allow_remote");
     let hosts = keys.parse_list("hosts", valid_name);
     let socket_mode = keys.parse("socket_mode", read_mode);

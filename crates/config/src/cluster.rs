@@ -22,7 +22,7 @@ use super::keys::{At, Keys, instead};
 use super::store::StoreConfig;
 use super::store::node_key_file_of;
 use super::types::AdminConfig;
-use super::values::{any_port, read_span, valid_name};
+use super::values::{any_port, read_span, valid_name, without_tls};
 
 /// Between two announcements of a store whose queue changes.
 pub const ANNOUNCE_EVERY: Nanos = Nanos::millis(10);
@@ -121,7 +121,7 @@ pub(super) fn read_cluster(
     let meta = read_meta(&mut keys, data_dir);
     let listed = keys.texts("stores");
     let domain = keys.parse("domain", valid_name).map(|at| at.value);
-    let nbd = keys.parse_list("nbd", str::parse::<Address>);
+    let nbd = keys.parse_list("nbd", without_tls);
     let tls = keys.table("tls").map(read_tls_table);
     let insecure = keys.is_on("insecure");
     let key_file = keys.value("key_file");
@@ -367,15 +367,21 @@ fn check_addresses(
     }
 }
 
+/// Where other nodes reach a store that listens at these, unless it says otherwise: in TLS, if it speaks that.
+pub fn advertised(listen: &[Address]) -> Option<&Address> {
+    let tls = listen.iter().find(|address| address.is_tls());
+    tls.or(listen.first())
+}
+
 /// Can other nodes reach the store?
 fn check_reach(keys: &Keys<'_, '_>, store: &StoreConfig, meta: &MetaConfig) {
     let MetaConfig::Etcd(_) = meta else { return };
     let everywhere =
-        |address: &Address| matches!(address, Address::Tcp(it) if it.ip().is_unspecified());
-    if store.place.advertise.is_none() && store.listen.first().is_some_and(everywhere) {
+        |address: &Address| address.socket().is_some_and(|it| it.ip().is_unspecified());
+    if store.place.advertise.is_none() && advertised(&store.listen).is_some_and(everywhere) {
         let what = format!(
             "the store \"{}\" listens on all addresses, and other nodes need one of them: write advertise = \
-             \"HOST:PORT\" into its [[store]]",
+             \"HOST:PORT\" (in TLS \"tls:HOST:PORT\") into its [[store]]",
             store.name
         );
         keys.complain("stores", what);

@@ -223,7 +223,7 @@ fn no_other_listener_has_an_address_where_volumes_are_exported() {
 #[test]
 fn a_store_that_others_cannot_find_is_a_mistake_in_a_cluster_of_several() {
     let text = with(&format!("node = \"n1\"\n{ETCD}"));
-    let all = "\"0.0.0.0:4001\"\ninsecure = true";
+    let all = "\"tls:0.0.0.0:4001\"";
     let found = mistake(&text.replace("\"127.0.0.1:4001\"", all));
     assert!(
         found.contains("the store \"s0\" listens on all addresses"),

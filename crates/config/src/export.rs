@@ -20,7 +20,7 @@ use vdisk::record::{Fairness, Name, PriorityClass};
 
 use super::keys::{At, Keys};
 use super::types::AdminConfig;
-use super::values::{Things, any_port, is_local};
+use super::values::{Things, any_port, is_local, without_tls};
 
 /// What a volume's name stands behind.
 const VOLUME: &str = "volume:";
@@ -129,7 +129,7 @@ pub(super) fn read_export(
     admin: &AdminConfig,
 ) -> Option<ExportConfig> {
     let device = keys.take::<String>("device");
-    let nbd = keys.parse_list("nbd", str::parse::<Address>);
+    let nbd = keys.parse_list("nbd", without_tls);
     let name = keys.take::<String>("name");
     let read_only = keys.is_on("read_only");
     let tls = keys.table("tls").map(read_tls_table);

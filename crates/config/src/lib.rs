@@ -25,7 +25,7 @@ mod values;
 mod written;
 
 pub use admin::ADMIN;
-pub use cluster::ClusterConfig;
+pub use cluster::{ClusterConfig, advertised};
 pub use export::{ExportConfig, TlsConfig, VolumeConfig};
 pub use hybrids::{AGE_LIMIT, STANDBY_AFTER, usual_mode};
 pub use keys::{Mistake, instead};

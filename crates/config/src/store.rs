@@ -7,7 +7,7 @@
 //! Always true of a `StoreConfig`:
 //! 1. Its device has no other use, and is not read-only.
 //! 2. No other machine comes in without a token or the node key.
-//! 3. No other machine reaches it unless the configuration says `insecure = true`.
+//! 3. No other machine reaches it but in TLS.
 
 use std::path::{Path, PathBuf};
 
@@ -79,8 +79,6 @@ pub struct Access {
     pub node_key_file: PathBuf,
     /// Let in clients that show nothing, as best effort.
     pub unauthenticated: bool,
-    /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
-    pub insecure: bool,
 }
 
 /// How other nodes of a cluster see a store.
@@ -171,24 +169,23 @@ pub(super) fn read_store(
     let clock_skew = keys.parse_or("clock_skew", CLOCK_SKEW, read_span);
     let node_key_file = keys.value("node_key_file");
     let unauthenticated = keys.take::<bool>("unauthenticated");
-    let insecure = keys.is_on("insecure");
+    refuse_insecure(keys);
     let place = read_place(keys);
     check_sizes(keys, unit, memory);
     let missing = format!(
-        "listen is missing; say where clients connect: listen = \"{LISTEN}\" or \
+        "listen is missing; say where clients connect: listen = \"{LISTEN}\", \"tls:IP:PORT\" or \
          \"unix:/run/tanada/s0.sock\""
     );
     let listen = keys.need(listen, &missing)?;
     check_addresses(keys, &listen, earlier, admin);
     let is_open = unauthenticated.is_some_and(|at| at.value);
-    check_exposed(keys, &listen, unauthenticated, insecure);
+    check_exposed(keys, &listen, unauthenticated);
     let name = name?;
     Some(StoreConfig {
         access: Access {
             clock_skew,
             node_key_file: node_key_file.unwrap_or_else(|| node_key_file_of(data_dir, &name)),
             unauthenticated: is_open,
-            insecure,
         },
         name,
         device: device?,
@@ -230,26 +227,33 @@ fn check_exposed(
     keys: &Keys<'_, '_>,
     listen: &At<Vec<Address>>,
     unauthenticated: Option<At<bool>>,
-    insecure: bool,
 ) {
-    let Some(far) = listen.value.iter().find(|at| !is_local(at)) else {
-        return;
-    };
-    if let Some(open) = unauthenticated.filter(|at| at.value) {
+    let far = || listen.value.iter().filter(|at| !is_local(at));
+    if let Some(far) = far().next()
+        && let Some(open) = unauthenticated.filter(|at| at.value)
+    {
         let what = format!(
             "{far} can be reached from other machines, and a client that reaches it would read and write every \
              object; listen on 127.0.0.1 or a Unix socket, or take unauthenticated out and give clients \
              capabilities (`tanada reserve add`) or the node key"
         );
         keys.complain_at(open.at, "unauthenticated", what);
-    } else if !insecure {
+    } else if let Some(far) = far().find(|at| !at.is_tls()) {
         let what = format!(
-            "{far} can be reached from other machines, and behind the handshake nothing is encrypted or signed: who is on \
-             the way reads all data, takes capabilities over and changes requests; listen on 127.0.0.1 or a Unix socket \
-             and carry it through a tunnel (WireGuard, ssh), or write insecure = true where every machine on that network \
-             is trusted"
+            "{far} can be reached from other machines, and in the clear who is on the way reads all data, takes \
+             capabilities over and changes requests; write listen = \"tls:{far}\" and make certificates (`tanada cluster ca \
+             init`, then `tanada node create`), or listen on 127.0.0.1 or a Unix socket"
         );
         keys.complain_at(listen.at, "listen", what);
+    }
+}
+
+/// What the key once allowed is not to be had any more.
+fn refuse_insecure(keys: &mut Keys<'_, '_>) {
+    if let Some(At { at, .. }) = keys.take::<bool>("insecure") {
+        let what = "a store no longer speaks in the clear where other machines reach it; take the line out, write listen = \
+                    \"tls:IP:PORT\" and make certificates (`tanada cluster ca init`, then `tanada node create`)";
+        keys.complain_at(at, "insecure", what);
     }
 }
 

@@ -317,11 +317,6 @@ const REFUSALS: &[(&str, &str)] = &[
         "[[store]] \"s0\" unauthenticated: 0.0.0.0:1 can be reached from other machines",
     ),
     (
-        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = [\"unix:s\", \"0.0.0.0:1\"]",
-        "[[store]] \"s0\" listen: 0.0.0.0:1 can be reached from other machines, and behind the handshake nothing is \
-         encrypted or signed",
-    ),
-    (
         "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"127.0.0.1:10880\"",
         "[[store]] \"s0\" listen: 127.0.0.1:10880 is where the admin API listens",
     ),
@@ -355,12 +350,34 @@ const REFUSALS: &[(&str, &str)] = &[
         "[admin]\nlisten = 10880",
         "[admin] listen: expected one text or a list of texts",
     ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = [\"unix:s\", \"10.0.0.1:10881\"]",
+        "[[store]] \"s0\" listen: 10.0.0.1:10881 can be reached from other machines, and in the clear who is on the way reads \
+         all data, takes capabilities over and changes requests; write listen = \"tls:10.0.0.1:10881\" and make \
+         certificates (`tanada cluster ca init`, then `tanada node create`)",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"tls:10.0.0.1:10881\"\nunauthenticated = true",
+        "[[store]] \"s0\" unauthenticated: tls:10.0.0.1:10881 can be reached from other machines",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\ninsecure = true",
+        "[[store]] \"s0\" insecure: a store no longer speaks in the clear where other machines reach it; take the line out",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"tls:127.0.0.1:10809\"",
+        "[[export]] \"slow\" nbd: tls:127.0.0.1:10809: only stores listen at tls: addresses; write 127.0.0.1:10809 here",
+    ),
+    (
+        "[admin]\nlisten = \"tls:127.0.0.1:10880\"",
+        "[admin] listen: tls:127.0.0.1:10880: only stores listen at tls: addresses",
+    ),
 ];
 
 #[test]
 fn a_store_says_where_it_stands_and_who_may_come_in() {
     let config = good(&with_two(
-        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"0.0.0.0:10881\"\ninsecure = true\n\
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"tls:0.0.0.0:10881\"\n\
          [[store]]\nname = \"s1\"\ndevice = \"fast\"\nlisten = [\"127.0.0.1:1\", \"unix:s\"]\n\
          scheduler = \"rounds-join\"\nunit = \"4MiB\"\ncreate = true\nscrub = \"20MB/s\"\nfloor = \"1MB/s\"\n\
          ceiling = \"9MB/s\"\nmemory = \"16MiB\"\ndiscard = false\nclock_skew = \"1m\"\nnode_key_file = \"k\"\nunauthenticated = true\n",

@@ -108,7 +108,7 @@ pub(crate) fn read_name(keys: &mut Keys<'_, '_>, things: &mut Things) -> Option<
 pub fn is_local(address: &Address) -> bool {
     match address {
         Address::Unix(_) => true,
-        Address::Tcp(socket) => match socket.ip() {
+        Address::Tcp(socket) | Address::Tls(socket) => match socket.ip() {
             IpAddr::V4(ip) => ip.is_loopback(),
             IpAddr::V6(ip) => ip.is_loopback(),
         },
@@ -117,7 +117,23 @@ pub fn is_local(address: &Address) -> bool {
 
 /// Port 0 asks for any free one, each time another.
 pub(crate) fn any_port(address: &Address) -> bool {
-    matches!(address, Address::Tcp(socket) if socket.port() == 0)
+    address.socket().is_some_and(|socket| socket.port() == 0)
+}
+
+/// An address where TLS is not spoken from the first byte: of NBD, whose clients ask for it, and of the admin API.
+pub(crate) fn without_tls(text: &str) -> Result<Address, String> {
+    match text.parse::<Address>() {
+        Ok(address) if address.is_tls() => Err(format!(
+            "{address}: only stores listen at tls: addresses; write {} here (NBD speaks TLS by a table of its own: tls = {{ \
+             certificate = \"...\", key = \"...\" }})",
+            address
+                .socket()
+                .map(|it| it.to_string())
+                .unwrap_or_default()
+        )),
+        Ok(address) => Ok(address),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// `90s`, `10m`, `1h 30m`.

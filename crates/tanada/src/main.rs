@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Device(command) => cli::device::run(command),
         Command::Client(command) => cli::clients::run(command),
         Command::Volume(command) => cli::volume::run(command),
+        Command::Cluster(command) => cli::cluster_ca::run(command),
         Command::Node(command) => cli::cluster_node::run_node(command),
         Command::Store(command) => cli::store::run(command),
         Command::Object(command) => cli::object::run(command),

@@ -68,6 +68,11 @@ pub const BENCHES: &[(&str, &str, &str)] = &[
         "large and small objects beside the bare device, plain files and redb",
     ),
     (
+        "tls",
+        "store",
+        "three stores in TLS beside the same ones in the clear, and how fast a revoked client is cut",
+    ),
+    (
         "meta",
         "vdisk",
         "transactions per second of the meta stores, one client and many",

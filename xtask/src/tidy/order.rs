@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::tree::Tree;
 
 /// The crates from the top terrace to the bottom one: each sees only those behind it.
-pub const TERRACES: [&str; 22] = [
+pub const TERRACES: [&str; 23] = [
     "tanada",
     "lab",
     "experiments",
@@ -24,6 +24,7 @@ pub const TERRACES: [&str; 22] = [
     "hybrid",
     "ledger",
     "device",
+    "tls",
     "env",
     "replication",
     "policy",

@@ -126,7 +126,16 @@ pub struct Stream(AnyStream);
 
 impl Stream {
     /// Connects to `address`.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` for an address where TLS is spoken, which a stream does not.
     pub async fn connect(address: &Address) -> io::Result<Stream> {
+        if address.is_tls() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("at {address} TLS is spoken, and this client speaks in the clear"),
+            ));
+        }
         Ok(Stream(if simulated() {
             AnyStream::Simulated(sim::Stream::connect(address).await?)
         } else {

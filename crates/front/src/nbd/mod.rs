@@ -21,7 +21,6 @@ pub mod negotiate;
 pub mod proto;
 mod server;
 mod tls;
-mod wire;
 
 pub use client::{Client, ClientError, ClientOptions, Listed};
 pub use server::{Account, Soon, Supplied, Supply};

@@ -4,14 +4,14 @@
 //! configuration is read, not when the first client comes.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
+pub use tls::TlsError;
+use tls::pem::{certificates, file, key, provider, roots};
 
 /// May a client go on in the clear?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,81 +59,6 @@ impl Allowed {
 pub struct ClientTls {
     pub(super) config: Arc<ClientConfig>,
     pub(super) server: ServerName<'static>,
-}
-
-/// Why certificates or keys cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// A file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
-    /// Not PEM, or nothing of that kind in it.
-    #[error("cannot use {what}: {why}; give it as PEM")]
-    Pem {
-        /// Which of the inputs.
-        what: &'static str,
-        /// What is wrong.
-        why: String,
-    },
-    /// Certificate and key are not accepted.
-    #[error("cannot use the certificate with this key: {0}")]
-    Pair(#[from] rustls::Error),
-    /// The authority's certificates are not accepted.
-    #[error("cannot use the client authority: {0}")]
-    Authority(String),
-    /// The server's name is neither a host name nor an address.
-    #[error("'{0}' is not a server's name: write a host name or an IP address")]
-    Name(String),
-}
-
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
-
-fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let found = found.map_err(|why| TlsError::Pem {
-        what,
-        why: why.to_string(),
-    })?;
-    if found.is_empty() {
-        return Err(TlsError::Pem {
-            what,
-            why: "it holds no certificate".into(),
-        });
-    }
-    Ok(found)
-}
-
-fn key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|why| TlsError::Pem {
-        what: "the private key",
-        why: why.to_string(),
-    })
-}
-
-fn roots(what: &'static str, pem: &[u8]) -> Result<RootCertStore, TlsError> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(what, pem)? {
-        store.add(certificate).map_err(|why| TlsError::Pem {
-            what,
-            why: why.to_string(),
-        })?;
-    }
-    Ok(store)
-}
-
-fn file(path: &Path) -> Result<Vec<u8>, TlsError> {
-    std::fs::read(path).map_err(|source| TlsError::File {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 impl Tls {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::certificates::OwnCertificate;
 use super::clients::NbdListener;
 use super::figures::{Counters, Power};
 use super::store::Store;
@@ -39,6 +40,9 @@ pub struct Status {
     /// them waits too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ublk_waiting: Vec<WaitingDisk>,
+    /// What the daemon shows to other nodes and clients where TLS is spoken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<OwnCertificate>,
 }
 
 /// A block device that waits for a daemon.

@@ -44,10 +44,13 @@ impl FromStr for Target {
         let plain = text
             .strip_prefix("http://")
             .map_or(text, |rest| rest.trim_end_matches('/'));
-        plain
-            .parse()
-            .map(Target)
-            .map_err(|error: env::net::AddressError| error.to_string())
+        match plain.parse::<Address>() {
+            Ok(address) if address.is_tls() => Err(format!(
+                "the admin API speaks no TLS, and {address} is for stores; name HOST:PORT or unix:/path"
+            )),
+            Ok(address) => Ok(Target(address)),
+            Err(error) => Err(error.to_string()),
+        }
     }
 }
 
@@ -226,7 +229,7 @@ impl Client {
     ) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let socket = match &self.target.0 {
             Address::Unix(path) => Some(path.clone()),
-            Address::Tcp(_) => self.own_socket().await,
+            Address::Tcp(_) | Address::Tls(_) => self.own_socket().await,
         };
         let mut request = Request::builder().method(method).uri(path);
         if body.is_some() {
@@ -266,6 +269,7 @@ impl Client {
                 Ok((status, answer))
             }
             (Address::Unix(_), None) => unreachable!("such a target is a socket"),
+            (Address::Tls(_), None) => unreachable!("no such target is taken"),
         }
     }
 

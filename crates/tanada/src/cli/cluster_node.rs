@@ -3,6 +3,7 @@
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster::nothing;
+use super::cluster_ca::{self, Create};
 use super::cluster_pages::stores;
 use super::show;
 use crate::api::cluster::{ClusterStore, Done, Here, StoreAsk, StoreChange};
@@ -15,6 +16,8 @@ use vdisk::record::Name;
 pub enum Node {
     /// List the cluster's stores and the nodes they are on.
     List(Ask),
+    /// Make or renew this node's certificate, from the cluster's authority.
+    Create(Create),
     /// Register a store of a node that does not do so by itself (`tanada store serve`). Nodes with a `[cluster]` need no such thing.
     Add {
         /// What the node is called.
@@ -22,7 +25,7 @@ pub enum Node {
         /// What the store is called.
         #[arg(long, value_name = "NAME")]
         store: Name,
-        /// Where it listens: HOST:PORT or unix:/path
+        /// Where it listens: tls:HOST:PORT, HOST:PORT or unix:/path
         #[arg(long, value_name = "ADDR")]
         address: String,
         /// What it fails together with [default: the node]
@@ -72,6 +75,7 @@ pub fn run_node(command: Node) -> anyhow::Result<()> {
             let here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
             show::answer(ask.json, &here, || stores(&here))
         }
+        Node::Create(create) => cluster_ca::create(&create),
         Node::Add {
             node,
             store,

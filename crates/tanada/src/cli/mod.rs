@@ -11,10 +11,12 @@ pub mod account;
 pub mod advise;
 pub mod ask;
 pub mod audit;
+mod authority_files;
 pub mod cache;
 pub mod client;
 pub mod clients;
 pub mod cluster;
+pub mod cluster_ca;
 mod cluster_files;
 pub mod cluster_node;
 mod cluster_pages;
@@ -77,6 +79,9 @@ pub enum Command {
     /// Make, look at and command volumes: hybrids of a daemon, and virtual disks of its cluster.
     #[command(subcommand)]
     Volume(Volume),
+    /// Make and revoke the certificates of a cluster.
+    #[command(subcommand)]
+    Cluster(cluster_ca::Cluster),
     /// Look at and command the nodes of a cluster.
     #[command(subcommand)]
     Node(cluster_node::Node),

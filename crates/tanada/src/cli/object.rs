@@ -27,12 +27,14 @@ use report::terminal::table::{megabytes_per_second, size};
 use serde::Serialize;
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::{Change, ObjectCalls, Stat};
+use tls::{Identity, Material};
 
 use super::client::{Client as Admin, Target};
 use super::object_files::{Destination, Reader, Writer, bar};
 use super::object_names::{list, remove, stat};
 use super::show;
 use crate::api::store::Store;
+use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::secrets;
 
 /// Pieces on their way at once.
@@ -57,7 +59,7 @@ pub enum Object {
 /// Which store, and what is shown there.
 #[derive(Args, Clone)]
 pub struct At {
-    /// The store: HOST:PORT, unix:/path, or its name at the daemon [default: the daemon's only one]
+    /// The store: HOST:PORT, tls:HOST:PORT, unix:/path, or its name at the daemon [default: the daemon's only one]
     #[arg(long, env = "TANADA_STORE", value_name = "ADDR|NAME")]
     store: Option<String>,
     /// The capability that `tanada reserve add` printed, or @FILE with it.
@@ -71,6 +73,12 @@ pub struct At {
     /// The file with the node key; a client that has it may do everything, without a promise.
     #[arg(long, value_name = "FILE", conflicts_with = "capability")]
     node_key: Option<PathBuf>,
+    /// The authorities by which a store at a tls: address is checked, as PEM: ca.pem of the cluster.
+    #[arg(long, env = "TANADA_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// A folder with an own certificate, as `tanada cluster ca issue` makes it; its ca.pem is used, too.
+    #[arg(long, env = "TANADA_IDENTITY", value_name = "DIR")]
+    identity: Option<PathBuf>,
     /// The daemon's admin API, to look names of stores up: HOST:PORT or unix:/path
     #[arg(
         long,
@@ -184,12 +192,15 @@ fn with_client<T: 'static>(
 ) -> anyhow::Result<T> {
     let address = address(at)?;
     let credentials = credentials(at)?;
+    let material = material(at, &address)?;
     let runtime =
         env::Runtime::real(env::RealConfig::default()).context("cannot make a data runtime")?;
     runtime.block_on(async move {
         // A slow reservation is no reason to give up: an answer may wait for its turn.
+        let identity = material.as_ref().map(Identity::new).transpose()?;
         let options = ClientOptions {
             timeout: Nanos::secs(120),
+            tls: identity.map(|identity| tls::Client::at(&identity, &address)),
             ..ClientOptions::default()
         };
         let client = Client::connect_with(&address, credentials, &options).await?;
@@ -241,9 +252,40 @@ fn address(at: &At) -> anyhow::Result<Address> {
     let best = addresses
         .iter()
         .find(|address| matches!(address, Address::Tcp(_)));
-    let best = best.or(addresses.first());
+    let plain = || addresses.iter().find(|address| !address.is_tls());
+    let best = best.or_else(plain).or(addresses.first());
     best.cloned()
         .ok_or_else(|| anyhow!("the store {} listens nowhere", found.basics.name))
+}
+
+/// What TLS needs, for an address where it is spoken.
+fn material(at: &At, address: &Address) -> anyhow::Result<Option<Material>> {
+    if !address.is_tls() {
+        return Ok(None);
+    }
+    let own = at.identity.as_deref().map(Folder::at);
+    let mut material = match &own {
+        Some(folder) => folder.material()?,
+        None => Material {
+            authority: Vec::new(),
+            own: None,
+        },
+    };
+    match (&at.ca, &own) {
+        (Some(path), _) => {
+            let said = || format!("cannot read the authorities {}", path.display());
+            material.authority = fs::read(path).with_context(said)?;
+        }
+        (None, Some(_)) => {}
+        (None, None) => {
+            return Err(Usage(format!(
+                "at {address} TLS is spoken, and nothing says by which authority its certificate is checked; name the \
+                 cluster's ca.pem with --ca or TANADA_CA"
+            ))
+            .into());
+        }
+    }
+    Ok(Some(material))
 }
 
 fn credentials(at: &At) -> anyhow::Result<Credentials> {

@@ -103,7 +103,7 @@ pub struct Serve {
     /// A block device or file with a store on it, as `tanada store create` makes one.
     #[arg(value_name = "DEVICE|FILE")]
     device: Option<PathBuf>,
-    /// Where clients connect: HOST:PORT or unix:/path; several, if given again.
+    /// Where clients connect: HOST:PORT, tls:HOST:PORT or unix:/path; several, if given again.
     #[arg(long, value_name = "ADDR", default_value = LISTEN)]
     listen: Vec<String>,
     /// What the daemon calls it [default: that of the file, or s0]
@@ -124,9 +124,6 @@ pub struct Serve {
     /// Let in clients that show nothing; only on loopback and Unix sockets.
     #[arg(long)]
     unauthenticated: bool,
-    /// Listen where other machines reach it, though nothing is encrypted or signed on the way.
-    #[arg(long)]
-    insecure: bool,
     /// Where the admin API listens: HOST:PORT or unix:/path
     #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR", default_value_t = Target::default())]
     admin: Target,
@@ -301,11 +298,6 @@ fn choices(serve: &Serve) -> String {
     }
     if serve.device.is_none() {
         text.push_str("create = true                   # if the device is blank\n");
-    }
-    if serve.insecure {
-        text.push_str(
-            "insecure = true                 # machines on the way read and change what is sent\n",
-        );
     }
     if serve.unauthenticated || serve.device.is_none() {
         text.push_str(

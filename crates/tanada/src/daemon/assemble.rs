@@ -39,6 +39,7 @@ use super::thread::cluster::OpenCluster;
 use super::thread::command::{Started, ThreadHandle};
 use super::thread::hybrid::OpenVolume;
 use super::thread::open::OpenDevice;
+use super::thread::secured::Secured;
 use super::thread::store::{OpenStore, assumed_costs};
 use super::thread::vhost::VhostDisk;
 
@@ -318,18 +319,22 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         let volume = OpenVolume::open(config, slow, fast, memory).await?;
         thread.volumes.push(volume);
     }
+    let node = plan.cluster.as_ref().map(|cluster| cluster.node.as_str());
+    thread.secured = Secured::open(&plan.data_dir, node)?;
     for (config, listeners) in plan.stores.into_iter().zip(listeners.stores) {
         let device = meter(thread, &config.device);
         let costs = assumed_costs(&config, &devices, &hybrids, device.info().rotational);
         let clients = (listeners, plan.connections);
-        let store = OpenStore::open(config, device, costs, &plan.data_dir, clients).await?;
+        let tls = thread.secured.as_ref();
+        let store = OpenStore::open(config, (device, costs), &plan.data_dir, clients, tls).await?;
         thread.stores.push(store);
     }
     if let Some(config) = plan.cluster {
         let (stores, exports) = (&thread.stores, &plan.exports);
         let (tls, entrances) = listeners.cluster;
         let clients = (tls, entrances, plan.connections);
-        let open = OpenCluster::open(config, exports, stores, clients).await?;
+        let tls = thread.secured.as_ref();
+        let open = OpenCluster::open(config, exports, stores, clients, tls).await?;
         thread.cluster = Some(open);
     }
     thread.exports = plan.exports;

@@ -33,6 +33,7 @@ use super::thread::command::{Command, Started, ThreadHandle};
 use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
+use crate::daemon::common::certificates::Folder;
 use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
@@ -178,6 +179,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         audit: Some(Arc::clone(&gate.audit)),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: KernelDisks::default(),
+        certificates: Folder::of_daemon(&config.data_dir),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;

@@ -124,7 +124,7 @@ fn connect(text: &mut String, export: &StartedExport) {
     }
     let tcp = export.nbd.iter().find_map(|address| match address {
         Address::Tcp(socket) => Some(socket),
-        Address::Unix(_) => None,
+        Address::Tls(_) | Address::Unix(_) => None,
     });
     if let (Some(socket), false) = (tcp, export.tls) {
         let _ = writeln!(
@@ -151,6 +151,9 @@ fn look(text: &mut String, admin: &[Address]) {
         match address {
             Address::Tcp(socket) => {
                 let _ = writeln!(text, "  curl http://{socket}/metrics");
+            }
+            Address::Tls(socket) => {
+                let _ = writeln!(text, "  curl --cacert ca.pem https://{socket}/metrics");
             }
             Address::Unix(path) => {
                 let _ = writeln!(
@@ -184,17 +187,6 @@ fn print_store(text: &mut String, store: &StartedStore, admin: Option<&Address>)
     let at: Vec<String> = store.listen.iter().map(Address::to_string).collect();
     let asks = asks(admin, quoted);
     let _ = writeln!(text, "\nUse the store {name}, at {}:", at.join(" and "));
-    let far: Vec<String> = {
-        let far = store.listen.iter().filter(|at| !config::is_local(at));
-        far.map(Address::to_string).collect()
-    };
-    if store.insecure && !far.is_empty() {
-        let _ = writeln!(
-            text,
-            "  (insecure: what goes to {} and back is neither encrypted nor signed; machines on the way can read and change it)",
-            far.join(" and ")
-        );
-    }
     if store.unauthenticated {
         let _ = writeln!(
             text,

@@ -3,6 +3,7 @@
 mod access;
 mod accounts;
 mod advice;
+mod certificates;
 mod commands;
 mod common;
 mod daemon;

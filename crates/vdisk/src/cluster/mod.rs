@@ -9,7 +9,7 @@
 //! From below to above, each part seeing those before it:
 //!
 //! - `records` in the meta store; [`slots`] volumes that are open here; `shared` one policy for all of them; [`stores`] the stores;
-//!   `lease` this node's; `node` all of these. [`heard`] load reports of stores, unasked.
+//!   `lease` this node's; `node` all of these. [`heard`] load reports of stores, unasked. [`revoked`] certificates.
 //! - [`opened`] volumes come into use; `wants` other nodes are asked for them. `local` what is done with one here; `forward` or by
 //!   the node that has it open. [`overview`] how a volume is; [`seen`] what of the cluster is seen here.
 //! - [`volumes`] what operators do with volumes; [`membership`] and with stores. [`collect`] freeing and audit; [`repair`] one volume
@@ -42,6 +42,7 @@ pub mod overview;
 mod records;
 pub mod repair;
 mod reseal;
+pub mod revoked;
 pub mod seen;
 pub mod set;
 mod settings;
@@ -74,6 +75,7 @@ use node::Node;
 use opened::Openings;
 use records::MetaRecords;
 use repair::VolumeRepair;
+use revoked::Revocations;
 use seen::View;
 pub use settings::Settings;
 use shared::Shared;
@@ -99,6 +101,8 @@ pub struct Cluster {
     pub collecting: Rc<Collecting>,
     /// A volume is made whole.
     pub repairs: VolumeRepair,
+    /// Certificates that open nothing any more.
+    pub revocations: Revocations,
     node: Rc<Node>,
     background: Rc<Background>,
 }
@@ -113,6 +117,7 @@ impl Cluster {
     ) -> Rc<Cluster> {
         let (name, shared, slots) = (settings.node.clone(), Shared::new(policy), Rc::default());
         let lease = NodeLease::new(Rc::clone(&meta), name.clone(), settings.lease);
+        let revocations = Revocations::new(Rc::clone(&meta));
         let images = Images { meta };
         let records = MetaRecords { node: name, images };
         let stores = StoreTable::new(records.clone(), Rc::clone(&slots), shared.clone(), ways);
@@ -135,6 +140,7 @@ impl Cluster {
             membership: Membership::new(&node, &local, &forward),
             volumes: Volumes::new(&node, &openings, &local, &forward, &view),
             repairs: VolumeRepair::new(&node, &openings, &collecting),
+            revocations,
             background: Background::new(&node, &openings, &forward, &collecting),
             stores,
             openings,

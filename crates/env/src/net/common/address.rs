@@ -1,11 +1,14 @@
-//! Where a stream goes: a TCP port or a Unix socket.
+//! Where a stream goes: a TCP port, in the clear or in TLS, or a Unix socket.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// An address: `127.0.0.1:10809`, `[::1]:10809` or `unix:/run/tanada.sock`.
+/// An address: `127.0.0.1:10809`, `[::1]:10809`, `tls:10.0.0.1:10881` or `unix:/run/tanada.sock`.
+///
+/// A listener may be bound to each. [`Stream::connect`](super::super::Stream::connect) refuses one of TLS, so that nothing is
+/// sent there in the clear by mistake: what speaks TLS connects to its [`Address::socket`].
 ///
 /// # Example
 /// ```
@@ -19,8 +22,25 @@ use std::str::FromStr;
 pub enum Address {
     /// A TCP port of a host.
     Tcp(SocketAddr),
+    /// A TCP port where TLS is spoken from the first byte.
+    Tls(SocketAddr),
     /// A Unix socket at a path.
     Unix(PathBuf),
+}
+
+impl Address {
+    /// Host and port, but of a Unix socket.
+    pub fn socket(&self) -> Option<SocketAddr> {
+        match self {
+            Address::Tcp(socket) | Address::Tls(socket) => Some(*socket),
+            Address::Unix(_) => None,
+        }
+    }
+
+    /// Is TLS spoken there?
+    pub fn is_tls(&self) -> bool {
+        matches!(self, Address::Tls(_))
+    }
 }
 
 /// Why a text is not an address.
@@ -49,8 +69,12 @@ impl FromStr for Address {
                 path => Ok(Address::Unix(path.into())),
             };
         }
+        let (text, kind): (_, fn(SocketAddr) -> Address) = match text.strip_prefix("tls:") {
+            Some(rest) => (rest, Address::Tls),
+            None => (text, Address::Tcp),
+        };
         match text.parse() {
-            Ok(socket) => Ok(Address::Tcp(socket)),
+            Ok(socket) => Ok(kind(socket)),
             Err(_) if text.parse::<std::net::IpAddr>().is_ok() => {
                 Err(refuse("the port is missing"))
             }
@@ -65,6 +89,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp(socket) => write!(f, "{socket}"),
+            Address::Tls(socket) => write!(f, "tls:{socket}"),
             Address::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -80,6 +105,8 @@ mod tests {
             "127.0.0.1:10809",
             "[::1]:1",
             "0.0.0.0:0",
+            "tls:10.0.0.1:10881",
+            "tls:[::1]:1",
             "unix:/run/a b.sock",
             "unix:here",
         ] {
@@ -93,6 +120,9 @@ mod tests {
             ("127.0.0.1", "port is missing"),
             ("::1", "port is missing"),
             ("unix:", "path is empty"),
+            ("tls:10.0.0.1", "port is missing"),
+            ("tls:unix:/run/s", "neither"),
+            ("tls:", "neither"),
             ("localhost:10809", "neither"),
             ("127.0.0.1:99999", "neither"),
             ("", "neither"),

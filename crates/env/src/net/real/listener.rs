@@ -39,12 +39,16 @@ pub(crate) struct Listener {
 impl Listener {
     pub(crate) fn bind(address: &Address, mode: u32) -> io::Result<(Listener, Address)> {
         match address {
-            Address::Tcp(at) => {
+            Address::Tcp(at) | Address::Tls(at) => {
                 let socket = rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, None)?;
                 sockopt::set_socket_reuseaddr(&socket, true)?;
                 rustix::net::bind(&socket, at).map_err(|errno| refused(address, errno))?;
                 rustix::net::listen(&socket, BACKLOG).map_err(|errno| refused(address, errno))?;
-                let address = Address::Tcp(local_address(&socket)?);
+                let bound = local_address(&socket)?;
+                let address = match address.is_tls() {
+                    true => Address::Tls(bound),
+                    false => Address::Tcp(bound),
+                };
                 let socket = Rc::new(socket);
                 Ok((Listener { socket, file: None }, address))
             }

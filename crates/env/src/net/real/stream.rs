@@ -97,7 +97,7 @@ impl Stream {
         };
         let peer = address.to_string();
         match address {
-            Address::Tcp(to) => {
+            Address::Tcp(to) | Address::Tls(to) => {
                 let socket = rustix::net::socket_with(family(to), SocketType::STREAM, FLAGS, None)?;
                 let socket = Rc::new(socket);
                 match rustix::net::connect(&*socket, to) {

@@ -34,10 +34,14 @@ impl Listener {
         let backlog = Rc::new(Backlog::default());
         let (port, bound) = match address {
             Address::Unix(path) => (Port::Unix(path.clone()), address.clone()),
-            Address::Tcp(at) => {
+            Address::Tcp(at) | Address::Tls(at) => {
                 let at = own_address(&mut state, *at, host)?;
                 backlog.local.set(at.ip().is_loopback());
-                (Port::Tcp(at.port()), Address::Tcp(at))
+                let bound = match address.is_tls() {
+                    true => Address::Tls(at),
+                    false => Address::Tcp(at),
+                };
+                (Port::Tcp(at.port()), bound)
             }
         };
         let key = (host, port);

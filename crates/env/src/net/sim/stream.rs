@@ -36,7 +36,9 @@ impl Stream {
         let from = host();
         let network = network();
         let (to, port) = match address {
-            Address::Tcp(to) => (State::resolve(to.ip(), from), Port::Tcp(to.port())),
+            Address::Tcp(to) | Address::Tls(to) => {
+                (State::resolve(to.ip(), from), Port::Tcp(to.port()))
+            }
             Address::Unix(path) => (from, Port::Unix(path.clone())),
         };
         if wait_for_ways(&network, from, to).await.is_err() {
@@ -60,7 +62,7 @@ impl Stream {
             ));
         };
         let here = match address {
-            Address::Tcp(_) => {
+            Address::Tcp(_) | Address::Tls(_) => {
                 let port = network.state.borrow_mut().free_port(from);
                 SocketAddr::new(from, port).to_string()
             }

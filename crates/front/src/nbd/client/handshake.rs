@@ -14,11 +14,11 @@ use base::{Bytes, Nanos, View};
 use device::Info;
 use env::net::Stream;
 use env::net::message::{Inbox, TransferTimeout};
+use tls::{TlsWire, Wire};
 
 use super::super::proto::{self, ALLOCATION, Fields, GREETING_LEN, OPTION_REPLY_LEN};
 use super::super::proto::{OPTION_REPLY_MAGIC, STRING_MAX, can, handshake, info, opt, rep};
 use super::super::tls::ClientTls;
-use super::super::wire::{TlsWire, Wire};
 
 /// Longest reply to an option, and longest chunk without data, that is accepted.
 pub(super) const REPLY_MAX: usize = 32 << 10;

@@ -13,9 +13,9 @@ use std::rc::Rc;
 use env::net::message::Inbox;
 
 use super::super::proto::{self, CHUNK_LEN, Errno, Fields, SIMPLE_REPLY_LEN, chunk};
-use super::super::wire::Wire;
 use super::handshake::REPLY_MAX;
 use super::requests::{Answered, Shared};
+use tls::Wire;
 
 /// Reads the replies of one connection.
 pub(super) struct Replies {

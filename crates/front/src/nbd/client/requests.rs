@@ -23,8 +23,8 @@ use env::net::message::Pieces;
 use env::sync::Event;
 
 use super::super::proto::{self, Errno, Request, cmd};
-use super::super::wire::Wire;
 use super::handshake::Agreed;
+use tls::Wire;
 
 /// Requests gathered into one send, in bytes.
 const SEND_BATCH: usize = 2 << 20;

@@ -31,7 +31,6 @@ use env::sync::{Event, Semaphore};
 
 use super::super::negotiate::Agreement;
 use super::super::proto::{self, Command, Errno, REQUEST_LEN, Refusal, Request, Terms};
-use super::super::wire::Wire;
 use super::counters::{ConnectionSnapshot, LiveCounters};
 use super::handshake::{Entered, negotiate};
 use super::holding::{Holding, RequestPermit};
@@ -40,6 +39,7 @@ use super::replies::encode;
 use super::requests::{Response, charge};
 use super::workers::Workers;
 use super::{Server, Shelf};
+use tls::Wire;
 
 /// Replies gathered into one send, in bytes.
 const SEND_BATCH: usize = 2 << 20;

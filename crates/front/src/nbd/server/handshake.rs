@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use base::{Bytes, View};
 use env::net::message::Inbox;
+use tls::{TlsWire, Wire};
 
 use super::super::negotiate::{Agreement, Negotiation, Step, TlsState};
 use super::super::proto::{self, CLIENT_FLAGS_LEN, OPTION_LEN};
 use super::super::tls::TlsMode;
-use super::super::wire::{TlsWire, Wire};
 use super::connection::Connection;
 use super::supply::Prepared;
 use super::{Server, Shelf};

@@ -15,8 +15,10 @@ use std::task::{Poll, Waker};
 
 use base::{Buf, Bytes, Instant, Map};
 use env::net::Stream;
+use env::net::message::either;
 use env::sync::{Event, Permit, Semaphore};
 use policy::place::State;
+use tls::Wire;
 
 use super::error::ClientError;
 use super::opening::{Entered, enter};
@@ -42,7 +44,9 @@ pub(super) struct Shared {
     // Fixed.
     pub peer: String,
     pub options: ClientOptions,
+    /// To hang up.
     stream: Rc<Stream>,
+    wire: Rc<Wire>,
     pub server: ServerHello,
     pub opened: Opened,
     pub clock_ahead_ns: i64,
@@ -107,21 +111,24 @@ impl Shared {
 
     pub async fn open(
         stream: Stream,
-        server: &str,
+        (server, tls): (&str, Option<&tls::Client>),
         credentials: Credentials,
         options: &ClientOptions,
     ) -> Result<Rc<Shared>, ClientError> {
+        let stream = Rc::new(stream);
         let Entered {
-            stream,
+            wire,
+            shown,
             inbox,
             server: hello,
             opened,
             clock_ahead_ns,
-        } = enter(stream, server, &credentials, options).await?;
+        } = enter(&stream, (server, tls), &credentials, options).await?;
         let shared = Rc::new(Shared {
             peer: server.to_owned(),
-            options: *options,
+            options: options.clone(),
             stream,
+            wire,
             server: hello,
             opened,
             clock_ahead_ns,
@@ -143,6 +150,10 @@ impl Shared {
         });
         let watched = Rc::clone(&shared);
         env::spawn(async move { watch(&watched).await });
+        if let Some(tls) = tls {
+            let (tls, certified) = (tls.clone(), Rc::clone(&shared));
+            env::spawn(async move { end_when_revoked(&tls, shown.as_ref(), &certified).await });
+        }
         Ok(shared)
     }
 
@@ -387,12 +398,12 @@ impl Shared {
                 }
             }
             self.pulse.spoke.set(env::now());
-            if let Err(error) = self.stream.write_all(pieces.take()).await {
+            if let Err(error) = self.wire.write_all(pieces.take()).await {
                 return self.end(format!("the connection broke ({error})"));
             }
         }
         if self.ended.borrow().is_none() {
-            self.stream.shutdown_write();
+            self.wire.finish().await;
         }
     }
 
@@ -412,6 +423,18 @@ impl Shared {
             outgoing.writer = Some(cx.waker().clone());
             Poll::Pending
         })
+    }
+}
+
+/// Ends the connection once the server's certificate is revoked.
+async fn end_when_revoked(tls: &tls::Client, shown: Option<&tls::Certificate>, shared: &Shared) {
+    let revoked = async { Some(tls.identity.until_revoked(shown).await) };
+    let over = async {
+        shared.over().await;
+        None
+    };
+    if let Some(why) = either(revoked, over).await {
+        shared.end(why);
     }
 }
 

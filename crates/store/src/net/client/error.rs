@@ -115,6 +115,17 @@ impl ClientError {
         }
     }
 
+    /// At a `tls:` address, without an authority by which the server can be checked.
+    pub(super) fn no_authority(server: &str) -> ClientError {
+        ClientError::Unreachable {
+            server: server.to_owned(),
+            kind: io::ErrorKind::InvalidInput,
+            why: "TLS is spoken there, and no authority is named by which its certificate could be checked: on a node \
+                  make certificates with `tanada node create`, elsewhere name ca.pem with --ca or TANADA_CA"
+                .to_owned(),
+        }
+    }
+
     /// Is it known that nothing was changed? A refused or unsent request changed nothing; so did one that could not.
     pub fn changed_nothing(&self) -> bool {
         match self {

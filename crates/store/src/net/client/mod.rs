@@ -88,9 +88,13 @@ impl Client {
     ) -> Result<Client, ClientError> {
         let server = address.to_string();
         let opening = async {
-            let stream = Stream::connect(address).await;
+            if address.is_tls() && options.tls.is_none() {
+                return Err(ClientError::no_authority(&server));
+            }
+            let stream = tls::Client::stream(address).await;
             let stream = stream.map_err(|error| ClientError::unreachable(&server, &error))?;
-            Client::open(stream, &server, credentials, options).await
+            let tls = options.tls.as_ref().filter(|_| address.is_tls());
+            Client::open_over(stream, (&server, tls), credentials, options).await
         };
         match env::timeout(options.opening, opening).await {
             Ok(opened) => opened,
@@ -102,8 +106,8 @@ impl Client {
         }
     }
 
-    /// Opens a session over a stream that is there already, with no deadline of its own; `server` names the other side in
-    /// errors.
+    /// Opens a session over a stream that is there already, in the clear, with no deadline of its own; `server` names the other
+    /// side in errors.
     ///
     /// # Errors
     /// As for [`Client::connect`].
@@ -113,7 +117,16 @@ impl Client {
         credentials: Credentials,
         options: &ClientOptions,
     ) -> Result<Client, ClientError> {
-        let mut options = *options;
+        Client::open_over(stream, (server, None), credentials, options).await
+    }
+
+    async fn open_over(
+        stream: Stream,
+        server: (&str, Option<&tls::Client>),
+        credentials: Credentials,
+        options: &ClientOptions,
+    ) -> Result<Client, ClientError> {
+        let mut options = options.clone();
         options.data_max = Bytes(options.data_max.0.clamp(4096, u64::from(DATA_MAX)));
         let shared = Shared::open(stream, server, credentials, &options).await?;
         Ok(Client {

@@ -1,7 +1,7 @@
 //! How a client comes in: hello, credentials, the server's answers to both.
 //!
 //! ```text
-//! our hello -> its hello: version, limits -> our proof -> Opened: name, memory, its own proof
+//! TLS, where it is spoken -> our hello -> its hello: version, limits -> our proof -> Opened: name, memory, its own proof
 //! ```
 //!
 //! Always true: nothing is done with a server whose limits contradict each other, or that does not show that it knows the node
@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
 use env::net::Stream;
+use tls::Wire;
 
 use super::error::ClientError;
 use super::options::{ClientOptions, Credentials};
@@ -26,25 +27,33 @@ pub(super) const IN_PLACE_MAX: usize = 16 << 10;
 
 /// A client that was let in.
 pub(super) struct Entered {
-    pub stream: Rc<Stream>,
+    pub wire: Rc<Wire>,
+    /// What the server's certificate says.
+    pub shown: Option<tls::Certificate>,
     pub inbox: Inbox,
     pub server: ServerHello,
     pub opened: Opened,
     pub clock_ahead_ns: i64,
 }
 
-/// Says hello over `stream` and shows `credentials`; `server` names the other side in errors.
+/// Says hello over `stream`, by way of `tls` if it is spoken there, and shows `credentials`; `server` names the other side in
+/// errors.
 pub(super) async fn enter(
-    stream: Stream,
-    server: &str,
+    stream: &Rc<Stream>,
+    (server, tls): (&str, Option<&tls::Client>),
     credentials: &Credentials,
     options: &ClientOptions,
 ) -> Result<Entered, ClientError> {
     let at = Opening(server);
-    let stream = Rc::new(stream);
+    let stream = Rc::clone(stream);
+    let (wire, shown) = match tls {
+        None => (Wire::Plain(stream), None),
+        Some(tls) => tls.connect(stream).await.map_err(|why| at.stream(why))?,
+    };
+    let wire = Rc::new(wire);
     // The whole opening has one deadline; later the watch judges.
     let timeout = Rc::new(TransferTimeout::new(Nanos::secs(3600), 1));
-    let mut inbox = receiving(&stream, &timeout);
+    let mut inbox = receiving(&wire, &timeout);
     let data_max = options.data_max.0 as u32;
     let hello = ClientHello {
         version_min: VERSION,
@@ -53,7 +62,7 @@ pub(super) async fn enter(
         nonce: nonce(credentials),
     };
     let ours = hello.encode();
-    let sent = stream.write_all(vec![View::copy_of(&ours)]).await;
+    let sent = wire.write_all(vec![View::copy_of(&ours)]).await;
     sent.map_err(|error| at.stream(error))?;
     let theirs = at.hello(&mut inbox).await?;
     let hello = at.judge(&theirs, data_max)?;
@@ -61,11 +70,12 @@ pub(super) async fn enter(
         client: ours,
         server: theirs,
     };
-    at.show(&stream, &challenge, credentials).await?;
+    at.show(&wire, &challenge, credentials).await?;
     let opened = at.opened(&mut inbox, &challenge, credentials).await?;
     let ahead = opened.wall_clock.0 as i128 - i128::from(env::wall_clock().0);
     Ok(Entered {
-        stream,
+        wire,
+        shown,
         inbox,
         server: hello,
         opened,
@@ -100,16 +110,22 @@ impl Opening<'_> {
     /// The server's hello; or its words, if it has none.
     async fn hello(&self, inbox: &mut Inbox) -> Result<[u8; SERVER_HELLO_LEN], ClientError> {
         loop {
-            if let Some(hello) = inbox.peek::<SERVER_HELLO_LEN>() {
-                inbox.skip(SERVER_HELLO_LEN);
-                return Ok(hello);
-            }
-            // A server that cannot make sense of our hello says so in a frame.
+            // A server that cannot make sense of our hello, or does not want us, says so in a frame, longer than a hello perhaps.
             if let Some(head) = inbox.peek::<HEADER_LEN>()
                 && let Ok(header) = Header::parse(&head, Kind::Response)
             {
                 let answer = self.answer(inbox, &header, None).await?;
                 return Err(self.refused(answer));
+            }
+            if let Some(hello) = inbox.peek::<SERVER_HELLO_LEN>() {
+                inbox.skip(SERVER_HELLO_LEN);
+                return Ok(hello);
+            }
+            if tls::looks_like_tls(inbox.here()) {
+                return Err(self.protocol(format!(
+                    "it speaks TLS; write its address as tls:{} and name the authority (--ca, TANADA_CA)",
+                    self.0
+                )));
             }
             match inbox.receive().await {
                 Ok(true) => {}
@@ -144,7 +160,7 @@ impl Opening<'_> {
     /// Shows what the client may come in with.
     async fn show(
         &self,
-        stream: &Stream,
+        wire: &Wire,
         challenge: &Challenge,
         credentials: &Credentials,
     ) -> Result<(), ClientError> {
@@ -161,7 +177,7 @@ impl Opening<'_> {
         let mut pieces = Pieces::default();
         pieces.put(&header.encode(Kind::Request));
         pieces.put(&meta);
-        let sent = stream.write_all(pieces.take()).await;
+        let sent = wire.write_all(pieces.take()).await;
         sent.map_err(|error| self.stream(error))
     }
 

@@ -7,14 +7,14 @@ use base::{Bytes, Nanos};
 pub enum Credentials {
     /// Without any: only to a store that was opened so, on this machine.
     Open,
-    /// With the key that the cluster's nodes share; it is never sent.
+    /// With the key that the cluster's nodes share; it is never sent. In TLS with the certificate of a node, too.
     NodeKey([u8; 32]),
-    /// With the capability of a reservation; a listener on the connection can read it.
+    /// With the capability of a reservation; a listener on a connection in the clear can read it.
     Capability(String),
 }
 
 /// How long a client waits, and how much it takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClientOptions {
     /// For connecting, hello and credentials.
     pub opening: Nanos,
@@ -23,6 +23,8 @@ pub struct ClientOptions {
     pub timeout: Nanos,
     /// Longest data of one answer.
     pub data_max: Bytes,
+    /// For a `tls:` address: what is shown there, whom it trusts, and which server is looked for.
+    pub tls: Option<tls::Client>,
 }
 
 impl Default for ClientOptions {
@@ -31,6 +33,7 @@ impl Default for ClientOptions {
             opening: Nanos::secs(10),
             timeout: Nanos::secs(30),
             data_max: Bytes::mib(16),
+            tls: None,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 use env::net::Stream;
 use env::net::message::Outbox;
+use tls::Wire;
 
 use super::frames::CONNECTION;
 use super::held::Charge;
@@ -80,7 +81,13 @@ impl Answers {
     }
 
     /// Sends what is put, until it is closed and all is said.
-    pub async fn write(&self, peer: &str, stream: &Stream, pace: &Pace, manager: &Manager) {
+    pub async fn write(
+        &self,
+        (peer, stream): (&str, &Stream),
+        wire: &Wire,
+        pace: &Pace,
+        manager: &Manager,
+    ) {
         let mut pieces = Pieces::default();
         let mut held: Vec<Option<Charge>> = Vec::new();
         while self.outgoing.wait().await {
@@ -96,7 +103,7 @@ impl Answers {
             }
             self.report_load(manager, &mut pieces);
             pace.sends(pieces.bytes());
-            let sent = stream.write_all(pieces.take()).await;
+            let sent = wire.write_all(pieces.take()).await;
             pace.sent();
             if let Err(error) = sent {
                 tracing::debug!(peer, %error, "answers cannot be sent");

@@ -1,4 +1,4 @@
-//! One client, from hello to goodbye: which task reads, works, writes?
+//! One client, from its first byte to goodbye: which task reads, works, writes?
 //!
 //! ```text
 //! reader: frames -> admit (held) -> data -> a task: Session --> answers --> writer: one vectored send
@@ -17,19 +17,20 @@
 //! 2. What a request holds is freed once: when its answer was sent or can no longer be.
 //! 3. The data of a request that is refused are taken off the stream, so that the next one is found.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 
 use base::{Buf, Instant, Nanos};
 use env::net::message::either;
 use env::net::{Member, Origin, Stream};
 use env::sync::Event;
+use tls::{Certificate, Identity, Wire};
 
 use super::answers::{Answers, Reply};
 use super::figures::ConnectionFigures;
 use super::frames::{self, End, violation};
 use super::held::{Charge, Holding};
-use super::opening::{In, NotIn, Opening, send_one};
+use super::opening::{In, NotIn, Opening, is_good, secured, send_one};
 use super::pace::Pace;
 use super::requests::{Access, SMALL, carry_out, charge, only_looks};
 use super::terms::Terms;
@@ -64,8 +65,12 @@ pub(super) struct Connection {
     pub peer: String,
     since: Instant,
     stream: Rc<Stream>,
+    /// Of an address where TLS is spoken.
+    tls: Option<Rc<Identity>>,
     pace: Pace,
     // Once.
+    /// What the certificate says that it showed.
+    shown: OnceCell<Certificate>,
     access: Cell<Option<Access>>,
     draining: Cell<bool>,
     cut: Cell<bool>,
@@ -113,7 +118,7 @@ impl Member for Connection {
 impl Connection {
     pub fn new(
         id: u64,
-        stream: Stream,
+        (stream, tls): (Stream, Option<Rc<Identity>>),
         limits: &Limits,
         waiting: &Rc<Cell<u64>>,
     ) -> Rc<Connection> {
@@ -122,7 +127,9 @@ impl Connection {
             peer: stream.peer(),
             since: env::now(),
             stream: Rc::new(stream),
+            tls,
             pace: Pace::new(limits, waiting),
+            shown: OnceCell::new(),
             access: Cell::default(),
             draining: Cell::default(),
             cut: Cell::default(),
@@ -144,6 +151,8 @@ impl Connection {
             id: self.id,
             peer: self.peer.clone(),
             access: self.access.get().map(Access::name),
+            identity: self.shown.get().map(|shown| shown.peer.to_string()),
+            encrypted: self.tls.is_some(),
             age: env::now().since(self.since),
             held_bytes: self.held.bytes(),
             in_flight: self.in_flight.get(),
@@ -162,22 +171,14 @@ impl Connection {
 
     /// All of this client's connection, from hello to goodbye.
     pub async fn run(self: &Rc<Self>, server: &Rc<Server>) {
-        let opening = Opening {
-            id: self.id,
-            peer: &self.peer,
-            limits: &server.limits,
-            manager: &server.manager,
-            key: server.key.as_ref(),
-            stream: &self.stream,
-            pace: &self.pace,
-        };
-        match env::timeout(server.limits.opening, opening.open()).await {
+        let wire = OnceCell::new();
+        match env::timeout(server.limits.opening, self.open(server, &wire)).await {
             Ok(Ok(entered)) => {
                 self.access.set(Some(entered.terms.behalf.access));
                 self.pace.hear();
                 self.serve(server, entered).await;
             }
-            Ok(Err(why)) => self.turn_away(server, why).await,
+            Ok(Err(why)) => self.turn_away(server, wire.get(), why).await,
             Err(_) => {
                 server.count(|totals| totals.not_let_in += 1);
                 tracing::warn!(
@@ -189,12 +190,36 @@ impl Connection {
         }
     }
 
-    async fn turn_away(&self, server: &Server, why: NotIn) {
+    /// From its first byte to its session; what it speaks through is in `wire` as soon as that is known.
+    async fn open(&self, server: &Server, wire: &OnceCell<Rc<Wire>>) -> Result<In, NotIn> {
+        let (spoken, shown) = secured(&self.stream, self.tls.as_ref()).await?;
+        let wire = wire.get_or_init(|| Rc::new(spoken));
+        if let Some(shown) = shown {
+            let _ = self.shown.set(shown);
+        }
+        is_good(self.tls.as_ref(), self.shown.get())?;
+        let opening = Opening {
+            id: self.id,
+            peer: &self.peer,
+            limits: &server.limits,
+            manager: &server.manager,
+            key: server.key.as_ref(),
+            wire,
+            shown: self.shown.get(),
+            pace: &self.pace,
+        };
+        opening.open().await
+    }
+
+    async fn turn_away(&self, server: &Server, wire: Option<&Rc<Wire>>, why: NotIn) {
         server.count(|totals| totals.not_let_in += 1);
         match why {
             NotIn::Lost(error) => {
                 tracing::info!(peer = self.peer, %error, "client lost before it was let in");
                 return;
+            }
+            NotIn::Tls(error) => {
+                tracing::warn!(peer = self.peer, why = %error, "not let in: TLS was not agreed on");
             }
             NotIn::Version(min, max) => {
                 tracing::warn!(
@@ -207,19 +232,24 @@ impl Connection {
             NotIn::Refused(op, id, failure) => {
                 tracing::warn!(peer = self.peer, why = %failure, "not let in");
                 let answer = Response::Failed(failure);
-                let answering = send_one(&self.stream, op, id, &answer);
-                // A client that does not read that in time does not learn it.
-                let _ = env::timeout(server.limits.linger, answering).await;
+                if let Some(wire) = wire {
+                    let answering = send_one(wire, op, id, &answer);
+                    // A client that does not read that in time does not learn it.
+                    let _ = env::timeout(server.limits.linger, answering).await;
+                }
             }
         }
-        self.goodbye(server).await;
+        self.goodbye(server, wire).await;
     }
 
     /// Waits for the peer to hang up: closing with bytes unread would make the system throw away our last answers.
-    async fn goodbye(&self, server: &Server) {
+    async fn goodbye(&self, server: &Server, wire: Option<&Rc<Wire>>) {
         let stream = Rc::clone(&self.stream);
         let goodbye = async move {
-            stream.shutdown_write();
+            match wire {
+                Some(wire) => wire.finish().await,
+                None => stream.shutdown_write(),
+            }
             let mut buf = Buf::for_read(4096);
             while let Ok((1.., back)) = stream.read(buf).await {
                 buf = back;
@@ -237,45 +267,27 @@ impl Connection {
         tracing::info!(
             peer = self.peer,
             access = entered.terms.behalf.access.name(),
+            identity = self
+                .shown
+                .get()
+                .map(|shown| tracing::field::display(&shown.peer)),
             "client connected"
         );
+        let wire = Rc::clone(&entered.wire);
         let mut writer = {
-            let connection = Rc::clone(self);
+            let (connection, wire) = (Rc::clone(self), Rc::clone(&wire));
             let manager = Rc::clone(&server.manager);
             env::spawn(async move {
                 let Connection {
                     peer, stream, pace, ..
                 } = &*connection;
-                connection.answers.write(peer, stream, pace, &manager).await;
+                let answers = &connection.answers;
+                answers.write((peer, stream), &wire, pace, &manager).await;
             })
         };
         let end = self.until_end(server, &mut entered).await;
         self.pace.reading.end();
-        let mut is_written = false;
-        if let End::Ended(why) = &end {
-            let begun = async {
-                while self.in_flight.get() > 0 {
-                    self.held.room.wait().await;
-                }
-            };
-            // What takes longer is not answered.
-            let _ = env::timeout(ENDING, begun).await;
-            self.answers.end(why);
-            self.answers.close();
-            match env::timeout(ENDING, &mut writer).await {
-                Ok(()) => is_written = true,
-                Err(_) => self.stream.abort(),
-            }
-        }
-        if let End::Revoked(why) = &end {
-            self.answers.hush(why);
-            self.answers.close();
-            // A peer that reads slowly must not be served what was queued for it before.
-            match env::timeout(server.limits.linger, &mut writer).await {
-                Ok(()) => is_written = true,
-                Err(_) => self.stream.abort(),
-            }
-        }
+        let is_written = self.last_words(server, &end, &mut writer).await;
         while self.in_flight.get() > 0 {
             self.held.room.wait().await;
         }
@@ -286,19 +298,53 @@ impl Connection {
         }
         self.held.until_free().await;
         if !self.answers.is_deaf() && !matches!(end, End::Lost(_)) {
-            self.goodbye(server).await;
+            self.goodbye(server, Some(&wire)).await;
         }
+    }
+
+    /// Of a client whose rights are gone: what it is told, and no more. Is all of that written?
+    async fn last_words(&self, server: &Server, end: &End, writer: &mut env::Task<()>) -> bool {
+        let linger = if let End::Ended(why) = end {
+            let begun = async {
+                while self.in_flight.get() > 0 {
+                    self.held.room.wait().await;
+                }
+            };
+            // What takes longer is not answered.
+            let _ = env::timeout(ENDING, begun).await;
+            self.answers.end(why);
+            ENDING
+        } else if let Some((why, linger)) = end.is_revoked(server.limits.linger) {
+            // A peer that reads slowly must not be served what was queued for it before.
+            self.answers.hush(why);
+            linger
+        } else {
+            return false;
+        };
+        self.answers.close();
+        let written = env::timeout(linger, writer).await;
+        if written.is_err() {
+            self.stream.abort();
+        }
+        written.is_ok()
     }
 
     /// Reads requests and begins them until there is a reason to end.
     async fn until_end(self: &Rc<Self>, server: &Rc<Server>, entered: &mut In) -> End {
         let revoked = entered.terms.until_revoked(&server.manager);
+        let disowned = async {
+            match &self.tls {
+                Some(tls) => End::Disowned(tls.until_revoked(self.shown.get()).await),
+                None => std::future::pending().await,
+            }
+        };
         let reading = async {
             match self.read_requests(server, entered).await {
                 Ok(never) => match never {},
                 Err(end) => end,
             }
         };
+        let revoked = either(disowned, revoked);
         either(revoked, either(reading, self.wait_drained())).await
     }
 
@@ -311,6 +357,7 @@ impl Connection {
             End::Revoked(why) | End::Ended(why) => {
                 tracing::info!(peer = self.peer, why, "client sent away")
             }
+            End::Disowned(why) => tracing::warn!(peer = self.peer, why, "client sent away"),
             End::Violation(id, why) => {
                 server.count(|totals| totals.violations += 1);
                 tracing::warn!(peer = self.peer, why, "client broke the protocol");
@@ -345,7 +392,7 @@ impl Connection {
         server: &Rc<Server>,
         entered: &mut In,
     ) -> Result<std::convert::Infallible, End> {
-        let In { inbox, terms } = entered;
+        let In { inbox, terms, .. } = entered;
         loop {
             let header = frames::header(inbox).await?;
             self.pace.hear();

@@ -12,6 +12,10 @@ pub struct ConnectionFigures {
     pub peer: String,
     /// How it came in: `open`, `manager key`, `capability`; `None` while it has not.
     pub access: Option<&'static str>,
+    /// Whose certificate it showed, such as `node n1`.
+    pub identity: Option<String>,
+    /// Does it speak TLS?
+    pub encrypted: bool,
     /// How long it is there, in nanoseconds.
     #[serde(serialize_with = "nanos")]
     pub age: Nanos,

@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::io;
 
-use base::Bytes;
+use base::{Bytes, Nanos};
 
 use crate::net::wire::stream::Inbox;
 use crate::net::wire::{
@@ -36,6 +36,22 @@ pub(super) enum End {
     Revoked(String),
     /// The reservation that it came under is over, and why.
     Ended(String),
+    /// The certificate it showed is revoked, and why.
+    Disowned(String),
+}
+
+/// Last words to the holder of a revoked certificate may take so long: with what goes before it is cut within a second.
+const DISOWNED_LINGER: Nanos = Nanos::millis(250);
+
+impl End {
+    /// Why nothing more is answered, and how long the peer may take to read that.
+    pub fn is_revoked(&self, linger: Nanos) -> Option<(&str, Nanos)> {
+        match self {
+            End::Revoked(why) => Some((why, linger)),
+            End::Disowned(why) => Some((why, linger.min(DISOWNED_LINGER))),
+            _ => None,
+        }
+    }
 }
 
 impl From<io::Error> for End {

@@ -1,7 +1,7 @@
 //! Which clients may come in to a store over the network, how much may they hold, and how do they all leave?
 //!
 //! ```text
-//! Listener -> accept -> Connection: hello, credentials (a deadline for both) -> requests -> leave
+//! Listener -> accept -> Connection: TLS, hello, credentials (a deadline for all) -> requests -> leave
 //!                          ^ watched: a peer that stalls in a message, leaves answers unread or goes silent is cut
 //! ```
 //!
@@ -13,7 +13,8 @@
 //!    while others wait for memory.
 //! 3. With nothing held a connection never waits for others to make a request within its allowance.
 //! 4. No client comes in without credentials, unless the manager was opened so, and then only from this very machine.
-//! 5. After `drain` the store has no request of this server left.
+//! 5. Who shows a revoked certificate is sent away, now or later, within a second.
+//! 6. After `drain` the store has no request of this server left.
 
 mod answers;
 mod connection;
@@ -35,6 +36,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos};
 use env::net::{Address, ConnectionSet, Listener, Member, Stream};
 use env::sync::Semaphore;
+use tls::Identity;
 
 use crate::net::wire::NodeKey;
 use crate::qos::manager::Manager;
@@ -58,6 +60,17 @@ pub enum ServeError {
         /// Where it was to listen.
         address: Address,
     },
+    /// TLS is to be spoken there, and there is nothing to show.
+    #[error(
+        "cannot serve {store} at {address}: TLS needs a certificate of this node; make one with `tanada cluster ca init` and \
+         `tanada node create`"
+    )]
+    NoCertificate {
+        /// The store's name.
+        store: String,
+        /// Where it was to listen.
+        address: Address,
+    },
     /// The server is shutting down.
     #[error("cannot serve {store} at {address}: the server is shutting down")]
     Draining {
@@ -71,7 +84,7 @@ pub enum ServeError {
 /// Can only this machine reach the address?
 fn is_local(address: &Address) -> bool {
     match address {
-        Address::Tcp(socket) => socket.ip().to_canonical().is_loopback(),
+        Address::Tcp(socket) | Address::Tls(socket) => socket.ip().to_canonical().is_loopback(),
         Address::Unix(_) => true,
     }
 }
@@ -120,6 +133,8 @@ pub struct Server {
     limits: Limits,
     manager: Rc<Manager>,
     key: Option<NodeKey>,
+    /// What is shown at addresses where TLS is spoken.
+    tls: Option<Rc<Identity>>,
     // Per run.
     connections: Rc<ConnectionSet<Connection>>,
     /// Bytes all connections may hold beyond their allowances.
@@ -132,11 +147,17 @@ pub struct Server {
 impl Server {
     /// A server without listeners. Limits too small for one longest request are raised to it.
     pub fn new(manager: Rc<Manager>, limits: Limits) -> Rc<Server> {
+        Server::with_tls(manager, limits, None)
+    }
+
+    /// As [`Server::new`]; `tls` is shown at addresses where TLS is spoken.
+    pub fn with_tls(manager: Rc<Manager>, limits: Limits, tls: Option<Rc<Identity>>) -> Rc<Server> {
         let limits = limits.workable();
         Rc::new(Server {
             limits,
             key: manager.node_key().copied().map(NodeKey),
             manager,
+            tls,
             connections: Rc::default(),
             pool: Semaphore::new(limits.bytes.0),
             waiting: Rc::default(),
@@ -148,11 +169,18 @@ impl Server {
     ///
     /// # Errors
     /// [`ServeError::Exposed`] if the manager takes clients without credentials and other machines can reach the
-    /// listener; [`ServeError::Draining`].
+    /// listener; [`ServeError::NoCertificate`]; [`ServeError::Draining`].
     pub fn serve(self: &Rc<Self>, listener: Listener) -> Result<(), ServeError> {
         let (store, address) = (self.manager.store().name(), listener.address());
         if self.manager.unauthenticated() && !is_local(address) {
             return Err(ServeError::Exposed {
+                store: store.to_owned(),
+                address: address.clone(),
+            });
+        }
+        let tls = self.tls.clone().filter(|_| address.is_tls());
+        if address.is_tls() && tls.as_ref().is_none_or(|tls| tls.own().is_none()) {
+            return Err(ServeError::NoCertificate {
                 store: store.to_owned(),
                 address: address.clone(),
             });
@@ -164,14 +192,14 @@ impl Server {
             });
         }
         let server = Rc::clone(self);
-        let admit = move |stream| server.admit(stream);
+        let admit = move |stream| server.admit(stream, tls.clone());
         self.connections.accept(listener, admit, |listener, error| {
             tracing::warn!(%error, address = %listener.address(), "cannot accept");
         });
         Ok(())
     }
 
-    fn admit(self: &Rc<Self>, stream: Stream) {
+    fn admit(self: &Rc<Self>, stream: Stream, tls: Option<Rc<Identity>>) {
         let (most, most_of_one) = (self.limits.connections, self.limits.connections_per_host);
         let origin = stream.origin();
         let id = match self.connections.number_from(origin, most, most_of_one) {
@@ -182,7 +210,7 @@ impl Server {
                 return;
             }
         };
-        let connection = Connection::new(id, stream, &self.limits, &self.waiting);
+        let connection = Connection::new(id, (stream, tls), &self.limits, &self.waiting);
         // A stall is noticed at most a quarter of its time late.
         let shortest = (self.limits.stall)
             .min(self.limits.idle)

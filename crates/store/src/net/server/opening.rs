@@ -1,7 +1,7 @@
 //! How a client comes in: hello, credentials, a session; or why it does not.
 //!
 //! ```text
-//! its hello -> ours: version, limits, ways in -> its proof -> a session at the manager -> Opened, with our own proof
+//! TLS, where it is spoken -> its hello -> ours: version, limits, ways in -> its proof -> a session at the manager -> Opened, with our own proof
 //! ```
 //!
 //! Always true: nothing is done for a client before it has shown what lets it in.
@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use base::View;
 use env::net::Stream;
+use tls::{Certificate, Identity, Peer, Wire};
 
 use super::frames::CONNECTION;
 use super::limits::Limits;
@@ -29,6 +30,7 @@ use crate::qos::session::{Access as SessionAccess, Session};
 
 /// A client that was let in.
 pub(super) struct In {
+    pub wire: Rc<Wire>,
     pub inbox: Inbox,
     pub terms: Terms,
 }
@@ -36,6 +38,8 @@ pub(super) struct In {
 /// Why a client was not let in.
 pub(super) enum NotIn {
     Lost(io::Error),
+    /// TLS was not agreed on.
+    Tls(io::Error),
     /// What the server answers.
     Refused(u16, u64, Failure),
     /// The server has answered already.
@@ -62,14 +66,16 @@ pub(super) struct Opening<'a> {
     pub limits: &'a Limits,
     pub manager: &'a Rc<Manager>,
     pub key: Option<&'a NodeKey>,
-    pub stream: &'a Rc<Stream>,
+    pub wire: &'a Rc<Wire>,
+    /// What its certificate says.
+    pub shown: Option<&'a Certificate>,
     pub pace: &'a Pace,
 }
 
 impl Opening<'_> {
     /// From its hello to its session.
     pub async fn open(&self) -> Result<In, NotIn> {
-        let mut inbox = receiving(self.stream, &self.pace.reading);
+        let mut inbox = receiving(self.wire, &self.pace.reading);
         let theirs: [u8; CLIENT_HELLO_LEN] = inbox.take().await?;
         let hello = ClientHello::parse(&theirs)?;
         let ours = self.hello(&hello);
@@ -77,7 +83,7 @@ impl Opening<'_> {
             client: theirs,
             server: ours.encode(),
         };
-        self.stream
+        self.wire
             .write_all(vec![View::copy_of(&challenge.server)])
             .await?;
         if ours.version == 0 {
@@ -100,9 +106,13 @@ impl Opening<'_> {
             wall_clock: env::wall_clock(),
         });
         self.pace.reading.end();
-        send_one(self.stream, Op::Open as u16, id, &opened).await?;
+        send_one(self.wire, Op::Open as u16, id, &opened).await?;
         let terms = self.terms(session, &shown, keys, ours.data_max);
-        Ok(In { inbox, terms })
+        Ok(In {
+            wire: Rc::clone(self.wire),
+            inbox,
+            terms,
+        })
     }
 
     fn terms(&self, session: Rc<Session>, shown: &Proof, keys: u64, data_max: u32) -> Terms {
@@ -155,6 +165,18 @@ impl Opening<'_> {
         }
     }
 
+    /// In TLS nodes come in with a certificate of their own beside the key that all share: why not with this one.
+    fn is_node(&self) -> Result<(), String> {
+        let identity = self.shown.map_or(&Peer::Unknown, |shown| &shown.peer);
+        match (&**self.wire, identity) {
+            (Wire::Plain(_), _) | (Wire::Tls(_), Peer::Node(_)) => Ok(()),
+            (Wire::Tls(_), other) => Err(format!(
+                "cannot let a node in: in TLS a node shows a certificate of the cluster, and this is {other}; make one with \
+                 `tanada node create`"
+            )),
+        }
+    }
+
     /// As what a client comes in by what it shows, and what this server shows in return; why it does not.
     fn prove<'p>(
         &self,
@@ -166,6 +188,7 @@ impl Opening<'_> {
             Proof::Capability(token) => return Ok((SessionAccess::Capability(token), [0; 32])),
             Proof::NodeKey(proof) => proof,
         };
+        self.is_node()?;
         let store = self.manager.store().name();
         let Some(key) = self.key else {
             return Err(format!(
@@ -180,6 +203,31 @@ impl Opening<'_> {
             false => Err(format!(
                 "cannot let a node in: what it shows was not made with the node key of {store}; give both the same key"
             )),
+        }
+    }
+}
+
+/// What a client speaks through, and what the certificate says that it showed. In the clear where the server has no identity.
+pub(super) async fn secured(
+    stream: &Rc<Stream>,
+    tls: Option<&Rc<Identity>>,
+) -> Result<(Wire, Option<Certificate>), NotIn> {
+    match tls {
+        None => Ok((Wire::Plain(Rc::clone(stream)), None)),
+        Some(identity) => identity.accept(Rc::clone(stream)).await.map_err(NotIn::Tls),
+    }
+}
+
+/// Why a client is sent away whose certificate is revoked.
+pub(super) fn is_good(
+    tls: Option<&Rc<Identity>>,
+    shown: Option<&Certificate>,
+) -> Result<(), NotIn> {
+    match tls.and_then(|identity| identity.refusal(shown)) {
+        None => Ok(()),
+        Some(why) => {
+            let failure = Failure::refused(RefusedKind::Access, why);
+            Err(NotIn::Refused(CONNECTION, 0, failure))
         }
     }
 }
@@ -218,16 +266,11 @@ async fn meta(inbox: &mut Inbox, header: &Header) -> Result<Vec<u8>, NotIn> {
 }
 
 /// One answer, by itself.
-pub(super) async fn send_one(
-    stream: &Stream,
-    op: u16,
-    id: u64,
-    answer: &Response,
-) -> io::Result<()> {
+pub(super) async fn send_one(wire: &Wire, op: u16, id: u64, answer: &Response) -> io::Result<()> {
     let (status, meta, _) = answer.parts();
     let header = Header::of(op, status, id, &meta, &[]);
     let mut pieces = Pieces::default();
     pieces.put(&header.encode(Kind::Response));
     pieces.put(&meta);
-    stream.write_all(pieces.take()).await
+    wire.write_all(pieces.take()).await
 }

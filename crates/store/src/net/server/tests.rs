@@ -1,6 +1,7 @@
 //! The server and its clients on the simulated network: honest ones, slow ones, dead ones and liars.
 
 mod hostile;
+mod tls;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,9 +1,11 @@
-//! How the protocol's frames come and go on a stream: [`env::net::message`], with buffers of this length.
+//! How the protocol's frames come and go on a stream, in the clear or in TLS: [`env::net::message`], with buffers of this
+//! length.
 
 use std::rc::Rc;
 
 use base::Bytes;
-use env::net::{Stream, message};
+use env::net::message;
+use tls::Wire;
 
 pub(crate) use env::net::message::{Pieces, TransferTimeout};
 
@@ -13,12 +15,12 @@ const RECEIVE_BUFFER: Bytes = Bytes::kib(64);
 const DIRECT_FROM: Bytes = Bytes::kib(16);
 
 /// Bytes received and not used yet.
-pub(crate) type Inbox = message::Inbox<Stream>;
+pub(crate) type Inbox = message::Inbox<Wire>;
 
-/// What arrives on `stream`, from a peer that may take so long.
-pub(crate) fn receiving(stream: &Rc<Stream>, timeout: &Rc<TransferTimeout>) -> Inbox {
+/// What arrives on `wire`, from a peer that may take so long.
+pub(crate) fn receiving(wire: &Rc<Wire>, timeout: &Rc<TransferTimeout>) -> Inbox {
     Inbox::new(
-        Rc::clone(stream),
+        Rc::clone(wire),
         RECEIVE_BUFFER,
         DIRECT_FROM,
         Rc::clone(timeout),

@@ -27,7 +27,9 @@ pub fn nbd_uri(address: &Address, export: &str, tls: bool) -> String {
             .collect()
     };
     match address {
-        Address::Tcp(socket) => format!("{scheme}://{socket}/{}", escape(export)),
+        Address::Tcp(socket) | Address::Tls(socket) => {
+            format!("{scheme}://{socket}/{}", escape(export))
+        }
         Address::Unix(path) => format!(
             "{scheme}+unix:///{}?socket={}",
             escape(export),

@@ -1,6 +1,7 @@
 //! What the data threads, the admin API and the commands share: files of the data directory, addresses, words.
 
 pub mod address;
+pub mod certificates;
 pub mod guests;
 pub mod pairs;
 pub mod polling;

@@ -102,7 +102,15 @@ fn is_ours(owner: u32, me: u32) -> bool {
 /// # Errors
 /// The system's; that of a file that exists, without `replace`.
 pub fn write(path: &Path, key: &Key, replace: bool) -> anyhow::Result<()> {
-    let said = || format!("cannot write the key {}", path.display());
+    write_private(path, format!("{}\n", to_hex(key)).as_bytes(), replace)
+}
+
+/// Puts a file that its owner alone can read into `path`, whole; with `replace`, instead of what is there.
+///
+/// # Errors
+/// As for [`write`].
+pub fn write_private(path: &Path, contents: &[u8], replace: bool) -> anyhow::Result<()> {
+    let said = || format!("cannot write {}", path.display());
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
     if let Some(dir) = dir
         && !dir.exists()
@@ -119,7 +127,7 @@ pub fn write(path: &Path, key: &Key, replace: bool) -> anyhow::Result<()> {
         .mode(0o600)
         .open(&part)
         .and_then(|mut file| {
-            writeln!(file, "{}", to_hex(key))?;
+            file.write_all(contents)?;
             file.sync_all()
         })
         .and_then(|()| match replace {

@@ -24,7 +24,7 @@ use vdisk::names::RESERVED_HOLDER;
 use vdisk::record::{Fairness, Name, OnMetaLoss};
 
 use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores};
-use super::control::{Answer, Control, Failure, body};
+use super::control::{Answer, Control, Failure, body, unprocessable};
 use super::names;
 use crate::api::cluster::{
     Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, RepairAsk, Repaired,
@@ -58,10 +58,6 @@ impl DiskChange {
 }
 
 const DONE: Json<Done> = Json(Done { done: true });
-
-fn unprocessable(error: impl Into<String>, todo: impl Into<String>) -> Failure {
-    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
-}
 
 fn called(text: &str) -> Result<Name, Failure> {
     text.parse().map_err(|error: vdisk::record::BadName| {
@@ -425,8 +421,9 @@ pub async fn add_store(
     let domain = ask.domain.as_deref().map(called).transpose()?;
     let address = ask.address.parse::<env::net::Address>();
     let address = address.map_err(|why| unprocessable(why.to_string(), "name where it listens"))?;
-    let to = address.clone();
-    let asked = ClusterThread(&control).at_cluster(async move |open| Ok(open.identity(&to).await));
+    let (to, of) = (address.clone(), node.clone());
+    let asked =
+        ClusterThread(&control).at_cluster(async move |open| Ok(open.identity(&to, &of).await));
     let uuid = asked.await?.map_err(|why| {
         let error = format!("cannot register store {}: {why}", ask.name);
         let todo = "let it run, with the cluster's key as its node_key_file, and ask again";

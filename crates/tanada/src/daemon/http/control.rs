@@ -15,10 +15,12 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
 use super::audit::AuditLog;
+use super::certificates;
 use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::Status;
+use crate::daemon::common::certificates::Folder;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
 use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
@@ -42,6 +44,8 @@ pub struct Control {
     /// Held while parameters of a tier are searched for.
     pub searching: Arc<tokio::sync::Semaphore>,
     pub kernel_disks: KernelDisks,
+    /// What this daemon shows where TLS is spoken.
+    pub certificates: Folder,
 }
 
 /// An answer that is no success.
@@ -145,6 +149,7 @@ impl Control {
             exports: Vec::new(),
             nbd: Vec::new(),
             ublk_waiting: Vec::new(),
+            certificate: certificates::own(&self.certificates).unwrap_or_default(),
         };
         for report in self.reports().await? {
             status.drivers.push(report.driver);
@@ -200,6 +205,11 @@ pub(super) fn gone(thread: &ThreadHandle) -> Failure {
         format!("the data thread of {} has ended", thread.names.join(", ")),
         "the daemon is stopping, or its log says what happened",
     )
+}
+
+/// What was asked makes no sense.
+pub(super) fn unprocessable(error: impl Into<String>, todo: impl Into<String>) -> Failure {
+    Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
 }
 
 /// A JSON body read strictly; nothing at all counts as `{}`.

@@ -37,7 +37,7 @@ impl Gate {
         let token = secrets::read_or_make(&token_file)?;
         let sockets = listen.iter().filter_map(|address| match address {
             Address::Unix(path) => Some(shown(path)),
-            Address::Tcp(_) => None,
+            Address::Tcp(_) | Address::Tls(_) => None,
         });
         Ok(Gate {
             guard: Guard {

@@ -71,6 +71,9 @@ impl AdminListener {
     pub async fn open(address: &Address, socket_mode: u32) -> anyhow::Result<AdminListener> {
         socket_folder::make(address)?;
         match address {
+            Address::Tls(_) => Err(anyhow!(
+                "cannot listen on {address} for the admin API: it speaks no TLS; write the address without tls:"
+            )),
             Address::Tcp(socket) => {
                 let listener = TcpListener::bind(socket).await.map_err(|error| {
                     anyhow!(

@@ -16,6 +16,7 @@ mod account_records;
 mod accounts;
 pub mod audit;
 pub mod booking;
+mod certificates;
 pub mod clients;
 pub mod cluster;
 mod cluster_metrics;
@@ -142,6 +143,8 @@ const BODY_MAX: usize = 64 * 1024;
         accounts::revoke_token,
         audit::get_audit,
         get_access,
+        certificates::get_certificates,
+        certificates::revoke_certificates,
         get_metrics,
         get_health
     )

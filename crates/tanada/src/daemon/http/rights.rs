@@ -16,7 +16,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 62] = [
+const RIGHTS: [Right; 64] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -73,6 +73,9 @@ const RIGHTS: [Right; 62] = [
     Right("POST", "/v1/cluster/stores", Action::Configure),
     Right("PATCH", "/v1/cluster/stores/{name}", Action::Operate),
     Right("DELETE", "/v1/cluster/stores/{name}", Action::Destroy),
+
+    Right("GET", "/v1/certificates", Action::Read),
+    Right("POST", "/v1/certificates/revoked", Action::Configure),
 
     Right("GET", "/v1/accounts", Action::Accounts),
     Right("POST", "/v1/accounts", Action::Accounts),

@@ -17,6 +17,7 @@ use super::access::{Entrance, UnixPeer};
 use super::audit::AuditLog;
 use super::routes::routes;
 use super::*;
+use crate::daemon::common::certificates::Folder;
 use crate::daemon::thread::records::{FILE, Records};
 
 /// The least role that is let in at a route; `-`: no role is needed on loopback.
@@ -71,6 +72,8 @@ POST   /v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback  admin
 POST   /v1/cluster/stores                                        admin
 PATCH  /v1/cluster/stores/{name}                                 operator
 DELETE /v1/cluster/stores/{name}                                 admin
+GET    /v1/certificates                                          reader
+POST   /v1/certificates/revoked                                  admin
 GET    /v1/accounts                                              admin
 POST   /v1/accounts                                              admin
 GET    /v1/accounts/{name}                                       admin
@@ -114,6 +117,7 @@ impl Bed {
             audit: Some(Arc::clone(&audit)),
             searching: Arc::new(tokio::sync::Semaphore::new(1)),
             kernel_disks: kernel_disks::KernelDisks::default(),
+            certificates: Folder::at(dir.path()),
         });
         let gate = Gate {
             guard: guard::Guard {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use super::control::Control;
-use super::{accounts, audit, clients, cluster, learn, reservations, reserve};
+use super::{accounts, audit, certificates, clients, cluster, learn, reservations, reserve};
 
 /// A path, and what answers there.
 pub(super) type Route = (&'static str, MethodRouter<Arc<Control>>);
@@ -17,6 +17,11 @@ pub(super) fn routes() -> Vec<Route> {
         ("/v1/devices", get(super::get_devices)),
         ("/v1/exports", get(super::get_exports)),
         ("/v1/access", get(super::get_access)),
+        ("/v1/certificates", get(certificates::get_certificates)),
+        (
+            "/v1/certificates/revoked",
+            post(certificates::revoke_certificates),
+        ),
         ("/v1/clients/disconnect", post(clients::disconnect_clients)),
         ("/metrics", get(super::get_metrics)),
         ("/healthz", get(super::get_health)),

@@ -39,6 +39,7 @@ use super::exports::VolumeExport;
 use super::meta::Meta;
 use super::open::{OpenServer, nbd_limits};
 use super::reservations::{AccountQuotas, ClusterReservations};
+use super::secured::Secured;
 use super::store::OpenStore;
 use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
@@ -69,6 +70,7 @@ struct Reach {
     /// By identity.
     local: BTreeMap<u128, Rc<Manager>>,
     key: secrets::Key,
+    tls: Option<Rc<Secured>>,
 }
 
 impl Ways for Reach {
@@ -78,12 +80,21 @@ impl Ways for Reach {
             return (Rc::new(LocalConnector(Rc::clone(node))), true);
         }
         let connector: Rc<dyn Connector> = match store.address.parse::<Address>() {
+            Ok(address) if address.is_tls() && self.tls.is_none() => Rc::new(NoConnector(format!(
+                "store {} is at {address}, and this node has no certificate to come in with; make one with `tanada node \
+                     create` and start again",
+                store.name
+            ))),
             Ok(address) => Rc::new(RemoteConnector {
                 address,
                 uuid,
                 credentials: Credentials::NodeKey(self.key),
                 options: ClientOptions {
                     opening: Nanos::secs(4),
+                    tls: self
+                        .tls
+                        .as_ref()
+                        .map(|tls| tls.to_node(store.node.as_str())),
                     ..ClientOptions::default()
                 },
             }),
@@ -136,6 +147,8 @@ pub struct OpenCluster {
     /// The numbers of the own stores that send load reports.
     announcing: RefCell<BTreeSet<StoreNumber>>,
     node_key: NodeKey,
+    /// What this node shows where TLS is spoken.
+    secured: Option<Rc<Secured>>,
     /// Tasks that announce load, and that hear others; they end with this.
     tasks: RefCell<Vec<env::CancelOnDrop<()>>>,
     /// What is wrong with the meta store as a whole.
@@ -153,6 +166,7 @@ impl OpenCluster {
         exports: &[ExportConfig],
         stores: &[Rc<OpenStore>],
         (tls, listeners, connections): (Option<nbd::Tls>, Vec<(Address, Listener)>, usize),
+        secured: Option<&Rc<Secured>>,
     ) -> anyhow::Result<Rc<OpenCluster>> {
         let meta = Meta::open(&config.meta).context("[cluster] meta")?;
         let named = |it: &&Rc<OpenStore>| config.stores.contains(&it.config.name);
@@ -163,6 +177,7 @@ impl OpenCluster {
         let ways = Rc::new(Reach {
             local: mine.clone(),
             key,
+            tls: secured.cloned(),
         });
         let node: Name = config.node.parse().context("[cluster] node")?;
         let mut waiting = Vec::new();
@@ -181,7 +196,8 @@ impl OpenCluster {
         let serve = |at| serve(&cluster, at, tls.clone(), connections);
         let servers = listeners.into_iter().map(serve).collect();
         let quotas = Rc::new(AccountQuotas(meta.client()));
-        let reservations = ClusterReservations::begin(&cluster, meta.client(), key, quotas);
+        let entry = (key, secured.cloned());
+        let reservations = ClusterReservations::begin(&cluster, meta.client(), entry, quotas);
         let exports = exports.iter();
         let exports = exports.filter_map(|export| VolumeExport::of(export, &cluster));
         let open = Rc::new(OpenCluster {
@@ -194,12 +210,17 @@ impl OpenCluster {
             own: mine,
             announcing: RefCell::default(),
             node_key: NodeKey(key),
+            secured: secured.cloned(),
             tasks: RefCell::default(),
             warning: RefCell::default(),
             deaf: RefCell::default(),
             meta,
         });
         open.begin_listening();
+        if let Some(secured) = secured {
+            let following = secured.follow(open.cluster.revocations.clone());
+            open.tasks.borrow_mut().push(following);
+        }
         open.register_first().await?;
         open.cluster.start();
         env::spawn(keep_registering(Rc::downgrade(&open)));
@@ -332,10 +353,14 @@ impl OpenCluster {
     }
 
     /// The identity of the store at `address`.
-    pub async fn identity(&self, address: &Address) -> Result<u128, String> {
+    pub async fn identity(&self, address: &Address, node: &Name) -> Result<u128, String> {
         let key = secrets::read(&self.config.key_file).map_err(|error| said::words(&error))?;
         let credentials = Credentials::NodeKey(key);
-        let asked = Client::connect_with(address, credentials, &ClientOptions::default()).await;
+        let options = ClientOptions {
+            tls: self.secured.as_ref().map(|tls| tls.to_node(node.as_str())),
+            ..ClientOptions::default()
+        };
+        let asked = Client::connect_with(address, credentials, &options).await;
         let client = asked.map_err(|error| error.to_string())?;
         let uuid = client.store_uuid();
         client.close().await;
@@ -402,7 +427,7 @@ fn registration(
         .place
         .advertise
         .as_ref()
-        .or(store.addresses.first());
+        .or(config::advertised(&store.addresses));
     let address = advertised.with_context(|| format!("store {name} listens nowhere"))?;
     Ok(NewStore {
         name: name.parse()?,

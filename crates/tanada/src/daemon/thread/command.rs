@@ -144,7 +144,6 @@ pub struct StartedStore {
     pub name: String,
     pub listen: Vec<Address>,
     pub unauthenticated: bool,
-    pub insecure: bool,
     /// For objects.
     pub bytes: u64,
 }

@@ -24,6 +24,7 @@ mod recording;
 pub mod records;
 pub mod refused;
 pub mod reservations;
+pub mod secured;
 pub mod shown;
 pub mod store;
 pub mod tier;
@@ -54,6 +55,7 @@ use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
+use crate::daemon::thread::secured::Secured;
 use crate::daemon::thread::shown::{device_of, export_of};
 use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::ublk::UblkDisk;
@@ -80,6 +82,8 @@ pub struct DataThread {
     pub disks: Rc<Disks>,
     /// Those for virtual machines.
     pub sockets: Vec<VhostDisk>,
+    /// What it shows where TLS is spoken.
+    pub secured: Option<Rc<Secured>>,
 }
 
 impl DataThread {
@@ -98,6 +102,7 @@ impl DataThread {
             gates: Vec::new(),
             disks: Rc::default(),
             sockets: Vec::new(),
+            secured: None,
         }
     }
 
@@ -199,7 +204,6 @@ impl DataThread {
                     name: store.config.name.clone(),
                     listen: store.addresses.clone(),
                     unauthenticated: store.config.access.unauthenticated,
-                    insecure: store.config.access.insecure,
                     bytes: store.node.store().space().total.0,
                 })
                 .collect(),

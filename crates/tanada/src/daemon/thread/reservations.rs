@@ -34,6 +34,7 @@ use vdisk::cluster::stores::{StoreRecord, StoreState};
 use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::meta::{MetaError, MetaStore};
 
+use super::secured::Secured;
 use crate::daemon::common::secrets;
 
 /// Parts that are listed and not there are looked for once in so many seconds.
@@ -57,7 +58,7 @@ impl ClusterReservations {
     pub fn begin(
         cluster: &Rc<Cluster>,
         meta: Rc<dyn MetaStore>,
-        key: secrets::Key,
+        (key, tls): (secrets::Key, Option<Rc<Secured>>),
         quotas: Rc<dyn Quotas>,
     ) -> ClusterReservations {
         let own = OwnStores::default();
@@ -65,6 +66,7 @@ impl ClusterReservations {
             cluster: Rc::downgrade(cluster),
             own: Rc::clone(&own),
             key,
+            tls,
             connected: RefCell::default(),
         };
         let node = cluster.node().as_str();
@@ -211,6 +213,7 @@ struct Reach {
     cluster: Weak<Cluster>,
     own: OwnStores,
     key: secrets::Key,
+    tls: Option<Rc<Secured>>,
     /// Stores of other nodes.
     connected: RefCell<BTreeMap<StoreNumber, Rc<RemoteCalendar>>>,
 }
@@ -280,6 +283,10 @@ impl Reach {
             .map_err(|error| gone(format!("{error}")))?;
         let options = ClientOptions {
             opening: OPENING,
+            tls: self
+                .tls
+                .as_ref()
+                .map(|tls| tls.to_node(record.node.as_str())),
             ..ClientOptions::default()
         };
         let credentials = Credentials::NodeKey(self.key);

@@ -26,6 +26,7 @@ use store::qos::manager::{Manager, ManagerOptions};
 use store::{OpenError, Settings};
 
 use super::refused::Refused;
+use super::secured::Secured;
 use crate::api::refusal::Refusal;
 use crate::api::store as api;
 use crate::daemon::common::secrets;
@@ -68,10 +69,10 @@ impl OpenStore {
     /// Opens the store on `device`, or makes one if it is blank and that is wanted, and lets clients in.
     pub async fn open(
         config: StoreConfig,
-        device: Rc<Meter>,
-        costs: Costs,
+        (device, costs): (Rc<Meter>, Costs),
         data_dir: &Path,
         (listeners, connections): (Vec<Listener>, usize),
+        tls: Option<&Rc<Secured>>,
     ) -> anyhow::Result<Rc<OpenStore>> {
         let what = || format!("store {}", config.name);
         let rotating = device.info().rotational;
@@ -100,7 +101,8 @@ impl OpenStore {
             connections_per_host: connections - connections / 4,
             ..Limits::default()
         };
-        let server = Server::new(Rc::clone(&node), limits);
+        let tls = tls.map(|secured| Rc::clone(&secured.identity));
+        let server = Server::with_tls(Rc::clone(&node), limits, tls);
         let mut addresses = Vec::new();
         for listener in listeners {
             addresses.push(listener.address().clone());

@@ -28,9 +28,8 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 
 use base::Nanos;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use tls::{TlsError, pem};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -221,35 +220,34 @@ fn cluster(config: &EtcdConfig) -> Result<Cluster, EtcdError> {
 }
 
 fn client_config(tls: &EtcdTls) -> Result<Arc<ClientConfig>, EtcdError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let bad = |what, why: String| EtcdError::Tls { what, why };
-    let certificates = |what, pem: &[u8]| {
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        match found {
-            Ok(found) if !found.is_empty() => Ok(found),
-            Ok(_) => Err(bad(what, "it holds no certificate".to_owned())),
-            Err(why) => Err(bad(what, why.to_string())),
+    let bad = |what, why: &dyn ToString| EtcdError::Tls {
+        what,
+        why: why.to_string(),
+    };
+    let named = |what| {
+        move |why: TlsError| match why {
+            TlsError::Pem { why, .. } => EtcdError::Tls { what, why },
+            other => EtcdError::Tls {
+                what,
+                why: other.to_string(),
+            },
         }
     };
-    let mut roots = RootCertStore::empty();
     let authority = "the certificate authority";
-    for certificate in certificates(authority, &tls.authority)? {
-        let added = roots.add(certificate);
-        added.map_err(|why| bad(authority, why.to_string()))?;
-    }
-    let builder = ClientConfig::builder_with_provider(provider)
+    let roots = pem::roots(authority, &tls.authority).map_err(named(authority))?;
+    let builder = ClientConfig::builder_with_provider(pem::provider())
         .with_safe_default_protocol_versions()
-        .map_err(|why| bad(authority, why.to_string()))?
+        .map_err(|why| bad(authority, &why))?
         .with_root_certificates(roots);
     let config = match &tls.own {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let chain = certificates("the client certificate", certificate)?;
-            let key = PrivateKeyDer::from_pem_slice(key)
-                .map_err(|why| bad("the client key", why.to_string()))?;
+            let what = "the client certificate";
+            let chain = pem::certificates(what, certificate).map_err(named(what))?;
+            let key = pem::key(key).map_err(named("the client key"))?;
             builder
                 .with_client_auth_cert(chain, key)
-                .map_err(|why| bad("the client certificate with this key", why.to_string()))?
+                .map_err(|why| bad("the client certificate with this key", &why))?
         }
     };
     Ok(Arc::new(config))

@@ -16,12 +16,13 @@ use env::net::Stream;
 use env::net::message::{Channel, Pieces};
 use env::sync::Semaphore;
 use rustls::pki_types::CertificateDer;
+use rustls::{AlertDescription, CertificateError, Error};
 
 /// Encrypted bytes gathered before they are sent.
 const CIPHER_BATCH: usize = 256 << 10;
 
 /// One connection's bytes, both ways. One task may read while another writes.
-pub(super) enum Wire {
+pub enum Wire {
     /// In the clear.
     Plain(Rc<Stream>),
     /// Through TLS.
@@ -29,7 +30,7 @@ pub(super) enum Wire {
 }
 
 /// A TLS session on a stream.
-pub(super) struct TlsWire {
+pub struct TlsWire {
     stream: Rc<Stream>,
     session: RefCell<rustls::Connection>,
     /// Held from encrypting to the end of sending, so that records keep their order.
@@ -45,11 +46,21 @@ impl Channel for Wire {
             Wire::Tls(tls) => tls.read(buf).await,
         }
     }
+
+    async fn read_exact(&self, buf: Buf) -> io::Result<Buf> {
+        match self {
+            Wire::Plain(stream) => stream.read_exact(buf).await,
+            Wire::Tls(tls) => tls.read_exact(buf).await,
+        }
+    }
 }
 
 impl Wire {
     /// Sends all pieces in order.
-    pub(super) async fn write_all(&self, pieces: Vec<View>) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The stream's.
+    pub async fn write_all(&self, pieces: Vec<View>) -> io::Result<()> {
         match self {
             Wire::Plain(stream) => stream.write_all(pieces).await,
             Wire::Tls(tls) => tls.write_all(&pieces).await,
@@ -57,7 +68,7 @@ impl Wire {
     }
 
     /// Says goodbye (in TLS too); reading goes on.
-    pub(super) async fn finish(&self) {
+    pub async fn finish(&self) {
         match self {
             Wire::Plain(stream) => stream.shutdown_write(),
             Wire::Tls(tls) => {
@@ -72,10 +83,10 @@ impl Wire {
 
 impl TlsWire {
     /// Runs the handshake to its end.
-    pub(super) async fn handshake(
-        stream: Rc<Stream>,
-        session: rustls::Connection,
-    ) -> io::Result<TlsWire> {
+    ///
+    /// # Errors
+    /// The stream's; in words what is wrong with what the peer sent.
+    pub async fn handshake(stream: Rc<Stream>, session: rustls::Connection) -> io::Result<TlsWire> {
         let tls = TlsWire {
             stream,
             session: RefCell::new(session),
@@ -93,7 +104,7 @@ impl TlsWire {
     }
 
     /// What the certificates say that the peer showed, its own first.
-    pub(super) fn with_certificates<T>(
+    pub fn with_certificates<T>(
         &self,
         look: impl FnOnce(Option<&[CertificateDer<'static>]>) -> T,
     ) -> T {
@@ -122,6 +133,28 @@ impl TlsWire {
         Ok((filled, buf))
     }
 
+    /// As [`Channel::read_exact`] of a stream.
+    async fn read_exact(&self, mut buf: Buf) -> io::Result<Buf> {
+        let mut filled = 0;
+        while filled < buf.len() {
+            let room = buf.split_off(filled);
+            let (len, room) = self.read(room).await?;
+            buf.join(room);
+            if len == 0 {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    format!(
+                        "{} closed the connection {filled} bytes into a message of {}",
+                        self.stream.peer(),
+                        buf.len()
+                    ),
+                ));
+            }
+            filled += len;
+        }
+        Ok(buf)
+    }
+
     /// Decrypts some received bytes, receiving first if there are none; false at the stream's end.
     async fn receive(&self) -> io::Result<bool> {
         let held = self.cipher.borrow_mut().take();
@@ -143,7 +176,7 @@ impl TlsWire {
         if self.session.borrow().wants_write() {
             self.flush().await?;
         }
-        processed.map_err(io::Error::other)?;
+        processed.map_err(|error| io::Error::other(words(&error)))?;
         Ok(end > 0)
     }
 
@@ -177,5 +210,50 @@ impl TlsWire {
             session.write_tls(out)?;
         }
         Ok(())
+    }
+}
+
+/// What is wrong with what a peer sent, for people.
+pub fn words(error: &Error) -> String {
+    match error {
+        Error::InvalidMessage(_) => format!(
+            "what comes from the other side is not TLS ({error}); both sides need an address that begins with tls:, or \
+             neither"
+        ),
+        Error::PeerIncompatible(_) | Error::AlertReceived(AlertDescription::ProtocolVersion) => {
+            format!("the other side speaks no TLS 1.3 ({error}); take a newer program there")
+        }
+        Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::DecryptError
+            | AlertDescription::BadCertificate,
+        ) => {
+            "the other side does not know the authority of our certificate; give both the same ca.pem".to_owned()
+        }
+        Error::AlertReceived(AlertDescription::CertificateExpired) => {
+            "the other side says that our certificate has expired; renew it with `tanada node create`".to_owned()
+        }
+        Error::AlertReceived(alert) => format!("the other side refuses: {alert:?}"),
+        Error::InvalidCertificate(why) => of_certificate(why),
+        Error::General(why) => why.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn of_certificate(why: &CertificateError) -> String {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            format!("its certificate has expired ({why}); renew it there with `tanada node create`")
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            format!("its certificate is not valid yet ({why}); look at the clocks of both machines")
+        }
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            "its certificate is from none of the authorities in our ca.pem; give both sides the same".to_owned()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => format!(
+            "its certificate is not for this address ({why}); issue one with `--host` and the address"
+        ),
+        other => format!("its certificate is not accepted: {other}"),
     }
 }

@@ -1,0 +1,347 @@
+//! `tanada cluster ca ...` and `tanada node create`: the certificates of nodes and accounts.
+//!
+//! ```text
+//! init -> the authority's folder -> issue, node create -> a folder with certificate and key
+//!                                -> revoke -> its list, and through a daemon to every node
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use config::DATA_DIR;
+use hyper::Method;
+use report::terminal::{Usage, table};
+use serde::Serialize;
+use tls::authority::{Issued, LEAF_DAYS, Subject};
+use tls::{Certificate, Peer};
+use vdisk::record::Name;
+
+use super::ask::Ask;
+use super::authority_files::{AuthorityFolder, Entry, now};
+use super::client::Client;
+use super::show;
+use crate::api::certificates::{Certificates, Revoke};
+use crate::daemon::common::certificates::Folder;
+
+/// Commands about a cluster as a whole.
+#[derive(Subcommand)]
+pub enum Cluster {
+    /// Make and revoke the certificates by which nodes and accounts know each other.
+    #[command(subcommand)]
+    Ca(Ca),
+}
+
+/// Where the authority's folder is.
+#[derive(Args, Clone)]
+pub struct At {
+    /// The authority's folder, as `tanada cluster ca init` made it. Keep it off the nodes.
+    #[arg(
+        long,
+        env = "TANADA_CA_DIR",
+        value_name = "DIR",
+        default_value = "tanada-ca"
+    )]
+    ca: PathBuf,
+}
+
+/// Commands about the cluster's authority.
+#[derive(Subcommand)]
+pub enum Ca {
+    /// Make the cluster's authority.
+    Init {
+        /// Its folder: whoever can read it can be any node.
+        #[arg(default_value = "tanada-ca")]
+        dir: PathBuf,
+    },
+    /// Make the certificate of a node elsewhere, or of an account; lasts 90 days.
+    Issue(Issue),
+    /// Revoke certificates: connections under them end within a second, on every node of the cluster.
+    #[command(
+        after_help = "Without a daemon in reach: --offline, and copy the file `revoked` of the folder into DATA_DIR/tls of each."
+    )]
+    Revoke {
+        /// A serial number, or a node or account: all of its certificates. node:NAME, account:NAME where both are called so.
+        what: String,
+        /// Tell no daemon.
+        #[arg(long)]
+        offline: bool,
+        #[command(flatten)]
+        at: At,
+        #[command(flatten)]
+        ask: Ask,
+    },
+    /// List what was issued.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Follow the authority up by another one, in three steps, with `tanada node create` on every node after each.
+    Renew {
+        /// The second step: certificates are issued by the new one.
+        #[arg(long)]
+        switch: bool,
+        /// The third step: the old one is trusted no more.
+        #[arg(long, conflicts_with = "switch")]
+        drop_old: bool,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+/// A certificate to be made.
+#[derive(Args)]
+pub struct Issue {
+    /// The node.
+    #[arg(required_unless_present = "account")]
+    node: Option<Name>,
+    /// An account, not a node.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["node", "host"])]
+    account: Option<String>,
+    /// A name or address at which clients that are no nodes reach it; may be given again.
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+    /// The folder to make [default: the name]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    at: At,
+}
+
+/// The own certificate of a node, to be made or renewed.
+#[derive(Args)]
+pub struct Create {
+    /// What the node is called, as in [cluster] node.
+    node: Name,
+    /// A name or address at which clients that are no nodes reach it; may be given again [default: as before]
+    #[arg(long, value_name = "HOST")]
+    host: Vec<String>,
+    /// Where the daemon keeps its files.
+    #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
+    data_dir: PathBuf,
+    #[command(flatten)]
+    at: At,
+}
+
+/// Runs one of them.
+pub fn run(command: Cluster) -> anyhow::Result<()> {
+    let Cluster::Ca(command) = command;
+    match command {
+        Ca::Init { dir } => {
+            AuthorityFolder::make(&dir)?;
+            show::text(&format!(
+                "the cluster's authority is in {0}: keep it safe, and off the nodes\n\
+                 next, for each node: tanada node create NAME --ca {0} --host ADDRESS\n",
+                dir.display()
+            ))
+        }
+        Ca::Issue(issue) => self::issue(&issue),
+        Ca::Revoke {
+            what,
+            offline,
+            at,
+            ask,
+        } => revoke(&what, offline, &at.ca, ask),
+        Ca::List { json, at } => {
+            let entries = AuthorityFolder::open(&at.ca)?.issued()?;
+            show::answer(json, &entries, || listed(&entries))
+        }
+        Ca::Renew {
+            switch,
+            drop_old,
+            at,
+        } => renew(&AuthorityFolder::open(&at.ca)?, switch, drop_old),
+    }
+}
+
+fn issue(issue: &Issue) -> anyhow::Result<()> {
+    let (peer, name) = match (&issue.node, &issue.account) {
+        (Some(node), _) => (Peer::Node(node.to_string()), node.to_string()),
+        (None, Some(account)) => (Peer::Account(account.clone()), account.replace('/', "-")),
+        (None, None) => return Err(Usage("name a node, or --account NAME".to_owned()).into()),
+    };
+    let subject = Subject {
+        peer,
+        hosts: issue.host.clone(),
+    };
+    let out = issue.out.clone().unwrap_or_else(|| PathBuf::from(name));
+    let folder = Folder::at(&out);
+    if let Some(own) = folder.own()?
+        && own.peer != subject.peer
+    {
+        let said = format!(
+            "{} has the certificate of {}; name another folder with --out",
+            out.display(),
+            own.peer
+        );
+        return Err(Usage(said).into());
+    }
+    let authority = AuthorityFolder::open(&issue.at.ca)?;
+    let issued = authority.issue(&subject)?;
+    authority.hand_out(&issued, &folder)?;
+    let next = match subject.peer {
+        Peer::Node(_) => {
+            "copy its files into DATA_DIR/tls of that node, and keep key.pem secret on the way"
+        }
+        _ => "use it with --identity or TANADA_IDENTITY",
+    };
+    show::text(&format!("{}; {next}\n", made(&issued, &out)))
+}
+
+/// Makes or renews the certificate of this machine's node.
+pub fn create(create: &Create) -> anyhow::Result<()> {
+    let folder = Folder::of_daemon(&create.data_dir);
+    let before = folder.own()?;
+    let subject = wanted(&create.node, &create.host, before.as_ref())
+        .with_context(|| format!("cannot make the certificate of node {}", create.node))?;
+    let authority = AuthorityFolder::open(&create.at.ca)?;
+    let issued = authority.issue(&subject)?;
+    authority.hand_out(&issued, &folder)?;
+    let dir = create.data_dir.join("tls");
+    let next = match before {
+        Some(_) => "a daemon that runs takes it within a second".to_owned(),
+        None => "listen = \"tls:IP:PORT\" in a [[store]] uses it from the daemon's next start on"
+            .to_owned(),
+    };
+    show::text(&format!("{}; {next}\n", made(&issued, &dir)))
+}
+
+/// Whose certificate a node needs, beside the one that it has.
+fn wanted(node: &Name, hosts: &[String], before: Option<&Certificate>) -> anyhow::Result<Subject> {
+    let peer = Peer::Node(node.to_string());
+    if let Some(before) = before
+        && before.peer != peer
+    {
+        return Err(anyhow::anyhow!(
+            "this data directory has the certificate of {}; name the right one with --data-dir, or move its folder tls away",
+            before.peer
+        ));
+    }
+    let kept = before.map(|it| it.hosts.clone()).unwrap_or_default();
+    Ok(Subject {
+        peer,
+        hosts: if hosts.is_empty() {
+            kept
+        } else {
+            hosts.to_vec()
+        },
+    })
+}
+
+fn made(issued: &Issued, dir: &Path) -> String {
+    format!(
+        "the certificate {} of {} is in {}, for {LEAF_DAYS} days",
+        issued.says.serial,
+        issued.says.peer,
+        dir.display()
+    )
+}
+
+/// What was revoked, for programs.
+#[derive(Serialize)]
+struct Revoked {
+    revoked: Vec<Entry>,
+    /// Was a daemon told?
+    told: bool,
+}
+
+fn revoke(what: &str, offline: bool, ca: &Path, ask: Ask) -> anyhow::Result<()> {
+    let revoked = AuthorityFolder::open(ca)?.revoke(what)?;
+    if !offline {
+        let asked: Vec<Revoke> = revoked
+            .iter()
+            .map(|entry| Revoke {
+                serial: entry.serial.clone(),
+                whose: entry.whose.clone(),
+            })
+            .collect();
+        let client = Client::new(ask.admin)?;
+        let path = "/v1/certificates/revoked";
+        let told = client.send_json::<Certificates>(Method::POST, path, &asked);
+        told.with_context(|| {
+            format!(
+                "{what} is revoked in {}, but no daemon knows it yet; ask again with --admin, or copy {} into DATA_DIR/tls of \
+                 each node",
+                ca.display(),
+                ca.join("revoked").display()
+            )
+        })?;
+    }
+    let answer = Revoked {
+        revoked,
+        told: !offline,
+    };
+    show::answer(ask.json, &answer, || {
+        let lines = answer.revoked.iter();
+        lines
+            .map(|entry| format!("revoked: {} of {}\n", entry.serial, entry.whose))
+            .collect()
+    })
+}
+
+fn listed(entries: &[Entry]) -> String {
+    let now = now();
+    let rows: Vec<Vec<String>> = entries
+        .iter()
+        .map(|entry| {
+            let left = entry.expires_unix_seconds.saturating_sub(now);
+            let state = match (entry.revoked, left) {
+                (true, _) => "revoked".to_owned(),
+                (false, 0) => "expired".to_owned(),
+                (false, left) => format!("{} days left", left / (24 * 3600)),
+            };
+            vec![entry.whose.clone(), entry.serial.clone(), state]
+        })
+        .collect();
+    table::table(&["WHOSE", "SERIAL", "STATE"], &rows)
+}
+
+fn renew(authority: &AuthorityFolder, switch: bool, drop_old: bool) -> anyhow::Result<()> {
+    let on_each = "run `tanada node create` for every node";
+    let next = match (switch, drop_old) {
+        (true, _) => {
+            authority.switch()?;
+            format!(
+                "the new authority issues; {on_each}, then `tanada cluster ca renew --drop-old`"
+            )
+        }
+        (_, true) => {
+            authority.drop_old()?;
+            format!("the old authority is trusted no more; {on_each} a last time")
+        }
+        _ => {
+            authority.renew()?;
+            format!(
+                "both authorities are trusted; {on_each}, then `tanada cluster ca renew --switch`"
+            )
+        }
+    };
+    show::text(&format!("{next}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewed_certificate_keeps_its_hosts_and_is_that_of_the_same_node() {
+        let node: Name = "n1".parse().unwrap();
+        let before = Certificate {
+            peer: Peer::Node("n1".into()),
+            hosts: vec!["10.0.0.1".into()],
+            serial: tls::Serial::parse("1").unwrap(),
+            not_before: 0,
+            not_after: 1,
+        };
+        let kept = wanted(&node, &[], Some(&before)).unwrap();
+        assert_eq!(kept.hosts, ["10.0.0.1"]);
+        let other = wanted(&node, &["h".into()], Some(&before)).unwrap();
+        assert_eq!(other.hosts, ["h"]);
+        let n2: Name = "n2".parse().unwrap();
+        let why = wanted(&n2, &[], Some(&before)).unwrap_err().to_string();
+        assert!(why.contains("of node n1"), "{why}");
+    }
+}

@@ -1,0 +1,262 @@
+//! The certificates of a node in its folder, `DATA_DIR/tls`: what is there, has it changed, what is revoked.
+//!
+//! ```text
+//! cert.pem   the own certificate      key.pem    its key, a secret
+//! ca.pem     authorities, all trusted revoked    serial numbers, one a line
+//! ```
+//!
+//! `tanada node create` and `tanada cluster ca issue` write such a folder; the daemon reads it again when a file changes.
+//!
+//! Always true:
+//! 1. A file is whole or not there, and its owner's alone.
+//! 2. A revoked number stays in the file: none is taken out by this program.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, anyhow};
+use tls::{Certificate, Material, Peer, Serial, authority};
+
+use super::secrets;
+
+/// A certificate that lasts no longer than this is warned of.
+pub const WARN_SECONDS: u64 = 14 * 24 * 3600;
+
+/// Held while a file of revoked numbers is read and written.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// The files of a folder.
+#[derive(Debug, Clone)]
+pub struct Folder(PathBuf);
+
+/// Which files there are: another stamp, other contents.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stamp([Option<(i64, i64, u64, u64)>; 4]);
+
+impl Folder {
+    /// That of the daemon whose files are in `data_dir`.
+    pub fn of_daemon(data_dir: &Path) -> Folder {
+        Folder(data_dir.join("tls"))
+    }
+
+    /// The folder `dir` itself.
+    pub fn at(dir: &Path) -> Folder {
+        Folder(dir.to_owned())
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The own certificate's file.
+    pub fn certificate(&self) -> PathBuf {
+        self.file("cert.pem")
+    }
+
+    /// Its key's.
+    pub fn key(&self) -> PathBuf {
+        self.file("key.pem")
+    }
+
+    /// The authorities'.
+    pub fn authority(&self) -> PathBuf {
+        self.file("ca.pem")
+    }
+
+    /// The revoked numbers'.
+    pub fn revoked(&self) -> PathBuf {
+        self.file("revoked")
+    }
+
+    /// Is there a certificate?
+    pub fn has_certificate(&self) -> bool {
+        self.certificate().exists()
+    }
+
+    /// Which files there are now.
+    pub fn stamp(&self) -> Stamp {
+        let files = [
+            self.certificate(),
+            self.key(),
+            self.authority(),
+            self.revoked(),
+        ];
+        Stamp(files.map(|path| {
+            let meta = fs::metadata(path).ok()?;
+            Some((meta.mtime(), meta.mtime_nsec(), meta.ino(), meta.len()))
+        }))
+    }
+
+    /// What TLS needs.
+    ///
+    /// # Errors
+    /// A file cannot be read, or others can read the key.
+    pub fn material(&self) -> anyhow::Result<Material> {
+        let read = |path: PathBuf| {
+            fs::read(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
+        Ok(Material {
+            authority: read(self.authority())?,
+            own: Some((
+                read(self.certificate())?,
+                secrets::read_private(&self.key(), "the key")?,
+            )),
+        })
+    }
+
+    /// What the own certificate says; `None` if there is none.
+    ///
+    /// # Errors
+    /// There is one, and it cannot be read.
+    pub fn own(&self) -> anyhow::Result<Option<Certificate>> {
+        let path = self.certificate();
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let all = authority::read_all("the certificate", &text);
+        let all = all.with_context(|| path.display().to_string())?;
+        Ok(all.into_iter().next())
+    }
+
+    /// The revoked numbers.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read, or a line of it is no number.
+    pub fn read_revoked(&self) -> anyhow::Result<BTreeSet<Serial>> {
+        let path = self.revoked();
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
+        };
+        let found = authority::revoked(&text);
+        let found = found.map_err(|why| anyhow!("{}: {why}", path.display()))?;
+        Ok(found.into_iter().collect())
+    }
+
+    /// Adds revoked numbers, each with whose it was, as far as they are not there yet.
+    ///
+    /// # Errors
+    /// As for [`Folder::read_revoked`]; the system's.
+    pub fn add_revoked(&self, more: &[(Serial, String)]) -> anyhow::Result<()> {
+        // The data threads and the admin API's do so, too.
+        let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.read_revoked()?;
+        let mut text = fs::read_to_string(self.revoked()).unwrap_or_default();
+        let before = text.len();
+        for (serial, whose) in more.iter().filter(|(serial, _)| !known.contains(serial)) {
+            if !text.is_empty() && !text.ends_with('\n') {
+                text.push('\n');
+            }
+            let whose = whose.replace(['\n', '\r'], " ");
+            let _ = writeln!(text, "{serial} {whose}");
+        }
+        match text.len() == before {
+            true => Ok(()),
+            false => secrets::write_private(&self.revoked(), text.as_bytes(), true),
+        }
+    }
+
+    /// Puts a certificate with its key and the authorities there, instead of what is there.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn write(&self, certificate: &str, key: &str, authority: &str) -> anyhow::Result<()> {
+        // The certificate last: who looks in between finds no certificate, or a pair that does not fit, and looks again.
+        secrets::write_private(&self.authority(), authority.as_bytes(), true)?;
+        secrets::write_private(&self.key(), key.as_bytes(), true)?;
+        secrets::write_private(&self.certificate(), certificate.as_bytes(), true)
+    }
+}
+
+/// What is wrong with how long a certificate still lasts, at the second `now`.
+pub fn warning(own: &Certificate, now: u64) -> Option<String> {
+    let renew = match &own.peer {
+        Peer::Node(name) => format!("renew it with `tanada node create {name}`"),
+        _ => "issue another one with `tanada cluster ca issue`".to_owned(),
+    };
+    let left = own.not_after.saturating_sub(now);
+    match left {
+        0 => Some(format!(
+            "the certificate of {} has expired, and other nodes do not speak with it; {renew}",
+            own.peer
+        )),
+        1..=WARN_SECONDS => Some(format!(
+            "the certificate of {} expires in {} days; {renew}",
+            own.peer,
+            left / (24 * 3600)
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tls::authority::{Authority, KeyKind, Subject};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_holds_a_certificate_and_what_is_revoked_only_grows() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::at(&dir.path().join("tls"));
+        assert!(!folder.has_certificate());
+        assert_eq!(folder.own().unwrap(), None);
+        let (ca, _) = Authority::make("ca", KeyKind::P256, (1_000_000, 30), [1; 16]).unwrap();
+        let subject = Subject {
+            peer: Peer::Node("n1".into()),
+            hosts: vec![],
+        };
+        let issued = ca.issue(&subject, (1_000_000, 20), [2; 16]).unwrap();
+        let empty = folder.stamp();
+        folder
+            .write(&issued.certificate, &issued.key, &ca.certificate)
+            .unwrap();
+        assert_ne!(folder.stamp(), empty);
+        assert_eq!(folder.own().unwrap(), Some(issued.says.clone()));
+        let key = fs::metadata(folder.key()).unwrap();
+        assert_eq!(key.mode() & 0o777, 0o600);
+        tls::Identity::new(&folder.material().unwrap()).unwrap();
+
+        let serial = |text| Serial::parse(text).unwrap();
+        let whose = "node n2\n".to_owned();
+        folder.add_revoked(&[(serial("a1"), whose)]).unwrap();
+        let before = folder.stamp();
+        folder
+            .add_revoked(&[(serial("a1"), String::new())])
+            .unwrap();
+        assert_eq!(folder.stamp(), before, "nothing new");
+        folder
+            .add_revoked(&[(serial("b2"), "node n3".into())])
+            .unwrap();
+        assert_eq!(
+            folder.read_revoked().unwrap(),
+            BTreeSet::from([serial("a1"), serial("b2")])
+        );
+        fs::write(folder.revoked(), "n2\n").unwrap();
+        let why = folder.read_revoked().unwrap_err().to_string();
+        assert!(why.contains("line 1"), "{why}");
+    }
+
+    #[test]
+    fn a_certificate_is_warned_of_from_two_weeks_before_its_end() {
+        let own = |not_after| Certificate {
+            peer: Peer::Node("n1".into()),
+            hosts: vec![],
+            serial: Serial::parse("1").unwrap(),
+            not_before: 0,
+            not_after,
+        };
+        let day = 24 * 3600;
+        assert_eq!(warning(&own(100 * day), 85 * day), None);
+        let said = warning(&own(100 * day), 87 * day).unwrap();
+        assert!(said.contains("in 13 days; renew it with `tanada node create n1`"));
+        let said = warning(&own(100 * day), 100 * day).unwrap();
+        assert!(said.contains("has expired"), "{said}");
+    }
+}

@@ -1,0 +1,186 @@
+//! This node's TLS on a data thread: its certificate, taken anew when it is renewed, and who is shut out.
+//!
+//! ```text
+//! DATA_DIR/tls -> Identity -> servers of stores, ways to other nodes' stores
+//!      ^ looked at every 250 ms: another certificate, another authority, more revoked numbers
+//! revoked/... in the meta store -> cut here at once, and into DATA_DIR/tls/revoked for the other threads and the next start
+//! ```
+//!
+//! Always true:
+//! 1. Files that cannot be used change nothing, and are warned of once.
+//! 2. What was revoked once is revoked until the thread ends.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::rc::{Rc, Weak};
+
+use anyhow::{Context, anyhow};
+use base::{Instant, Nanos};
+use report::terminal::said;
+use tls::{Expected, Identity, Peer, Serial};
+use vdisk::cluster::revoked::Revocations;
+
+use crate::daemon::common::certificates::{Folder, Stamp, warning};
+
+/// Between two looks at the files: a revocation is to be known everywhere within a second.
+const LOOK: Nanos = Nanos::millis(250);
+/// Between two warnings of a certificate that expires.
+const WARN_EVERY: Nanos = Nanos::secs(24 * 3600);
+
+/// See the module's head.
+pub struct Secured {
+    pub identity: Rc<Identity>,
+    folder: Folder,
+    stamp: RefCell<Stamp>,
+    /// The files that could not be used at the last look.
+    failed: RefCell<Option<Stamp>>,
+    revoked: RefCell<BTreeSet<Serial>>,
+    /// Ends with this.
+    look: RefCell<Option<env::CancelOnDrop<()>>>,
+}
+
+impl Secured {
+    /// From the files of the daemon; `None` if it has no certificate. `node` is what this node is called in its cluster.
+    pub fn open(data_dir: &Path, node: Option<&str>) -> anyhow::Result<Option<Rc<Secured>>> {
+        let folder = Folder::of_daemon(data_dir);
+        if !folder.has_certificate() {
+            return Ok(None);
+        }
+        let stamp = folder.stamp();
+        let identity = Identity::new(&folder.material()?).context("tls")?;
+        match (identity.peer(), node) {
+            (Peer::Node(name), Some(node)) if name != node => {
+                return Err(anyhow!(
+                    "{} is the certificate of node {name}, and this node is called {node} ([cluster] node); make its own \
+                     with `tanada node create {node}`",
+                    folder.certificate().display()
+                ));
+            }
+            (Peer::Node(_), _) => {}
+            (other, _) => {
+                return Err(anyhow!(
+                    "{} is the certificate of {other}, and a daemon needs that of a node; make it with `tanada node create`",
+                    folder.certificate().display()
+                ));
+            }
+        }
+        let secured = Rc::new(Secured {
+            identity,
+            folder,
+            stamp: RefCell::new(stamp),
+            failed: RefCell::default(),
+            revoked: RefCell::default(),
+            look: RefCell::default(),
+        });
+        secured.revoke(secured.folder.read_revoked()?);
+        let look = env::spawn(keep_looking(Rc::downgrade(&secured)));
+        *secured.look.borrow_mut() = Some(env::cancel_scope(look));
+        Ok(Some(secured))
+    }
+
+    /// A way into the server of a node.
+    pub fn to_node(&self, node: &str) -> tls::Client {
+        tls::Client {
+            identity: Rc::clone(&self.identity),
+            expected: Expected::Node(node.to_owned()),
+        }
+    }
+
+    /// These are revoked, too.
+    fn revoke(&self, more: BTreeSet<Serial>) {
+        let mut revoked = self.revoked.borrow_mut();
+        let fresh: Vec<Serial> = more.difference(&revoked).cloned().collect();
+        for serial in &fresh {
+            tracing::warn!(%serial, "a certificate is revoked: connections under it end");
+        }
+        revoked.extend(fresh);
+        self.identity.set_revoked(revoked.clone());
+    }
+
+    /// Hears of what is revoked in the cluster, as long as the task is kept.
+    pub fn follow(self: &Rc<Self>, revocations: Revocations) -> env::CancelOnDrop<()> {
+        let own = Rc::downgrade(self);
+        env::cancel_scope(env::spawn(async move {
+            let hear = move |more: BTreeSet<Serial>| {
+                if let Some(own) = own.upgrade() {
+                    own.heard(more);
+                }
+            };
+            match revocations.follow(hear).await {}
+        }))
+    }
+
+    fn heard(&self, more: BTreeSet<Serial>) {
+        self.revoke(more.clone());
+        let lines = more
+            .into_iter()
+            .map(|serial| (serial, "revoked in the cluster".to_owned()));
+        let lines: Vec<(Serial, String)> = lines.collect();
+        if let Err(error) = self.folder.add_revoked(&lines) {
+            tracing::error!(
+                "revoked certificates are not kept for the next start: {}",
+                said::words(&error)
+            );
+        }
+    }
+
+    /// Takes over what has changed in the files.
+    fn look(&self) {
+        let stamp = self.folder.stamp();
+        if *self.stamp.borrow() == stamp {
+            return;
+        }
+        *self.stamp.borrow_mut() = stamp.clone();
+        match self.folder.read_revoked() {
+            Ok(revoked) => self.revoke(revoked),
+            Err(error) => tracing::error!("{}", said::words(&error)),
+        }
+        let before = self.identity.own();
+        let taken = self.folder.material().and_then(|material| {
+            self.identity.replace(&material).context("tls")?;
+            Ok(self.identity.own())
+        });
+        match taken {
+            Ok(own) if own != before => {
+                let serial = own.map(|own| own.serial.to_string()).unwrap_or_default();
+                tracing::info!(serial, "new connections show another certificate");
+            }
+            Ok(_) => {}
+            // They may just be being written.
+            Err(_) if self.failed.borrow().as_ref() != Some(&stamp) => {
+                *self.failed.borrow_mut() = Some(stamp);
+                *self.stamp.borrow_mut() = Stamp::default();
+            }
+            Err(error) => tracing::error!(
+                "the files in DATA_DIR/tls cannot be used, and what was read before stays in use: {}",
+                said::words(&error)
+            ),
+        }
+    }
+
+    /// Says so if the own certificate lasts no longer than some days.
+    fn warn(&self) {
+        let now = env::wall_clock().0 / Nanos::secs(1).0;
+        if let Some(warning) = self.identity.own().and_then(|own| warning(&own, now)) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+async fn keep_looking(secured: Weak<Secured>) {
+    let mut warned: Option<Instant> = None;
+    loop {
+        {
+            let Some(secured) = secured.upgrade() else {
+                return;
+            };
+            secured.look();
+            if warned.is_none_or(|at| env::now().since(at) >= WARN_EVERY) {
+                warned = Some(env::now());
+                secured.warn();
+            }
+        }
+        env::sleep(LOOK).await;
+    }
+}
