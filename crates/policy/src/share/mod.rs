@@ -24,6 +24,7 @@
 //! 3. Memory is bounded: sessions, requests per session and events kept have limits.
 
 pub mod calendar;
+pub mod cap;
 pub mod capacity;
 mod contract;
 mod cost;
