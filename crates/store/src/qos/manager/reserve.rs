@@ -22,8 +22,8 @@ use policy::share::calendar::{Booking, BookingId, Calendar, Refusal, State};
 use policy::share::{Contract, Direction, Second, Share};
 
 use super::request::{
-    Decision, ReservationRequest, ReserveError, Reserved, check, check_calibration, check_room,
-    failed,
+    Decision, ReservationRequest, ReserveError, Reserved, check, check_beside, check_calibration,
+    check_room, failed,
 };
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
@@ -119,6 +119,7 @@ impl Reserver {
         let bookings = &core.bookings;
         let here = (core.now(), core.store.uuid());
         check(&request, group.as_ref(), until, here)?;
+        check_beside(core.beside, request.space)?;
         let _changing = bookings.changing.acquire(1).await;
         self.expire().await.map_err(failed("hold"))?;
         self.set_numbers_aside().await.map_err(failed("hold"))?;
