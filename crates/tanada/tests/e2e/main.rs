@@ -2,6 +2,7 @@
 
 mod access;
 mod advice;
+mod caps;
 mod commands;
 mod common;
 mod daemon;
@@ -10,6 +11,7 @@ mod guides;
 mod laboratory;
 mod modes;
 mod pairs;
+mod queued;
 mod recording;
 mod store;
 mod tier;

@@ -12,6 +12,7 @@
 
 pub mod access;
 pub mod booking;
+mod cap_metrics;
 pub mod clients;
 pub mod cluster;
 mod cluster_metrics;
@@ -22,7 +23,8 @@ mod dead_tests;
 mod disk_metrics;
 #[cfg(test)]
 mod document_tests;
-pub mod family;
+pub mod export_booking;
+mod family;
 mod flattened;
 pub mod gate;
 pub mod guard;
@@ -84,6 +86,9 @@ const BODY_MAX: usize = 64 * 1024;
         change_volume,
         detach_volume,
         attach_volume,
+        export_booking::get_reservations,
+        export_booking::add_reservation,
+        export_booking::cancel_reservation,
         reserve::get_stores,
         reserve::get_store,
         reserve::scrub_store,

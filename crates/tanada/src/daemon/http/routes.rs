@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::routing::{MethodRouter, delete, get, patch, post};
 
 use super::control::Control;
-use super::{clients, cluster, learn, reserve};
+use super::{clients, cluster, export_booking, learn, reserve};
 
 /// A path, and what answers there.
 pub(super) type Route = (&'static str, MethodRouter<Arc<Control>>);
@@ -46,6 +46,14 @@ fn volume_routes() -> Vec<Route> {
 
 fn store_routes() -> Vec<Route> {
     vec![
+        (
+            "/v1/exports/{name}/reservations",
+            get(export_booking::get_reservations).post(export_booking::add_reservation),
+        ),
+        (
+            "/v1/exports/{name}/reservations/{number}",
+            delete(export_booking::cancel_reservation),
+        ),
         ("/v1/stores", get(reserve::get_stores)),
         ("/v1/stores/{name}", get(reserve::get_store)),
         ("/v1/stores/{name}/scrub", post(reserve::scrub_store)),
