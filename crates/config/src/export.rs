@@ -15,9 +15,11 @@ use std::path::PathBuf;
 
 use env::net::Address;
 use policy::poll::Setting;
+use policy::share::cap::Caps;
 use vdisk::cluster::opened::Terms;
 use vdisk::record::{Fairness, Name, PriorityClass};
 
+use super::caps::read_caps;
 use super::keys::{At, Keys};
 use super::types::AdminConfig;
 use super::values::{Things, any_port, is_local, without_tls};
@@ -48,6 +50,8 @@ pub struct ExportConfig {
     pub poll: Option<Setting>,
     /// Threads that serve NBD clients for the data thread behind it; 0: it serves them itself.
     pub gates: u32,
+    /// What all its clients together get at most.
+    pub caps: Caps,
 }
 
 /// The most gates of an address.
@@ -139,6 +143,7 @@ pub(super) fn read_export(
     let vhost_user = keys.parse("vhost-user", socket);
     let class = keys.parse("priority", priority);
     let fairness = read_fairness(keys);
+    let caps = read_caps(keys);
 
     let missing = "device is missing; name what to export: device = \"...\"";
     let At { value: device, at } = keys.need(device, missing)?;
@@ -152,13 +157,11 @@ pub(super) fn read_export(
     if volume.is_none() {
         refuse_terms(keys, class.as_ref(), fairness.as_ref());
     }
-    let volume = volume.map(|name| VolumeConfig {
-        name,
-        terms: Terms {
-            priority: class.map(|at| at.value),
-            fairness: fairness.map(|at| at.value),
-        },
-    });
+    let terms = Terms {
+        priority: class.map(|at| at.value),
+        fairness: fairness.map(|at| at.value),
+    };
+    let volume = volume.map(|name| VolumeConfig { name, terms });
     let elsewhere = ublk || vhost_user.is_some();
     let nbd = need_place(keys, nbd, elsewhere, at)?;
     check_exposed(keys, &nbd, tls.is_some(), insecure);
@@ -179,6 +182,7 @@ pub(super) fn read_export(
         read_only,
         tls: tls.flatten(),
         poll: poll.map(|at| at.value),
+        caps,
     })
 }
 

@@ -9,7 +9,9 @@
 use base::{Bytes, Nanos};
 use hybrid::{Energy, Mode, Settings, WriteMode};
 
+use super::caps::read_caps;
 use super::keys::{At, Keys};
+use super::scheduling::read_queue;
 use super::tier::read_tier;
 use super::types::{DeviceConfig, HybridConfig};
 use super::values::{Things, read_name, read_span};
@@ -78,6 +80,8 @@ fn read_hybrid(
     }
     let advise = keys.is_on("advise");
     let force = keys.is_on("force");
+    let caps = read_caps(keys);
+    let queue = read_queue(keys, settings.energy.is_some());
     // Mistakes of its parts do not hide those of its settings.
     for mistake in settings.mistakes() {
         keys.complain("", mistake.to_string());
@@ -93,7 +97,24 @@ fn read_hybrid(
         trace,
         trace_max: trace_max.map_or(trace::record::DEFAULT_MAX, |at| at.value),
         advise,
+        caps,
+        queue,
     })
+}
+
+/// Complains about queues whose flows no export uses: flows of another queue would be taken for theirs.
+pub(super) fn check_queues(root: &Keys<'_, '_>, hybrids: &[HybridConfig], things: &Things) {
+    for hybrid in hybrids.iter().filter(|hybrid| hybrid.queue.is_some()) {
+        let Some(whole) = things.part_of.get(hybrid.name()) else {
+            continue;
+        };
+        let what = format!(
+            "[[hybrid]] \"{}\" has queue = true and is part of {whole}; rates are promised to exports of a hybrid, and this one \
+             has none: take queue out there",
+            hybrid.name()
+        );
+        root.complain("", what);
+    }
 }
 
 /// The device or hybrid under `key`, which from now on has no other use.

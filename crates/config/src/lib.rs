@@ -13,11 +13,13 @@
 //! 3. Listening beyond this machine was asked for in so many words.
 
 mod admin;
+pub mod caps;
 pub mod cluster;
 mod devices;
 pub mod export;
 mod hybrids;
 mod keys;
+pub mod scheduling;
 pub mod store;
 pub mod tier;
 mod types;
@@ -100,6 +102,7 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
         stores.extend(store);
         keys.finish();
     }
+    hybrids::check_queues(&root, &hybrids, &things);
     let has_cluster = root.has("cluster");
     let cluster = cluster::read_cluster(&mut root, &data_dir, &mut stores, &admin);
     let mut exports = Vec::new();

@@ -13,11 +13,12 @@ use std::path::{Path, PathBuf};
 
 use base::{Bytes, Nanos};
 use env::net::Address;
-use policy::share::{BytesPerSec, Kind};
+use policy::share::BytesPerSec;
 use store::qos::queue::QueueOptions;
 
 use super::export::ExportConfig;
 use super::keys::{At, Keys, instead};
+use super::scheduling::{Scheduling, read_scheduling};
 use super::types::{AdminConfig, DeviceConfig};
 use super::values::{Things, any_port, is_local, read_new_name, read_span, valid_name};
 
@@ -39,8 +40,8 @@ pub struct StoreConfig {
     pub device: String,
     /// Where its clients connect.
     pub listen: Vec<Address>,
-    /// Who of its clients is next.
-    pub scheduler: Kind,
+    /// Who of its clients is next, and how its queue is run.
+    pub scheduling: Scheduling,
     /// The allocation unit of a store that is made; one that is there keeps its own.
     pub unit: Bytes,
     /// Make a store of a blank device.
@@ -126,7 +127,7 @@ fn read_background(keys: &mut Keys<'_, '_>) -> Background {
     }
 }
 
-fn read_assumed(keys: &mut Keys<'_, '_>) -> Assumed {
+pub(super) fn read_assumed(keys: &mut Keys<'_, '_>) -> Assumed {
     Assumed {
         read_speed: keys.parse("read_speed", read_rate).map(|at| at.value),
         write_speed: keys.parse("write_speed", read_rate).map(|at| at.value),
@@ -158,7 +159,7 @@ pub(super) fn read_store(
     let name = read_new_name(keys, is_taken, "device, hybrid and store");
     let device = read_device_of_store(keys, devices, things);
     let listen = keys.parse_list("listen", str::parse::<Address>);
-    let scheduler = keys.parse_or("scheduler", Kind::default(), str::parse);
+    let scheduling = read_scheduling(keys);
     let unit = keys.take::<Bytes>("unit");
     let create = keys.is_on("create");
     let assumed = read_assumed(keys);
@@ -190,7 +191,7 @@ pub(super) fn read_store(
         name,
         device: device?,
         listen: listen.value,
-        scheduler,
+        scheduling,
         unit: unit.map_or(Bytes::mib(1), |at| at.value),
         create,
         assumed,

@@ -2,6 +2,7 @@
 
 use base::{Bytes, Nanos};
 
+use super::scheduling::Scheduling;
 use super::*;
 
 const TWO: &str = r#"
@@ -297,6 +298,55 @@ const REFUSALS: &[(&str, &str)] = &[
         "[[store]] \"s0\" scheduler: 'edf' is no scheduler; choose one of fifo, rounds, rounds-join, tags",
     ),
     (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\ndepth = 4",
+        "[[hybrid]] \"v\" depth: says how the queue before the slow device is run, and there is none; add queue = true",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nqueue = true\nenergy = true",
+        "[[hybrid]] \"v\" queue: with energy = true the slow device may be asleep",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nqueue = true\n\
+         [[store]]\nname = \"s0\"\ndevice = \"v\"\nlisten = \"unix:s\"",
+        "[[hybrid]] \"v\" has queue = true and is part of [[store]] \"s0\"; rates are promised to exports",
+    ),
+    (
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nmax_read = \"fast\"",
+        "[[hybrid]] \"v\" max_read: 'fast' is no rate; write a size and '/s', such as 85MB/s or 64MiB/s, or \"off\"",
+    ),
+    (
+        "[[export]]\ndevice = \"slow\"\nnbd = \"unix:s\"\nmax_write_iops = 0",
+        "[[export]] \"slow\" max_write_iops: a cap of no request in a second stops everything",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nround = 64",
+        "[[store]] \"s0\" round: the scheduler tags has no rounds; take it out, or write scheduler = \"rounds\"",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nscheduler = \"rounds\"\nround = 0",
+        "[[store]] \"s0\" round: a round has 1 to 4096 I/Os of one unit each",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nscheduler = \"rounds\"\nquantum = \"64KiB\"",
+        "[[store]] \"s0\" quantum: the scheduler rounds sends whole requests; take it out, or write scheduler = \"tags\"",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nquantum = \"100KiB\"",
+        "[[store]] \"s0\" quantum: 100.0 KiB is not a power of two from 16.0 KiB to 4.0 MiB",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\ndepth = 65",
+        "[[store]] \"s0\" depth: 65 is not from 1 to 64",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\ndepth = \"deep\"",
+        "[[store]] \"s0\" depth: 'deep' is no depth; write \"auto\" or a number from 1 to 64",
+    ),
+    (
+        "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nscheduler = \"fifo\"\ndepth = \"auto\"",
+        "[[store]] \"s0\" depth: the scheduler fifo does not look for a depth by itself; write a number from 1 to 64",
+    ),
+    (
         "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\nunit = \"3MiB\"",
         "[[store]] \"s0\" unit: 3.0 MiB is not a power of two from 64 KiB to 16 MiB",
     ),
@@ -379,11 +429,11 @@ fn a_store_says_where_it_stands_and_who_may_come_in() {
     let config = good(&with_two(
         "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"tls:0.0.0.0:10881\"\n\
          [[store]]\nname = \"s1\"\ndevice = \"fast\"\nlisten = [\"127.0.0.1:1\", \"unix:s\"]\n\
-         scheduler = \"rounds-join\"\nunit = \"4MiB\"\ncreate = true\nscrub = \"20MB/s\"\nfloor = \"1MB/s\"\n\
+         scheduler = \"rounds-join\"\nround = 32\ndepth = 2\nunit = \"4MiB\"\ncreate = true\nscrub = \"20MB/s\"\nfloor = \"1MB/s\"\n\
          ceiling = \"9MB/s\"\nmemory = \"16MiB\"\ndiscard = false\nclock_skew = \"1m\"\nnode_key_file = \"k\"\nunauthenticated = true\n",
     ));
     let usual = &config.stores[0];
-    assert_eq!(usual.scheduler, policy::share::Kind::Tags);
+    assert_eq!(usual.scheduling, Scheduling::default());
     assert_eq!((usual.unit, usual.memory), (Bytes::mib(1), store::MEMORY));
     assert_eq!((usual.scrub, usual.create), (None, false));
     assert_eq!(
@@ -392,7 +442,11 @@ fn a_store_says_where_it_stands_and_who_may_come_in() {
         "keys are kept with the data"
     );
     let all = &config.stores[1];
-    assert_eq!(all.scheduler.name(), "rounds-join");
+    assert_eq!(all.scheduling.kind.name(), "rounds-join");
+    assert_eq!(
+        (all.scheduling.round, all.scheduling.depth),
+        (Some(32), Some(2))
+    );
     assert_eq!(all.listen.len(), 2);
     assert!(all.create && all.access.unauthenticated);
     assert!(usual.discard && !all.discard);
@@ -401,6 +455,58 @@ fn a_store_says_where_it_stands_and_who_may_come_in() {
     assert_eq!(all.background.ceiling.unwrap().to_string(), "9 MB/s");
     assert_eq!(all.access.clock_skew, Nanos::secs(60));
     assert_eq!(all.access.node_key_file, Path::new("k"));
+}
+
+#[test]
+fn caps_and_a_queue_of_a_hybrid_are_read_as_they_are_written() {
+    let config = good(&with_two(
+        "[[hybrid]]\nname = \"v\"\nslow = \"slow\"\nfast = \"fast\"\nmax_read = \"100MB/s\"\nqueue = true\n\
+         scheduler = \"rounds\"\nround = 8\nread_speed = \"90MB/s\"\n\
+         [[export]]\ndevice = \"v\"\nnbd = \"unix:s\"\nmax_write_iops = 500\nmax_read_iops = \"off\"",
+    ));
+    let hybrid = &config.hybrids[0];
+    assert_eq!(hybrid.caps.read.bytes.unwrap().to_string(), "100 MB/s");
+    assert!(hybrid.caps.write.is_none());
+    let queue = hybrid.queue.unwrap();
+    assert_eq!(queue.scheduling.round, Some(8));
+    assert_eq!(queue.assumed.read_speed.unwrap().to_string(), "90 MB/s");
+    let caps = config.exports[0].caps;
+    assert_eq!((caps.write.requests, caps.read.requests), (Some(500), None));
+}
+
+#[test]
+fn the_queue_of_a_store_is_built_as_the_configuration_says() {
+    use policy::share::{BytesPerSec, Costs};
+    let queue_of = |keys: &str| {
+        let store = "[[store]]\nname = \"s0\"\ndevice = \"slow\"\nlisten = \"unix:s\"\n";
+        let config = good(&with_two(&format!("{store}{keys}")));
+        let mut queue = ::store::qos::queue::QueueOptions::new(Costs::flat(BytesPerSec::mb(100)));
+        let of = &config.stores[0];
+        of.scheduling.put_into(of.unit, &mut queue);
+        queue
+    };
+    let published = queue_of("scheduler = \"rounds\"\nunit = \"64KiB\"");
+    let rounds = published.share.rounds;
+    assert_eq!(published.kind, policy::share::Kind::Rounds);
+    assert_eq!((rounds.round_ios, rounds.depth), (64, 1), "as published");
+    assert_eq!((rounds.unit, rounds.join), (Bytes::kib(64), false));
+    let rounds = queue_of("scheduler = \"rounds\"\nround = 16\ndepth = 4")
+        .share
+        .rounds;
+    assert_eq!((rounds.round_ios, rounds.depth), (16, 4));
+    assert_eq!(rounds.unit, Bytes::mib(1), "the unit of the store");
+    let tags = queue_of("quantum = \"16KiB\"\ndepth = 3").share.tags;
+    assert_eq!(
+        (tags.quantum, tags.piece_min),
+        (Bytes::kib(16), Bytes::kib(16))
+    );
+    assert_eq!((tags.depth.min, tags.depth.max), (3, 3));
+    let tags = queue_of("depth = \"auto\"").share.tags;
+    assert_eq!(tags, policy::share::TagsOptions::default());
+    assert_eq!(
+        queue_of("scheduler = \"fifo\"\ndepth = 8").share.fifo_depth,
+        8
+    );
 }
 
 #[test]

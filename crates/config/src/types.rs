@@ -118,6 +118,10 @@ pub struct HybridConfig {
     pub trace_max: Bytes,
     /// Whether a shadow watches for `tanada advise`, from the start on.
     pub advise: bool,
+    /// What its clients get at most.
+    pub caps: policy::share::cap::Caps,
+    /// How the queue before its slow device is run, if there is one.
+    pub queue: Option<crate::scheduling::HybridQueue>,
 }
 
 /// `[admin]`: where the admin API and the metrics are.

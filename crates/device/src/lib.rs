@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Device: read, write, flush, discard, write zeroes; owned aligned buffers; completion-based
-//!    file or block device | memory | models of HDD, SSD, SCM, DRAM | striped | a part | of another thread | crash | fault | hybrid | ...
+//!    file or block device | memory | models of HDD, SSD, SCM, DRAM | striped | a part | capped | of another thread | crash | fault | hybrid | ...
 //! ```
 //!
 //! Always true (the durability contract, one for all levels):
@@ -12,6 +12,7 @@
 //! 3. Addresses and lengths are multiples of 512 bytes and within the device; all else is refused.
 
 mod api;
+pub mod cap;
 pub mod crash;
 pub mod fault;
 pub mod file;
@@ -23,6 +24,7 @@ pub mod shared;
 pub mod striped;
 
 pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
+pub use cap::{Capped, Throttle};
 pub use crash::Crash;
 pub use fault::Fault;
 pub use file::{File, FileOptions, OpenError};

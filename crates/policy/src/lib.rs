@@ -1,4 +1,4 @@
-//! Decisions without I/O and without a clock: what to cache, evict, move and serve next, which copy to read,
+//! Decisions without I/O and without a clock: what to cache, evict, move and serve next, what a cap lets pass, which copy to read,
 //! and how long to look for work before a thread sleeps.
 //!
 //! Nothing here knows a clock, a device, a thread or chance of its own: time and observations come in

@@ -11,11 +11,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use policy::share::cap::Caps;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::names::{COPIES_MAX, EXTENT, Generation, ImageId, StoreNumber, VolumeId};
-pub use crate::terms::{BadFairness, BadName, Fairness, Name, OnMetaLoss, PriorityClass, Terms};
+pub use crate::terms::{
+    BadFairness, BadName, CapRecord, Fairness, Name, OnMetaLoss, PriorityClass, Terms,
+};
 
 /// The version of all records here.
 const VERSION: u32 = 1;
@@ -313,6 +316,9 @@ impl VolumeRecord {
                 record.terms.min_isr, record.copies
             ));
         }
+        if let Err(error) = Caps::from(record.terms.caps).check() {
+            return refuse(error.to_string());
+        }
         if record.redundancy_floor > record.copies {
             let (in_sync, copies) = (record.redundancy_floor, record.copies);
             return refuse(format!("{in_sync} of {copies} copies are in sync"));
@@ -359,6 +365,35 @@ mod tests {
             VolumeRecord::decode(VolumeId(3), text.as_bytes()),
             Ok(record)
         );
+    }
+
+    #[test]
+    fn a_record_names_caps_only_where_there_are_some() {
+        assert!(
+            !String::from_utf8(record().encode())
+                .unwrap()
+                .contains("caps")
+        );
+        let mut record = record();
+        record.terms.caps = CapRecord {
+            read: Some(100_000_000),
+            write_iops: Some(500),
+            ..CapRecord::default()
+        };
+        let text = String::from_utf8(record.encode()).unwrap();
+        let said = "\"caps\":{\"read\":100000000,\"write_iops\":500}";
+        assert!(text.contains(said), "{text}");
+        let read = |text: &str| VolumeRecord::decode(VolumeId(3), text.as_bytes());
+        assert_eq!(read(&text), Ok(record));
+        for broken in [
+            "{\"read\":0}",
+            "{\"write_iops\":0}",
+            "{\"reads\":1}",
+            "{\"read\":-1}",
+        ] {
+            let broken = text.replace(said, &format!("\"caps\":{broken}"));
+            assert!(read(&broken).is_err(), "{broken}");
+        }
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! What operators say of a volume: its name, how much its clients matter, what requests do while the meta store is away.
+//! What operators say of a volume: its name, how much its clients matter and get at most, what requests do while the meta store is away.
 //!
 //! Always true: a value that exists is one that may stand in a record.
 
 use std::fmt;
 use std::str::FromStr;
 
+use policy::share::BytesPerSec;
+use policy::share::cap::{Caps, Limit};
 use serde::{Deserialize, Serialize};
 
 /// An operator's name for a volume or a snapshot: 1 to 64 of `a-z A-Z 0-9 . _ -`, the first one a letter or digit.
@@ -217,6 +219,54 @@ impl FromStr for OnMetaLoss {
     }
 }
 
+/// What a volume's clients get at most, in bytes and requests per second; `None`: as much as there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CapRecord {
+    /// Of reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<u64>,
+    /// Of writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<u64>,
+    /// Reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_iops: Option<u64>,
+    /// Writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_iops: Option<u64>,
+}
+
+impl CapRecord {
+    pub(crate) fn is_none(&self) -> bool {
+        *self == CapRecord::default()
+    }
+}
+
+impl From<CapRecord> for Caps {
+    fn from(of: CapRecord) -> Caps {
+        let limit = |bytes: Option<u64>, requests| Limit {
+            bytes: bytes.map(BytesPerSec),
+            requests,
+        };
+        Caps {
+            read: limit(of.read, of.read_iops),
+            write: limit(of.write, of.write_iops),
+        }
+    }
+}
+
+impl From<Caps> for CapRecord {
+    fn from(caps: Caps) -> CapRecord {
+        CapRecord {
+            read: caps.read.bytes.map(|rate| rate.0),
+            write: caps.write.bytes.map(|rate| rate.0),
+            read_iops: caps.read.requests,
+            write_iops: caps.write.requests,
+        }
+    }
+}
+
 /// What operators set of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Terms {
@@ -234,6 +284,9 @@ pub struct Terms {
     /// What requests do while the meta store is away.
     #[serde(default, skip_serializing_if = "OnMetaLoss::is_usual")]
     pub on_meta_loss: OnMetaLoss,
+    /// What its clients get at most. Programs that know no caps refuse a record with some.
+    #[serde(default, skip_serializing_if = "CapRecord::is_none")]
+    pub caps: CapRecord,
 }
 
 impl Terms {
@@ -245,6 +298,7 @@ impl Terms {
             fairness: None,
             reservation: None,
             on_meta_loss: OnMetaLoss::Wait,
+            caps: CapRecord::default(),
         }
     }
 }

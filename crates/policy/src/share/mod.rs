@@ -25,6 +25,7 @@
 
 mod booking;
 pub mod calendar;
+pub mod cap;
 pub mod capacity;
 mod contract;
 mod cost;

@@ -13,7 +13,7 @@
 //! - `reserve` hold, commit, release; `request` what is asked and refused; `groups` reservations over several stores.
 //! - `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
 //! - `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
-//! - `report` what operators see.
+//! - `report` what operators see. `beside`: the device is a hybrid's, and what is promised is kept elsewhere.
 //!
 //! Source: PROBS 3.1 (access by a capability the storage manager signed), 3.3 (buffers by rates, throughput fed back).
 //!
@@ -24,6 +24,7 @@
 //! 2. Room in the store is promised to exactly the reservations in the book.
 //! 3. `free + reserved + used = total` in the store, as without a manager.
 
+mod beside;
 mod calibration;
 mod groups;
 mod keys;
@@ -58,11 +59,12 @@ pub use crate::qos::book::record::{Calibration, Group};
 pub use crate::qos::state::bookings::Unconfirmed;
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
+pub use beside::open_beside;
 pub use calibration::Taken;
 pub use groups::{Outcome, Parts, reconcile};
 pub use report::{
-    CalendarReport, CapacityReport, ManagerReport, QueueReport, ScrubReport, SpaceReport,
-    StretchReport,
+    CalendarReport, CapacityReport, ManagerReport, QueueReport, RoundReport, ScrubReport,
+    SpaceReport, StretchReport,
 };
 pub use request::{Decision, Quote, ReservationRequest, ReserveError, Reserved};
 
@@ -114,27 +116,7 @@ impl Manager {
         let queue = Queue::new(device, options.queue);
         let store = Store::open(queue.clone()).await?;
         commit_with(&queue, &store);
-        let mut book = Book::load(&store).await?;
-        let replaced = std::mem::take(&mut book.replaced);
-        let core = Rc::new(Core::new(store, queue, options, book));
-        let sessions = Sessions::new(Rc::clone(&core));
-        let reserver = Reserver(Rc::clone(&sessions));
-        settle(&core, &reserver, replaced)
-            .await
-            .map_err(|source| OpenError::Write {
-                store: core.store.name().to_owned(),
-                source: Box::new(source),
-            })?;
-        env::spawn(ticks::every_second(Rc::downgrade(&sessions)));
-        if let Some(options) = core.options.scrub {
-            env::spawn(scrub::scrub(Rc::downgrade(&sessions), options));
-        }
-        Ok(Rc::new(Manager {
-            revoked: Rc::clone(&core.revoked),
-            core,
-            sessions,
-            reserver,
-        }))
+        over(store, queue, options, false).await
     }
 
     /// Ends the periodic work and closes the store; sessions get errors from now on.
@@ -359,6 +341,38 @@ impl Manager {
     pub fn parts(&self) -> Parts<'_> {
         Parts(&self.reserver)
     }
+}
+
+/// What `store` remembers, of the device behind `queue`; `beside`: the store is not on it.
+async fn over(
+    store: Store,
+    queue: Rc<Queue>,
+    options: ManagerOptions,
+    beside: bool,
+) -> Result<Rc<Manager>, OpenError> {
+    let mut book = Book::load(&store).await?;
+    let replaced = std::mem::take(&mut book.replaced);
+    let mut core = Core::new(store, queue, options, book);
+    core.beside = beside;
+    let core = Rc::new(core);
+    let sessions = Sessions::new(Rc::clone(&core));
+    let reserver = Reserver(Rc::clone(&sessions));
+    settle(&core, &reserver, replaced)
+        .await
+        .map_err(|source| OpenError::Write {
+            store: core.store.name().to_owned(),
+            source: Box::new(source),
+        })?;
+    env::spawn(ticks::every_second(Rc::downgrade(&sessions)));
+    if let Some(options) = core.options.scrub {
+        env::spawn(scrub::scrub(Rc::downgrade(&sessions), options));
+    }
+    Ok(Rc::new(Manager {
+        revoked: Rc::clone(&core.revoked),
+        core,
+        sessions,
+        reserver,
+    }))
 }
 
 /// When the queue's scheduler asks for a commit, the store's changes are made durable.

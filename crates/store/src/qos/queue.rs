@@ -103,7 +103,7 @@ impl Drop for Asked<'_> {
 /// ```
 pub struct Queue {
     device: Rc<dyn Device>,
-    kind: Kind,
+    options: QueueOptions,
     costs: Cell<Costs>,
     best_effort: SessionId,
     background: SessionId,
@@ -129,7 +129,7 @@ impl Queue {
         let background = scheduler.open(now, terms);
         Rc::new_cyclic(|me| Queue {
             device,
-            kind: options.kind,
+            options,
             costs: Cell::new(options.share.costs),
             best_effort: best_effort.expect("the first session"),
             background: background.expect("a ceiling above the floor"),
@@ -143,7 +143,19 @@ impl Queue {
 
     /// Which scheduler decides.
     pub fn kind(&self) -> Kind {
-        self.kind
+        self.options.kind
+    }
+
+    /// What it was made with; what the device costs may have changed since.
+    pub fn options(&self) -> &QueueOptions {
+        &self.options
+    }
+
+    /// Rounds that ended, and what the device moved per second in the last one, where there are rounds.
+    pub fn rounds(&self) -> Option<(u64, BytesPerSec)> {
+        let state = self.state.borrow();
+        let last = state.scheduler.last_round();
+        last.map(|round| (round.number, round.throughput()))
     }
 
     /// What is to be done when the scheduler asks for a commit; unless set, the device is flushed.

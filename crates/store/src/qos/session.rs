@@ -6,7 +6,7 @@
 //!
 //! - `table` the sessions of a manager; `access` which client is let in.
 //! - `rights` what a session may in which phase; `work` what it does; `fence` refuses a writer that was replaced.
-//! - `flow`, `promise` by which flow it is served; `buffers` its memory.
+//! - `flow`, `promise` by which flow it is served; `flowed` a device that is used so; `buffers` its memory.
 //!
 //! All clients that show the capability of one reservation share one session, so it is promised once. Whatever nothing
 //! is promised to is best effort: each such session has a flow of its own at the queue while there are few, and shares
@@ -30,6 +30,7 @@ mod error;
 pub mod fence;
 pub mod fenced;
 mod flow;
+mod flowed;
 mod promise;
 mod report;
 mod rights;
@@ -59,6 +60,7 @@ use table::Sessions;
 pub use crate::qos::book::record::{EndedReport, WindowsReport};
 pub use access::{Access, SessionError};
 pub use error::OperationError;
+pub use flowed::Flowed;
 pub use report::{DeliveryReport, SessionReport};
 pub use rights::{CLUSTER, Phase};
 

@@ -24,6 +24,9 @@ pub struct DiskTerms {
     /// What requests do while the meta store is away: `wait` or `fail`.
     #[serde(default)]
     pub on_meta_loss: String,
+    /// What its clients get at most; none: no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caps: Option<super::caps::Caps>,
 }
 
 /// A virtual disk.
@@ -111,6 +114,12 @@ pub struct DiskChange {
     pub holder: Option<String>,
     /// What requests do while the meta store is away: `wait` or `fail`.
     pub on_meta_loss: Option<String>,
+    /// What its clients get at most: bytes per second such as `100MB/s`, or `off`.
+    pub max_read: Option<String>,
+    pub max_write: Option<String>,
+    /// Requests per second such as `500`, or `off`.
+    pub max_read_iops: Option<String>,
+    pub max_write_iops: Option<String>,
 }
 
 /// A name for what is to be made.

@@ -5,6 +5,7 @@
 //! Types of requests and answers alone: what fills them stands with the daemon, what shows them with the commands.
 
 pub mod access;
+pub mod caps;
 pub mod certificates;
 pub mod clients;
 pub mod cluster;

@@ -114,6 +114,18 @@ pub struct Device {
     pub power: Option<Power>,
 }
 
+/// What clients of an export are beside others, and what they get at most.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ExportTerms {
+    /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
+    pub priority: Option<String>,
+    /// Of a volume of the cluster: how often a seek behind another client of its class counts; none: once.
+    pub fairness: Option<f64>,
+    /// What all its clients together get at most; none: no cap of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caps: Option<super::caps::Caps>,
+}
+
 /// Something clients see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Export {
@@ -138,10 +150,8 @@ pub struct Export {
     pub vhost_user_requests: Option<DiskRequests>,
     pub read_only: bool,
     pub tls: bool,
-    /// Of a volume of the cluster: its clients beside others, `low`, `normal` or `high`.
-    pub priority: Option<String>,
-    /// Of a volume of the cluster: how often a seek behind another client of its class counts; none: once.
-    pub fairness: Option<f64>,
+    #[serde(flatten)]
+    pub terms: ExportTerms,
     /// Clients connected now.
     pub connections: u64,
     /// Requests answered with an error, refused ones among them.

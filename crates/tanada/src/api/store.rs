@@ -144,6 +144,19 @@ pub struct ReserveAsk {
     pub holder: String,
 }
 
+/// A rate for an export, as asked for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ExportReserveAsk {
+    /// `read` or `write`.
+    pub direction: String,
+    pub rate_bytes_per_second: u64,
+    /// When; absent: now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_unix_seconds: Option<u64>,
+    pub for_seconds: u64,
+}
+
 /// A reservation in one store's calendar.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Reservation {

@@ -2,6 +2,7 @@
 
 use config::tier::TierKeys;
 use serde::{Deserialize, Serialize};
+use store::qos::manager::ManagerReport;
 use utoipa::ToSchema;
 
 use super::figures::{Counters, Share, Written};
@@ -34,6 +35,13 @@ pub struct Volume {
     /// Does a shadow watch it, for `GET /v1/volumes/{name}/advice`?
     #[serde(default)]
     pub advise: bool,
+    /// What its clients get at most; none: no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caps: Option<super::caps::Caps>,
+    /// The queue before its slow device, and what is promised of that to exports; none: there is no queue. As a store's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub queue: Option<ManagerReport>,
     /// What clients asked of it.
     pub figures: Counters,
 }
@@ -282,6 +290,12 @@ keys! {
         advise: bool,
         /// `cache`, `tier` or `both`.
         mode: String,
+        /// What its clients get at most: bytes per second such as `100MB/s`, or `off`.
+        max_read: String,
+        max_write: String,
+        /// Requests per second such as `500`, or `off`.
+        max_read_iops: String,
+        max_write_iops: String,
         /// Keys of `[hybrid.tier]`.
         tier: TierKeys,
     }

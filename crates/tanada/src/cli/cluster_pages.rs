@@ -101,6 +101,8 @@ pub fn page(disk: &Shown) -> String {
             &format!("what {holder} has reserved at its stores"),
         );
     }
+    let caps = disk.terms.caps.iter();
+    caps.for_each(|caps| line("at most", &caps.words_with_waits()));
     line("without meta store", without_meta(disk));
     line("open on", disk.open_on.as_deref().unwrap_or("no node"));
     line("clients here", &disk.clients.to_string());

@@ -33,6 +33,18 @@ pub struct SetDisk {
     /// Of a virtual disk: what requests do while the meta store does not answer and the writer's lease has run out: wait, fail.
     #[arg(long, value_name = "WHAT", value_parser = a_meta_loss)]
     on_meta_loss: Option<String>,
+    /// Of a virtual disk: what its clients read at most in a second, all together, such as 100MB/s; off: as much as there is.
+    #[arg(long, value_name = "RATE")]
+    max_read: Option<String>,
+    /// The same of writes.
+    #[arg(long, value_name = "RATE")]
+    max_write: Option<String>,
+    /// Of a virtual disk: how many reads pass at most in a second, such as 500; off: as many as there are.
+    #[arg(long, value_name = "N")]
+    max_read_iops: Option<String>,
+    /// The same of writes.
+    #[arg(long, value_name = "N")]
+    max_write_iops: Option<String>,
 }
 
 impl SetDisk {
@@ -59,6 +71,10 @@ impl SetDisk {
                 false => self.holder.clone(),
             },
             on_meta_loss: self.on_meta_loss.clone(),
+            max_read: self.max_read.clone(),
+            max_write: self.max_write.clone(),
+            max_read_iops: self.max_read_iops.clone(),
+            max_write_iops: self.max_write_iops.clone(),
             ..DiskChange::default()
         }
     }
@@ -87,6 +103,9 @@ fn kept(name: &Name, disk: &Shown) -> String {
     }
     if disk.terms.on_meta_loss == "fail" {
         said.push_str("; requests fail while the meta store is away");
+    }
+    if let Some(caps) = &disk.terms.caps {
+        let _ = write!(said, "; its clients get at most: {}", caps.words());
     }
     said.push('\n');
     said

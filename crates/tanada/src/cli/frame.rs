@@ -156,7 +156,11 @@ impl Frame {
                 export.name.clone(),
                 export.device.clone(),
                 size(export.size_bytes),
-                export.priority.clone().unwrap_or_else(|| "-".to_owned()),
+                export
+                    .terms
+                    .priority
+                    .clone()
+                    .unwrap_or_else(|| "-".to_owned()),
                 export.connections.to_string(),
                 export.errors.to_string(),
                 export.places(),

@@ -154,9 +154,21 @@ fn exports(exports: &[Export]) -> String {
             if export.tls {
                 how.push("TLS".to_owned());
             }
-            let priority = export.priority.as_ref();
+            let priority = export.terms.priority.as_ref();
             how.extend(priority.map(|class| format!("{class} priority")));
-            how.extend(export.fairness.map(|times| format!("fairness {times}")));
+            how.extend(
+                export
+                    .terms
+                    .fairness
+                    .map(|times| format!("fairness {times}")),
+            );
+            how.extend(
+                export
+                    .terms
+                    .caps
+                    .as_ref()
+                    .map(|caps| format!("at most {}", caps.words())),
+            );
             vec![
                 export.name.clone(),
                 export.device.clone(),

@@ -7,7 +7,7 @@ use policy::share::{BytesPerSec, Second};
 use report::terminal::table::{count, share, size, table};
 use std::fmt::Write as _;
 use store::qos::calibrate::{Measured, Surface};
-use store::qos::manager::ManagerReport;
+use store::qos::manager::{ManagerReport, QueueReport};
 
 /// One store in full.
 pub(super) fn page(store: &api::Store) -> String {
@@ -80,13 +80,7 @@ fn throughput(node: &ManagerReport) -> [(&'static str, String); 4] {
     let (queue, capacity) = (&node.queue, &node.capacity);
     let now = &node.calendar.now;
     [
-        (
-            "scheduler",
-            format!(
-                "{}, up to {} pieces at the device, {} there now; given up: {}",
-                queue.scheduler, queue.depth, queue.in_flight, queue.shed
-            ),
-        ),
+        ("scheduler", scheduler_line(queue)),
         (
             "trusted with",
             format!(
@@ -114,6 +108,56 @@ fn throughput(node: &ManagerReport) -> [(&'static str, String); 4] {
                 size(queue.written_bytes),
                 size(queue.metadata_bytes),
                 size(queue.background_bytes)
+            ),
+        ),
+    ]
+}
+
+/// How the queue is run, and what it is doing.
+fn scheduler_line(queue: &QueueReport) -> String {
+    let mut line = queue.scheduler.clone();
+    if let Some(round) = &queue.round {
+        let (ios, unit) = (round.ios, size(round.unit_bytes));
+        let _ = write!(line, ", rounds of {ios} x {unit}, {} ended", round.ended);
+    }
+    if let Some(quantum) = queue.quantum_bytes {
+        let _ = write!(line, ", pieces of {}", size(quantum));
+    }
+    let depth = match queue.depth_auto {
+        true => format!("up to {} (auto)", queue.depth),
+        false => format!("up to {}", queue.depth),
+    };
+    let (there, shed) = (queue.in_flight, &queue.shed);
+    let _ = write!(
+        line,
+        "; {depth} at the device, {there} there now; given up: {shed}"
+    );
+    line
+}
+
+/// The queue before the slow device of a hybrid, and what is promised of that now.
+pub(super) fn queue_lines(queue: &ManagerReport) -> [(&'static str, String); 3] {
+    let (now, capacity) = (&queue.calendar.now, &queue.capacity);
+    let rate = |bytes: u64| BytesPerSec(bytes).to_string();
+    [
+        ("scheduler", scheduler_line(&queue.queue)),
+        (
+            "trusted with",
+            format!(
+                "{} of reads or {} of writes ({})",
+                rate(capacity.read),
+                rate(capacity.write),
+                capacity.source
+            ),
+        ),
+        (
+            "promised",
+            format!(
+                "{} of reads and {} of writes now, {:.1} % of the device; {} reservations",
+                rate(now.reads),
+                rate(now.writes),
+                now.promised_percent,
+                queue.calendar.committed
             ),
         ),
     ]

@@ -13,7 +13,9 @@ use serde_json::{Map, Value};
 use super::ask::Ask;
 use super::client::{Client, path};
 use super::disk_settings::{self, SetDisk};
-use super::{cache, cluster, cluster_pages, options, rescue, show, volume_heat, volume_moves};
+use super::{
+    cache, cluster, cluster_pages, options, rescue, show, store_pages, volume_heat, volume_moves,
+};
 use crate::api::cluster::Disk;
 use crate::api::figures::{Share, Written};
 use crate::api::tier::{Tier, TierSettings};
@@ -363,7 +365,13 @@ fn page(volume: &Volume) -> String {
     let mut section = |name: &str, lines: &str| {
         let _ = write!(text, "\n{name}\n{lines}");
     };
-    section("settings", &settings(volume));
+    let caps = volume.caps.as_ref();
+    let caps = caps.map(|caps| ("at most", caps.words_with_waits()));
+    let lines_of_caps = lines(caps);
+    section("settings", &(settings(volume) + &lines_of_caps));
+    if let Some(queue) = &volume.queue {
+        section("queue", &lines(store_pages::queue_lines(queue)));
+    }
     if let Some(trace) = &volume.trace {
         section("trace", &recording(trace));
     }

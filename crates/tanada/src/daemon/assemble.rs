@@ -8,14 +8,14 @@
 //!   store     store::net::server        objects and reservations (thread::store)
 //!                 |
 //!   volume    Meter                figures of what clients ask
-//!             hybrid::Hybrid       cache of the slow device on the fast one
+//!             hybrid::Hybrid       cache of the slow device on the fast one; a queue before that, if configured (thread::queued)
 //!                 |
 //!   device    Meter                figures of what the engine asks
 //!             File | ModelDisk | Memory | Striped, on the meters of its members
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
@@ -35,10 +35,12 @@ use super::common::registry::Registry;
 use super::common::restart::RestartFile;
 use super::entrances::{Listeners, meter, serve, showing};
 use super::thread::DataThread;
+use super::thread::caps::ExportCaps;
 use super::thread::cluster::OpenCluster;
 use super::thread::command::{Started, ThreadHandle};
 use super::thread::hybrid::OpenVolume;
 use super::thread::open::OpenDevice;
+use super::thread::queued::Queued;
 use super::thread::secured::Secured;
 use super::thread::store::{OpenStore, assumed_costs};
 use super::thread::vhost::VhostDisk;
@@ -316,14 +318,16 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
             mode: None,
             restart,
         };
-        let volume = OpenVolume::open(config, slow, fast, memory).await?;
+        let queued = queued_of(&config, &slow, (&devices, &hybrids), &plan.data_dir).await?;
+        let volume = OpenVolume::open(config, (slow, queued), fast, memory).await?;
         thread.volumes.push(volume);
     }
     let node = plan.cluster.as_ref().map(|cluster| cluster.node.as_str());
     thread.secured = Secured::open(&plan.data_dir, node)?;
     for (config, listeners) in plan.stores.into_iter().zip(listeners.stores) {
         let device = meter(thread, &config.device);
-        let costs = assumed_costs(&config, &devices, &hybrids, device.info().rotational);
+        let below = (&*config.device, config.assumed);
+        let costs = assumed_costs(below, &devices, &hybrids, device.info().rotational);
         let clients = (listeners, plan.connections);
         let tls = thread.secured.as_ref();
         let store = OpenStore::open(config, (device, costs), &plan.data_dir, clients, tls).await?;
@@ -337,6 +341,7 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         let open = OpenCluster::open(config, exports, stores, clients, tls).await?;
         thread.cluster = Some(open);
     }
+    thread.caps = ExportCaps::new(&plan.exports);
     thread.exports = plan.exports;
     for at in listeners.exports {
         serve(thread, at, plan.connections).await?;
@@ -350,6 +355,23 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         thread.disks.show(showing).await?;
     }
     Ok(())
+}
+
+/// The queue before the slow device of a hybrid, if it has one.
+async fn queued_of(
+    config: &HybridConfig,
+    slow: &Rc<Meter>,
+    (devices, hybrids): (&[DeviceConfig], &[HybridConfig]),
+    data_dir: &Path,
+) -> anyhow::Result<Option<Queued>> {
+    let Some(queue) = config.queue else {
+        return Ok(None);
+    };
+    let below = (&*config.slow, queue.assumed);
+    let costs = assumed_costs(below, devices, hybrids, slow.info().rotational);
+    let slow: Rc<dyn Device> = Rc::clone(slow) as _;
+    let opened = Queued::open(config.name(), queue, slow, costs, data_dir).await;
+    opened.map(Some)
 }
 
 /// Is what a device or hybrid holds gone when the daemon ends?

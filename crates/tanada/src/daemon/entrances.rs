@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use config::ExportConfig;
 use device::remote::Opened;
-use device::{DeviceError, Meter, Op, ready};
+use device::{Capped, Device, DeviceError, Meter, Op, Throttle, ready};
 use env::net::{Address, Listener};
 use front::nbd;
 
@@ -26,6 +26,17 @@ use super::thread::open::{OpenServer, nbd_limits};
 /// The device or volume called `name`, which the configuration says is there.
 pub(super) fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
     thread.find(name).expect("the configuration was checked")
+}
+
+/// The device behind an export by what is promised to it, without its cap.
+fn flowed(thread: &DataThread, export: &ExportConfig) -> Rc<dyn Device> {
+    let device = thread.flowed(export);
+    device.expect("the configuration was checked")
+}
+
+/// The same as its clients have it.
+fn exported(thread: &DataThread, export: &ExportConfig) -> Rc<dyn Device> {
+    thread.caps.capped(export, flowed(thread, export))
 }
 
 /// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
@@ -98,7 +109,7 @@ pub(super) fn showing(thread: &DataThread, export: &ExportConfig, data_dir: &Pat
             None => {
                 let device = meter(thread, &export.device);
                 let found_all = found_all(thread, &export.device, &*device);
-                Behind::Device(device, found_all)
+                Behind::Device(exported(thread, export), found_all)
             }
         },
     }
@@ -142,7 +153,7 @@ pub(super) async fn serve(
             server.add_export(nbd::Export {
                 name: export.name.clone(),
                 description: String::new(),
-                device: meter(thread, &export.device),
+                device: exported(thread, export),
                 read_only: export.read_only || thread.is_read_only(&export.device),
             })?;
         }
@@ -168,14 +179,16 @@ fn through_gates(
     volumes: Vec<Rc<VolumeExport>>,
 ) -> (Vec<ExportView>, Open) {
     let mut views = Vec::new();
-    let mut devices: BTreeMap<String, Rc<Meter>> = BTreeMap::new();
+    let mut devices: BTreeMap<String, (Rc<dyn Device>, Option<Rc<Throttle>>)> = BTreeMap::new();
     for export in &thread.exports {
         if export.volume.is_none() && export.nbd.contains(address) {
             views.push(ExportView {
                 name: export.name.clone(),
                 read_only: export.read_only || thread.is_read_only(&export.device),
             });
-            devices.insert(export.name.clone(), meter(thread, &export.device));
+            let device = flowed(thread, export);
+            let throttle = thread.caps.of(export).cloned();
+            devices.insert(export.name.clone(), (device, throttle));
         }
     }
     views.extend(volumes.iter().map(|volume| ExportView {
@@ -183,8 +196,13 @@ fn through_gates(
         read_only: volume.config.read_only,
     }));
     let open: Open = Rc::new(move |name| {
-        if let Some(device) = devices.get(name) {
-            return ready(Ok(Opened::of(Rc::clone(device) as _)));
+        if let Some((device, throttle)) = devices.get(name) {
+            let device = Rc::clone(device);
+            return ready(Ok(Opened::of(match throttle {
+                // A client of its own.
+                Some(throttle) => Capped::new(device, throttle),
+                None => device,
+            })));
         }
         let device = name.to_owned();
         let refused = |why| DeviceError::Gone {

@@ -72,7 +72,7 @@ fn list(text: &mut String, config: &Config, ready: &[Started]) {
             .map(|started| size(started.bytes));
         let what = format!(
             "objects on {} (scheduler {})",
-            store.device, store.scheduler
+            store.device, store.scheduling.kind
         );
         line("store", &store.name, room.collect(), what);
     }

@@ -3,6 +3,7 @@
 mod access;
 mod accounts;
 mod advice;
+mod caps;
 mod certificates;
 mod commands;
 mod common;
@@ -12,6 +13,7 @@ mod guides;
 mod laboratory;
 mod modes;
 mod pairs;
+mod queued;
 mod recording;
 mod store;
 mod tier;

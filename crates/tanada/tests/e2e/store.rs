@@ -312,6 +312,80 @@ fn objects_come_back_as_they_were_put() {
     assert!(clean(dir, "d0.img")["objects"].as_u64().unwrap() > 0);
 }
 
+/// A store under the method as published, with short rounds, and one under the usual tags.
+const ROUNDS: &str = r#"
+[[device]]
+name = "d0"
+path = "d0.img"
+size = "128MiB"
+[[device]]
+name = "d1"
+path = "d1.img"
+size = "64MiB"
+[[store]]
+name = "published"
+device = "d0"
+listen = "unix:s0.sock"
+create = true
+unauthenticated = true
+unit = "64KiB"
+scheduler = "rounds"
+round = 8
+depth = 2
+[[store]]
+name = "usual"
+device = "d1"
+listen = "unix:s1.sock"
+create = true
+unauthenticated = true
+quantum = "128KiB"
+[admin]
+listen = "unix:admin.sock"
+"#;
+
+#[test]
+fn the_published_rounds_run_where_they_are_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, ROUNDS);
+    let data = bytes(8 << 20, 9);
+    for store in ["published", "usual"] {
+        feed(dir, &["object", "put", "-", "a", "--store", store], &data);
+        let got = feed(dir, &["object", "get", "a", "-", "--store", store], b"");
+        assert!(got == data, "{store}");
+    }
+    let node = &json(dir, &["store", "status", "published", "--json"])["node"];
+    assert_eq!(node["scheduler"], "rounds");
+    assert_eq!(
+        (&node["depth"], &node["depth_auto"]),
+        (&2.into(), &false.into())
+    );
+    let round = &node["round"];
+    assert_eq!(
+        (&round["ios"], &round["unit_bytes"]),
+        (&8.into(), &65536.into())
+    );
+    // 8 MiB written and read in rounds of half a MiB, but for requests longer than a round.
+    let ended = round["ended"].as_u64().unwrap();
+    assert!((4..=64).contains(&ended), "{ended} rounds");
+    assert!(round["last_bytes_per_second"].as_u64().unwrap() > 0);
+    let page = text(dir, &["store", "status", "published"]);
+    assert!(page.contains("rounds, rounds of 8 x 64.0 KiB, "), "{page}");
+    assert!(page.contains("; up to 2 at the device"), "{page}");
+
+    let node = &json(dir, &["store", "status", "usual", "--json"])["node"];
+    assert_eq!(
+        (&node["scheduler"], &node["round"]),
+        (&"tags".into(), &Value::Null)
+    );
+    assert_eq!(node["quantum_bytes"], 128 << 10);
+    assert_eq!(node["depth_auto"], true);
+    let page = text(dir, &["store", "status", "usual"]);
+    assert!(page.contains("tags, pieces of 128.0 KiB; up to "), "{page}");
+    let (status, log) = daemon.stop();
+    assert_eq!(status, Some(0), "{log}");
+}
+
 #[test]
 fn what_was_put_survives_a_killed_daemon() {
     let dir = tempfile::tempdir().unwrap();

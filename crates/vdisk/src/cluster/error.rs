@@ -1,6 +1,7 @@
 //! Why a cluster did not do what it was asked. Behind the semicolon each says what to do.
 
 use base::Bytes;
+use policy::share::cap::{BelowBooking, CapError};
 
 use crate::image::records::ImagesError;
 use crate::image::tree::ImageError;
@@ -144,6 +145,27 @@ pub enum ClusterError {
         asked: u8,
         /// Those of each extent.
         copies: u8,
+    },
+    /// No such cap can be.
+    #[error("cannot cap volume {volume}: {source}")]
+    Cap {
+        /// Which.
+        volume: Name,
+        /// Why.
+        source: CapError,
+    },
+    /// A cap below what is booked for it.
+    #[error(
+        "cannot cap volume {volume} so, under what {holder} has reserved: {source}; cancel or change the reservation \
+         (`tanada reserve list`), or set a higher cap"
+    )]
+    CapBelowBooking {
+        /// Which.
+        volume: Name,
+        /// Under whose reservations it is.
+        holder: String,
+        /// Both.
+        source: BelowBooking,
     },
     /// Fewer failure domains than copies.
     #[error(

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::ClusterError;
 use super::local::LocalVolumes;
 use super::node::Node;
-use super::set::Setting;
+use super::set::{CapChange, Setting};
 
 use crate::meta::{Compare, LeaseId, Op, Outcome, whole_range};
 use crate::names::{StoreNumber, VolumeId, hex};
@@ -53,6 +53,9 @@ pub(super) enum Request {
         /// Empty: under nothing any more.
         holder: Option<String>,
         on_meta_loss: Option<OnMetaLoss>,
+        /// Left out where they stay: older nodes know no caps.
+        #[serde(default, skip_serializing_if = "CapChange::is_empty")]
+        caps: CapChange,
     },
     /// Go on without a store that is gone for good.
     GiveUp {
@@ -81,6 +84,7 @@ impl From<&Setting> for Request {
             min_copies: setting.min_isr,
             holder: holder.map(Option::unwrap_or_default),
             on_meta_loss: setting.on_meta_loss,
+            caps: setting.caps,
         }
     }
 }
@@ -345,6 +349,7 @@ impl Forward {
                 min_copies,
                 holder,
                 on_meta_loss,
+                caps,
             } => {
                 let setting = Setting {
                     priority,
@@ -352,6 +357,7 @@ impl Forward {
                     min_isr: min_copies,
                     holder: holder.map(|it| Some(it).filter(|it| !it.is_empty())),
                     on_meta_loss,
+                    caps,
                 };
                 self.local.set(id, &setting).await
             }

@@ -83,7 +83,7 @@ impl LocalVolumes {
     async fn try_set(&self, id: VolumeId, setting: &Setting) -> Result<(), ClusterError> {
         let known = self.node.meta.images.volume(id).await?;
         let mut record = known.record;
-        setting.check(&record)?;
+        setting.check(&record, |holder| self.node.stores.booked(holder))?;
         if self.node.slots.get(id).is_none() && record.writer.is_none() {
             if !setting.apply(&mut record) {
                 return Ok(());
@@ -102,6 +102,7 @@ impl LocalVolumes {
         let volume = in_use.volume();
         let setting = setting.clone();
         volume.set(move |record| setting.apply(record)).await?;
+        in_use.throttle().set(volume.record().terms.caps.into());
         volume
             .become_one_of(self.openings.caller_of(&volume.record()))
             .await;

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::Nanos;
+use device::Throttle;
 use policy::place::{ClientId, Origin, Penalties, Permille};
 use store::ClientTag;
 
@@ -169,6 +170,12 @@ impl Openings {
     pub fn open_volumes(&self) -> Vec<Rc<Volume>> {
         let open = self.node.slots.all();
         open.iter().map(|slot| Rc::clone(slot.volume())).collect()
+    }
+
+    /// What all clients together get at most of a volume that is open here.
+    pub fn throttle(&self, id: VolumeId) -> Option<Rc<Throttle>> {
+        let slot = self.node.slots.get(id)?;
+        Some(Rc::clone(slot.throttle()))
     }
 
     fn settings_for(&self, volume: &VolumeRecord) -> volume::Settings {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Instant, Nanos};
-use device::{Device, DeviceError};
+use device::{Capped, Device, DeviceError, Throttle};
 use env::sync::{Permit, Semaphore};
 
 use crate::names::VolumeId;
@@ -32,6 +32,8 @@ pub(super) struct Slot {
     pub wanted: Cell<bool>,
     /// The number of the want that was refused last.
     pub answered: Cell<u64>,
+    /// What all its clients here together get at most.
+    throttle: Rc<Throttle>,
 }
 
 /// All volumes that are open here.
@@ -47,7 +49,9 @@ pub struct InUse(Rc<Slot>);
 
 impl Slot {
     pub fn new(id: VolumeId, volume: Rc<Volume>) -> Rc<Slot> {
+        let throttle = Throttle::new(volume.record().terms.caps.into());
         Rc::new(Slot {
+            throttle,
             id,
             volume,
             users: Cell::new(0),
@@ -68,6 +72,10 @@ impl Slot {
 
     pub fn volume(&self) -> &Rc<Volume> {
         &self.volume
+    }
+
+    pub fn throttle(&self) -> &Rc<Throttle> {
+        &self.throttle
     }
 
     pub fn users(&self) -> u64 {
@@ -139,6 +147,16 @@ impl InUse {
     /// The engine; a `Device`.
     pub fn volume(&self) -> &Rc<Volume> {
         &self.0.volume
+    }
+
+    /// What all clients of the volume here together get at most.
+    pub fn throttle(&self) -> &Rc<Throttle> {
+        &self.0.throttle
+    }
+
+    /// The volume as a client of its own has it that is under its cap; `device`: the engine, or as one of its users has it.
+    pub fn capped(&self, device: Rc<dyn Device>) -> Rc<dyn Device> {
+        Capped::new(device, &self.0.throttle)
     }
 
     /// Has another writer taken it?

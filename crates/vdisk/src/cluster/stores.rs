@@ -37,6 +37,7 @@ use crate::names::StoreNumber;
 use crate::record::{Name, RecordError, VolumeRecord, read};
 use crate::replica::connect::Connector;
 use crate::volume::StoreInfo;
+use policy::share::BytesPerSec;
 
 const VERSION: u32 = 1;
 const STORES: &str = "store/";
@@ -301,6 +302,11 @@ impl StoreTable {
     /// The way to a store, and whether it is in this very process.
     pub(super) fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool) {
         self.ways.way(store)
+    }
+
+    /// The largest bookings of a holder at this node's stores: of reads, and of writes.
+    pub(super) fn booked(&self, holder: &str) -> [BytesPerSec; 2] {
+        self.ways.booked(holder)
     }
 
     /// Stores that get nothing new: drained ones, and those that left while volumes had them.

@@ -279,7 +279,8 @@ impl Volumes {
     /// left open and cannot be opened.
     pub async fn set(&self, name: &Name, setting: &Setting) -> Result<Overview, ClusterError> {
         let id = self.node.meta.find(name).await?;
-        setting.check(&self.node.meta.images.volume(id).await?.record)?;
+        let record = self.node.meta.images.volume(id).await?.record;
+        setting.check(&record, |holder| self.node.stores.booked(holder))?;
         if !self.forward.forward(name, id, setting.into()).await? {
             self.local.set(id, setting).await?;
         }

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use policy::share::BytesPerSec;
+
 use super::stores::StoreRecord;
 use crate::replica::connect::Connector;
 
@@ -9,4 +11,9 @@ use crate::replica::connect::Connector;
 pub trait Ways {
     /// The way to a store, and whether it is in this very process.
     fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool);
+
+    /// The largest bookings of a holder that have not ended, at any of the stores of this very process: of reads, and of writes.
+    fn booked(&self, _holder: &str) -> [BytesPerSec; 2] {
+        Default::default()
+    }
 }

@@ -84,6 +84,20 @@ impl Ways for Places {
         let place = &places[store.name.as_str()];
         (Rc::new(Gate(Rc::clone(place), store.address.clone())), true)
     }
+
+    fn booked(&self, holder: &str) -> [BytesPerSec; 2] {
+        let mut most = [BytesPerSec(0); 2];
+        for place in self.0.borrow().values() {
+            for reserved in place.node.reservations() {
+                let request = reserved.request;
+                if request.holder == holder {
+                    let most = &mut most[request.direction as usize];
+                    *most = request.rate.max(*most);
+                }
+            }
+        }
+        most
+    }
 }
 
 impl Places {

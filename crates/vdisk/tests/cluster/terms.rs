@@ -12,8 +12,8 @@ use policy::place::{
 
 use vdisk::cluster::Settings;
 use vdisk::cluster::opened::Terms;
-use vdisk::cluster::set::Setting;
-use vdisk::record::PriorityClass;
+use vdisk::cluster::set::{CapChange, Setting};
+use vdisk::record::{CapRecord, PriorityClass};
 
 use policy::share::{Direction, Second, Slot};
 use store::qos::manager::ReservationRequest;
@@ -358,5 +358,108 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
         }
         let missing = error_text(cluster.volumes.set(&name("vm2"), &holder(None)).await);
         assert_eq!(missing, "there is no volume vm2; there are vm1");
+    });
+}
+
+#[test]
+fn a_cap_holds_at_once_where_the_volume_is_open_and_for_all_its_clients_there() {
+    env::Runtime::simulated(85).block_on(async {
+        let (meta_store, places, cluster) = two_stores().await;
+        let other = super::cluster("n2", meta_store.client(), &places);
+        other.start();
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let there = other.openings.open(&name("vm1")).await.unwrap();
+        let volume: Rc<dyn Device> = there.volume().clone();
+        let clients = [there.capped(Rc::clone(&volume)), there.capped(volume)];
+        let reading = async || {
+            let begun = env::now();
+            let all = clients.iter().map(async |client| {
+                for _ in 0..6 {
+                    let read = client.read(Sector(0), Buf::for_read(1 << 20), How::Foreground);
+                    read.await.unwrap();
+                }
+            });
+            env::sync::join_all(all).await;
+            env::now().since(begun)
+        };
+        assert!(reading().await < Nanos::secs(1), "nothing is capped");
+        let cap = |read| Setting {
+            caps: CapChange {
+                read: Some(read),
+                ..CapChange::default()
+            },
+            ..Setting::default()
+        };
+        // Set from the node that does not have it.
+        let now = cluster
+            .volumes
+            .set(&name("vm1"), &cap(4 << 20))
+            .await
+            .unwrap();
+        assert_eq!(now.used, Use::Node("n2".to_owned()));
+        assert_eq!(now.record.terms.caps.read, Some(4 << 20));
+        let took = reading().await;
+        // Twelve MiB, of which four are a burst.
+        assert!(
+            (Nanos::secs(2)..Nanos::millis(2_500)).contains(&took),
+            "{took:?}"
+        );
+        let waited = there.throttle().counters().read;
+        assert_eq!((waited.requests, waited.waited), (12, 8));
+
+        let slow = cluster
+            .volumes
+            .set(&name("vm1"), &cap(4095))
+            .await
+            .unwrap_err();
+        assert!(slow.to_string().contains("less than one block"), "{slow}");
+        // Opened anew it is as it was set, and then it is taken off.
+        cluster.volumes.set(&name("vm1"), &cap(0)).await.unwrap();
+        assert!(reading().await < Nanos::secs(1));
+        let record = there.volume().record();
+        assert_eq!(record.terms.caps, CapRecord::default());
+    });
+}
+
+#[test]
+fn a_cap_below_what_its_holder_has_booked_is_refused() {
+    let setting = Setting {
+        caps: CapChange {
+            read: Some(9_000_000),
+            ..CapChange::default()
+        },
+        ..Setting::default()
+    };
+    env::Runtime::simulated(86).block_on(async move {
+        let (_meta_store, places, cluster) = two_stores().await;
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let mut held = setting.clone();
+        held.holder = Some(Some("ann".to_owned()));
+        for place in places.0.borrow().values() {
+            let now = place.node.now();
+            let request = ReservationRequest::new(
+                Direction::Read,
+                BytesPerSec(9_000_001),
+                Slot::new(now, 600),
+            );
+            let id = place
+                .node
+                .hold(&request.holder("ann"), None, Second(now.0 + 9))
+                .await;
+            place.node.commit(id.unwrap()).await.unwrap();
+        }
+        let refused = cluster.volumes.set(&name("vm1"), &held).await.unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("a cap of 9 MB/s of reads is below the 9 MB/s"),
+            "{refused}"
+        );
+        // Without the holder, or with a cap that leaves room for it.
+        cluster.volumes.set(&name("vm1"), &setting).await.unwrap();
+        held.caps.read = Some(9_000_001);
+        cluster.volumes.set(&name("vm1"), &held).await.unwrap();
+        // And the other way round: the holder is there, and the cap comes.
+        assert!(cluster.volumes.set(&name("vm1"), &setting).await.is_err());
     });
 }

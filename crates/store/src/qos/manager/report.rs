@@ -1,7 +1,8 @@
 //! What operators and metrics see of a manager.
 
+use device::Device;
 use policy::share::calendar::{State, Stretch};
-use policy::share::{Direction, Share, Slot};
+use policy::share::{Direction, Kind, Share, Slot};
 use serde::{Deserialize, Serialize};
 
 use crate::qos::book::record::EndedReport;
@@ -111,13 +112,35 @@ pub struct ScrubReport {
     pub round_ended: Option<u64>,
 }
 
+/// The rounds of the published method.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoundReport {
+    /// I/Os in a round.
+    pub ios: u64,
+    /// The length of one.
+    pub unit_bytes: u64,
+    /// Rounds that ended.
+    pub ended: u64,
+    /// What the device moved in the last one, metadata and commit left out.
+    pub last_bytes_per_second: u64,
+}
+
 /// The queue in front of a device, and what went through it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueReport {
     /// The scheduler.
     pub scheduler: String,
+    /// Of `rounds` and `rounds-join`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<RoundReport>,
+    /// Of `tags`: what requests are cut into, on a fast device as many of them as it does in a millisecond.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantum_bytes: Option<u64>,
     /// Pieces that may be at the device at once.
     pub depth: u32,
+    /// Does the scheduler look for that number by itself?
+    #[serde(default)]
+    pub depth_auto: bool,
     /// Pieces that are.
     pub in_flight: u32,
     /// What is given up, since the device cannot do all.
@@ -175,7 +198,7 @@ pub(super) fn of(sessions: &Sessions) -> ManagerReport {
     ManagerReport {
         store: core.store.name().to_owned(),
         uuid: format!("{:032x}", core.store.uuid()),
-        device: core.store.inner.disk.device_name.clone(),
+        device: core.queue.info().name,
         now: core.now().0,
         queue: queue(core),
         space: SpaceReport {
@@ -204,9 +227,24 @@ pub(super) fn of(sessions: &Sessions) -> ManagerReport {
 fn queue(core: &Core) -> QueueReport {
     let totals = core.queue.totals();
     let (best_effort, background) = core.queue.unpromised();
+    let options = core.queue.options();
+    let (rounds, tags) = (&options.share.rounds, &options.share.tags);
+    let round = || {
+        let (ended, last) = core.queue.rounds().unwrap_or_default();
+        RoundReport {
+            ios: rounds.round_ios,
+            unit_bytes: rounds.unit.0,
+            ended,
+            last_bytes_per_second: last.0,
+        }
+    };
+    let of_tags = options.kind == Kind::Tags;
     QueueReport {
-        scheduler: core.queue.kind().name().to_owned(),
+        scheduler: options.kind.name().to_owned(),
+        round: matches!(options.kind, Kind::Rounds | Kind::RoundsJoin).then(round),
+        quantum_bytes: of_tags.then_some(tags.quantum.0),
         depth: core.queue.depth(),
+        depth_auto: of_tags && tags.depth.min < tags.depth.max,
         in_flight: totals.in_flight,
         shed: core.log.shed.get().name().to_owned(),
         read_bytes: totals.read.0,

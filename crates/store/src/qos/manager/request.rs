@@ -257,6 +257,19 @@ pub(super) fn check(
     Err(ReserveError::Request { why })
 }
 
+/// Is no room asked for on a device that holds no objects?
+///
+/// # Errors
+/// [`ReserveError::Request`] if some is.
+pub(super) fn check_beside(beside: bool, asked: Bytes) -> Result<(), ReserveError> {
+    match beside && asked.0 > 0 {
+        true => Err(ReserveError::Request {
+            why: "room on a device that holds no objects; ask for a rate alone".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
 /// Is a slot that begins in `start` free of the calibration that has taken the device?
 ///
 /// # Errors

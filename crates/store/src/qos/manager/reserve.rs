@@ -23,8 +23,8 @@ use policy::share::calendar::{Booking, BookingId, Calendar, NoBooking, Refusal, 
 use policy::share::{Contract, Direction, Second, Share};
 
 use super::request::{
-    Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_calibration,
-    check_room, failed,
+    Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_beside,
+    check_calibration, check_room, failed,
 };
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
@@ -154,6 +154,7 @@ impl Reserver {
         let (request, until) = (hold.request_beside(replaced.as_ref())?, hold.until);
         let here = (core.now(), core.store.uuid(), bookings.by_record.get());
         check(&request, hold.group.as_ref(), until, here)?;
+        check_beside(core.beside, request.space)?;
         self.set_numbers_aside().await.map_err(failed("hold"))?;
         let contract = request.contract();
         let now = core.now();

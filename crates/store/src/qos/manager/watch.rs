@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use policy::share::capacity::{Drift, Observed};
 
-use super::scrub;
+use super::{beside, scrub};
 use crate::qos::state::Core;
 use crate::qos::state::log::Logged;
 
@@ -74,6 +74,9 @@ impl Watch<'_> {
     fn probe(&self) {
         let core = Rc::clone(self.0);
         env::spawn(async move {
+            if core.beside {
+                return beside::probe(&core, PROBE_PIECES).await;
+            }
             for _ in 0..PROBE_PIECES {
                 if core.stopped.get() || scrub::read_piece(&core).await.is_err() {
                     return;

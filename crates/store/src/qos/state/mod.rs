@@ -62,6 +62,8 @@ pub struct Core {
     pub(crate) store: Store,
     pub(crate) queue: Rc<Queue>,
     pub(crate) options: ManagerOptions,
+    /// The store is not on the device that is promised, but keeps what is promised of it.
+    pub(crate) beside: bool,
     // What is promised, and which client may use it.
     pub(crate) bookings: Bookings,
     pub(crate) keys: Keys,
@@ -110,6 +112,7 @@ impl Core {
             store,
             queue,
             options,
+            beside: false,
         }
     }
 

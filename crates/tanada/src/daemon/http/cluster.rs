@@ -14,14 +14,15 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use base::Nanos;
 use config::export;
+use policy::share::cap::Caps;
 use vdisk::StoreNumber;
 use vdisk::cluster::ClusterError;
 use vdisk::cluster::overview::condition_name;
-use vdisk::cluster::set::Setting;
+use vdisk::cluster::set::{CapChange, Setting};
 use vdisk::cluster::stores::{NewStore, StoreState};
 use vdisk::cluster::volumes::NewVolume;
 use vdisk::names::RESERVED_HOLDER;
-use vdisk::record::{Fairness, Name, OnMetaLoss};
+use vdisk::record::{CapRecord, Fairness, Name, OnMetaLoss};
 
 use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores};
 use super::control::{Answer, Control, Failure, body, unprocessable};
@@ -46,6 +47,7 @@ impl DiskChange {
         let holder = self.holder.clone();
         let holder = holder.map(|it| Some(it).filter(|it| !it.is_empty()));
         check_holder(holder.iter().flatten().next())?;
+        let caps = self.caps()?;
         Ok(Setting {
             priority: class
                 .map_err(|why| unprocessable(why, "leave it out where it is to stay"))?,
@@ -53,6 +55,28 @@ impl DiskChange {
             min_isr: self.min_copies,
             holder,
             on_meta_loss: on_meta_loss(self.on_meta_loss.as_deref())?,
+            caps,
+        })
+    }
+
+    fn caps(&self) -> Result<CapChange, Failure> {
+        let texts = [
+            self.max_read.as_deref(),
+            self.max_write.as_deref(),
+            self.max_read_iops.as_deref(),
+            self.max_write_iops.as_deref(),
+        ];
+        let new = config::caps::change(Caps::default(), texts).map_err(|(key, what)| {
+            unprocessable(format!("{key}: {what}"), "leave it out where it is to stay")
+        })?;
+        let new = CapRecord::from(new);
+        // What is named and is no number: off.
+        let set = |text: Option<&str>, new: Option<u64>| text.map(|_| new.unwrap_or(0));
+        Ok(CapChange {
+            read: set(texts[0], new.read),
+            write: set(texts[1], new.write),
+            read_iops: set(texts[2], new.read_iops),
+            write_iops: set(texts[3], new.write_iops),
         })
     }
 }

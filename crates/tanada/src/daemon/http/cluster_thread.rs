@@ -5,6 +5,7 @@ use std::rc::Rc;
 use axum::Json;
 use axum::http::StatusCode;
 use config::export;
+use policy::share::cap::Caps;
 use tokio::sync::oneshot;
 use vdisk::cluster::heard::Heard;
 use vdisk::cluster::overview::{Overview, Use, condition_name};
@@ -13,14 +14,16 @@ use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::image::records::ImagesError;
 use vdisk::image::tree::ImageError;
 use vdisk::meta::MetaError;
-use vdisk::record::{Fairness, Name};
+use vdisk::record::{Fairness, Name, VolumeRecord};
 use vdisk::volume::Condition;
 use vdisk::{StoreNumber, cluster};
 
 use super::control::{Answer, Control, Failure, gone};
+use crate::api;
 use crate::api::cluster::DiskTerms;
 use crate::api::cluster::{ClusterStore, Disk, Out, Snapshot};
 use crate::daemon::common::address::nbd_uri;
+use crate::daemon::thread::caps;
 use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::Command;
 
@@ -43,6 +46,7 @@ pub(super) fn failure(error: &ClusterError) -> Failure {
         ))
         | ClusterError::Shrinks { .. }
         | ClusterError::MinCopies { .. }
+        | ClusterError::Cap { .. }
         | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
         | ClusterError::Unheard { .. }
@@ -171,6 +175,7 @@ pub(super) fn disk(open: &OpenCluster, of: &Overview) -> Disk {
             fairness: record.terms.fairness.map(Fairness::as_f64),
             holder: record.terms.reservation.clone(),
             on_meta_loss: record.terms.on_meta_loss.as_str().to_owned(),
+            caps: caps_of(open, record),
         },
         health: condition_name(of.health.condition).to_owned(),
         why: of.health.why.clone(),
@@ -192,6 +197,14 @@ pub(super) fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         epoch: record.epoch.0,
         nbd: (open.addresses().iter().map(uri)).chain(exported).collect(),
     }
+}
+
+/// What a volume's clients get at most, with figures where it is open here.
+fn caps_of(open: &OpenCluster, record: &VolumeRecord) -> Option<api::caps::Caps> {
+    let set = Caps::from(record.terms.caps);
+    let here = open.cluster.openings.throttle(record.id);
+    let here = here.and_then(|throttle| caps::shown(&throttle));
+    here.or((!set.is_none()).then(|| caps::set(set)))
 }
 
 pub(super) fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>) -> ClusterStore {

@@ -96,6 +96,7 @@ impl Collector for Page {
         stores(&mut encoder, &status.stores)?;
         sessions(&mut encoder, &status.stores)?;
         super::disk_metrics::disks(&mut encoder, &status.exports)?;
+        super::cap_metrics::caps(&mut encoder, status, &self.1)?;
         nbd(&mut encoder, status)
     }
 }

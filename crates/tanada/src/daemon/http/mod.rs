@@ -16,6 +16,7 @@ mod account_records;
 mod accounts;
 pub mod audit;
 pub mod booking;
+mod cap_metrics;
 mod certificates;
 pub mod clients;
 pub mod cluster;
@@ -28,6 +29,7 @@ mod disk_metrics;
 #[cfg(test)]
 mod document_tests;
 mod door;
+pub mod export_booking;
 pub mod family;
 mod flattened;
 pub mod gate;
@@ -97,6 +99,9 @@ const BODY_MAX: usize = 64 * 1024;
         change_volume,
         detach_volume,
         attach_volume,
+        export_booking::get_reservations,
+        export_booking::add_reservation,
+        export_booking::cancel_reservation,
         reserve::get_stores,
         reserve::get_store,
         reserve::scrub_store,

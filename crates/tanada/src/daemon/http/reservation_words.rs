@@ -65,8 +65,8 @@ pub(super) fn target(asked: &ReservationTarget) -> Result<TargetAsk, Failure> {
             scope: asked.scope.clone().unwrap_or_default(),
         }),
         (None, [], Some(_)) => Err(unprocessable(
-            "exports cannot be reserved for yet",
-            "reserve for a volume or for stores",
+            "this is for volumes and stores of the cluster",
+            "reserve for an export of this daemon at POST /v1/exports/NAME/reservations",
         )),
         _ => Err(unprocessable(
             "a target is exactly one of volume, stores and export",

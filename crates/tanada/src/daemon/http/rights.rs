@@ -16,7 +16,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 64] = [
+const RIGHTS: [Right; 67] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -25,6 +25,9 @@ const RIGHTS: [Right; 64] = [
 
     Right("GET", "/v1/devices", Action::Read),
     Right("GET", "/v1/exports", Action::Read),
+    Right("GET", "/v1/exports/{name}/reservations", Action::Read),
+    Right("POST", "/v1/exports/{name}/reservations", Action::Operate),
+    Right("DELETE", "/v1/exports/{name}/reservations/{number}", Action::Operate),
     Right("POST", "/v1/clients/disconnect", Action::Operate),
 
     Right("GET", "/v1/volumes", Action::Read),

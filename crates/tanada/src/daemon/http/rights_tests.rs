@@ -29,6 +29,9 @@ GET    /v1/access                                                -
 GET    /v1/status                                                -
 GET    /v1/devices                                               reader
 GET    /v1/exports                                               reader
+GET    /v1/exports/{name}/reservations                           reader
+POST   /v1/exports/{name}/reservations                           operator
+DELETE /v1/exports/{name}/reservations/{number}                  operator
 POST   /v1/clients/disconnect                                    operator
 GET    /v1/volumes                                               reader
 GET    /v1/volumes/{name}                                        reader

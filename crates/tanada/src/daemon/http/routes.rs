@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use super::control::Control;
-use super::{accounts, audit, certificates, clients, cluster, learn, reservations, reserve};
+use super::{
+    accounts, audit, certificates, clients, cluster, export_booking, learn, reservations, reserve,
+};
 
 /// A path, and what answers there.
 pub(super) type Route = (&'static str, MethodRouter<Arc<Control>>);
@@ -79,6 +81,14 @@ fn account_routes() -> Vec<Route> {
 
 fn store_routes() -> Vec<Route> {
     vec![
+        (
+            "/v1/exports/{name}/reservations",
+            get(export_booking::get_reservations).post(export_booking::add_reservation),
+        ),
+        (
+            "/v1/exports/{name}/reservations/{number}",
+            delete(export_booking::cancel_reservation),
+        ),
         ("/v1/stores", get(reserve::get_stores)),
         ("/v1/stores/{name}", get(reserve::get_store)),
         ("/v1/stores/{name}/scrub", post(reserve::scrub_store)),

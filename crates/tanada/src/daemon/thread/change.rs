@@ -4,6 +4,7 @@ use crate::api::volume::Change;
 use base::{Bytes, Nanos};
 use config::{AGE_LIMIT, read_span, tier::range_text};
 use hybrid::{Energy, Settings};
+use policy::share::cap::Caps;
 use std::fmt::Display;
 
 /// Which key is wrong, and how.
@@ -18,6 +19,17 @@ pub(super) fn within(tier: &hybrid::Tier, size: Bytes) -> Result<(), Wrong> {
         }
     }
     Ok(())
+}
+
+/// The caps after a change; else which key is wrong, and how.
+pub(super) fn caps_after(old: Caps, change: &Change) -> Result<Caps, Wrong> {
+    let texts = [
+        change.max_read.as_deref(),
+        change.max_write.as_deref(),
+        change.max_read_iops.as_deref(),
+        change.max_write_iops.as_deref(),
+    ];
+    config::caps::change(old, texts)
 }
 
 /// The settings after a change; else which key is wrong, and how.
@@ -167,6 +179,42 @@ mod tests {
         let (key, what) = change(r#"{"age_limit": "5m"}"#).unwrap_err();
         assert_eq!(key, "age_limit");
         assert!(what.contains("energy=true"), "{what}");
+    }
+
+    #[test]
+    fn a_cap_is_set_and_taken_off_by_itself() {
+        let after = |old, json: &str| caps_after(old, &serde_json::from_str(json).unwrap());
+        let both = after(
+            Caps::default(),
+            r#"{"max_read": "100MB/s", "max_write_iops": "500"}"#,
+        )
+        .unwrap();
+        assert_eq!(both.read.bytes.unwrap().to_string(), "100 MB/s");
+        assert_eq!(both.write.requests, Some(500));
+        let one = after(both, r#"{"max_read": "off"}"#).unwrap();
+        assert_eq!((one.read.bytes, one.write.requests), (None, Some(500)));
+        for (json, key, said) in [
+            (r#"{"max_read": "fast"}"#, "max_read", "or \"off\""),
+            (
+                r#"{"max_write": "1B/s"}"#,
+                "max_write",
+                "less than one block",
+            ),
+            (
+                r#"{"max_read_iops": "0"}"#,
+                "max_read_iops",
+                "stops everything",
+            ),
+            (
+                r#"{"max_write_iops": "-1"}"#,
+                "max_write_iops",
+                "no number of requests",
+            ),
+        ] {
+            let (wrong, what) = after(both, json).unwrap_err();
+            assert_eq!(wrong, key);
+            assert!(what.contains(said), "{what}");
+        }
     }
 
     #[test]

@@ -21,6 +21,7 @@ use device::Device;
 use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
 use policy::place::{Kind, Options, State, build};
+use policy::share::BytesPerSec;
 use report::terminal::said;
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::net::wire::NodeKey;
@@ -101,6 +102,20 @@ impl Ways for Reach {
             Err(error) => Rc::new(NoConnector(format!("store {}: {error}", store.name))),
         };
         (connector, false)
+    }
+
+    fn booked(&self, holder: &str) -> [BytesPerSec; 2] {
+        let mut most = [BytesPerSec(0); 2];
+        for manager in self.local.values() {
+            for reserved in manager.reservations() {
+                let request = &reserved.request;
+                if request.holder == holder && manager.now() < request.slot.end {
+                    let most = &mut most[request.direction as usize];
+                    *most = request.rate.max(*most);
+                }
+            }
+        }
+        most
     }
 }
 
@@ -469,6 +484,7 @@ impl Supply for Volumes {
             match self.0.openings.open(&name).await {
                 Ok(in_use) => {
                     let device: Rc<dyn Device> = in_use.volume().clone();
+                    let device = in_use.capped(device);
                     Ok(Some(Supplied {
                         device,
                         description: String::new(),

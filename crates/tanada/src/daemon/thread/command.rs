@@ -11,11 +11,13 @@ use std::thread::JoinHandle;
 
 use env::Poster;
 use env::net::Address;
+use hybrid::WriteMode;
 use policy::tier::Parameters;
 use sim::advise::tier::{History, Terms};
 use tokio::sync::oneshot;
 
 use super::cluster::OpenCluster;
+use super::queued::Queued;
 use super::refused::Refused;
 use super::store::OpenStore;
 use crate::api;
@@ -72,6 +74,11 @@ pub enum Command {
     Store {
         store: String,
         job: Box<dyn FnOnce(Rc<OpenStore>) + Send>,
+    },
+    /// Something to be done with the queue of the hybrid behind an export, if there is one here; and how that hybrid writes.
+    Queue {
+        export: String,
+        job: Box<dyn FnOnce(Option<(Rc<Queued>, WriteMode)>) + Send>,
     },
     /// Something to be done with this node of a cluster; as with a store.
     Cluster(Box<dyn FnOnce(Rc<OpenCluster>) + Send>),

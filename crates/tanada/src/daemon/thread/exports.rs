@@ -1,7 +1,7 @@
 //! Volumes of the cluster that `[[export]]`s name: looked up when a client asks, on the export's own terms.
 //!
 //! ```text
-//! a client names an export -> its volume, opened or joined -> read-only, priority, fairness: the export's -> served
+//! a client names an export -> its volume, opened or joined -> read-only, priority, fairness, cap: the export's -> served
 //! every few seconds: is the volume there, and how large is it? -> the report
 //! ```
 //!
@@ -14,7 +14,7 @@ use std::rc::{Rc, Weak};
 use base::Nanos;
 use config::export::priority_name;
 use config::{ExportConfig, VolumeConfig};
-use device::Device;
+use device::{Capped, Device, Throttle};
 use env::net::Address;
 use front::nbd::{Account, Soon, Supplied, Supply};
 use vdisk::cluster::opened::Terms;
@@ -22,6 +22,7 @@ use vdisk::cluster::slots::InUse;
 use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::record::Fairness;
 
+use super::caps;
 use crate::api;
 use crate::daemon::common::address::nbd_uri;
 
@@ -40,6 +41,8 @@ pub struct VolumeExport {
     account: Account,
     clients: Rc<Cell<u64>>,
     state: RefCell<VolumeState>,
+    /// What its clients together get at most, under what the volume's get.
+    throttle: Rc<Throttle>,
 }
 
 /// What is known of its volume.
@@ -74,6 +77,7 @@ impl VolumeExport {
             account: Account::default(),
             clients: Rc::default(),
             state: RefCell::default(),
+            throttle: Throttle::new(config.caps),
         });
         env::spawn(keep_looking(Rc::downgrade(&export)));
         Some(export)
@@ -153,6 +157,7 @@ impl VolumeExport {
             format!("cannot open export {name}: {why}")
         })?;
         self.clients.set(self.clients.get() + 1);
+        let device = Capped::new(in_use.capped(device), &self.throttle);
         Ok(Supplied {
             device,
             description: String::new(),
@@ -189,8 +194,11 @@ impl VolumeExport {
             vhost_user_requests: None,
             read_only: self.config.read_only,
             tls: self.config.tls.is_some(),
-            priority: priority.map(|class| priority_name(class).to_owned()),
-            fairness: fairness.map(Fairness::as_f64),
+            terms: api::status::ExportTerms {
+                priority: priority.map(|class| priority_name(class).to_owned()),
+                fairness: fairness.map(Fairness::as_f64),
+                caps: caps::shown(&self.throttle),
+            },
             connections: self.clients.get(),
             errors: self.account.counts().errors,
             why: state.why.clone(),

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use anyhow::Context;
 use base::Bytes;
 use config::HybridConfig;
-use device::{Device, Meter};
+use device::{Capped, Device, Meter, Throttle};
 use hybrid::{Health, Hybrid, OpenError, Settings};
 use policy::tier::worth::Costs;
 use report::terminal::said;
@@ -19,8 +19,10 @@ use sim::advise::tier::{Auto, EVERY, History, Terms};
 use sim::cache::Mode;
 use trace::tap::{Attached, Observer, Tap};
 
-use super::change::{changed, within};
+use super::caps;
+use super::change::{caps_after, changed, within};
 use super::command::TierState;
+use super::queued::Queued;
 use super::recording::Traces;
 use super::refused::{Refused, cannot_set, failed};
 use super::shown::word;
@@ -39,12 +41,16 @@ const SHADOW_SEED: u64 = 1;
 pub struct OpenVolume {
     pub config: HybridConfig,
     pub meter: Rc<Meter>,
-    /// Between the meter and the hybrid: recorder and shadow look on here.
+    /// What its clients get at most.
+    throttle: Rc<Throttle>,
+    /// Between that and the hybrid: recorder and shadow look on here.
     tap: Rc<Tap>,
     traces: Traces,
     /// Watches for advice, while that is wanted.
     shadow: RefCell<Option<(Attached, Rc<RefCell<Shadow>>)>>,
     hybrid: Hybrid,
+    /// Before its slow device, if rates are promised to exports.
+    pub queued: Option<Rc<Queued>>,
     /// Which caches it had and has.
     memory: Memory,
     /// The fast device it has, or had last.
@@ -68,7 +74,7 @@ impl OpenVolume {
     /// Opens the pair, warm, or makes one of a blank fast device.
     pub async fn open(
         mut config: HybridConfig,
-        slow: Rc<Meter>,
+        (slow, queued): (Rc<Meter>, Option<Queued>),
         fast: Rc<Meter>,
         mut memory: Memory,
     ) -> anyhow::Result<OpenVolume> {
@@ -77,6 +83,10 @@ impl OpenVolume {
         config.settings.mode = chosen.mode;
         memory.mode = Some(chosen.kept);
         let ties = memory.ties(config.force)?;
+        let slow: Rc<dyn Device> = match &queued {
+            Some(queued) => queued.device(),
+            None => slow,
+        };
         within(&config.settings.tier, slow.info().size)
             .map_err(|(key, what)| anyhow::anyhow!("volume {}: {key}: {what}", config.name()))?;
         let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
@@ -86,8 +96,10 @@ impl OpenVolume {
             tracing::info!("{}", chosen.words);
         }
         let tap = Tap::new(Rc::new(hybrid.clone()));
+        let throttle = Throttle::new(config.caps);
         let volume = OpenVolume {
-            meter: Meter::new(Rc::clone(&tap) as Rc<dyn Device>),
+            meter: Meter::new(Capped::new(Rc::clone(&tap) as Rc<dyn Device>, &throttle)),
+            throttle,
             traces: Traces::new(
                 config.name(),
                 memory.registry.data_dir(),
@@ -97,6 +109,7 @@ impl OpenVolume {
             tap,
             shadow: RefCell::new(None),
             hybrid,
+            queued: queued.map(Rc::new),
             memory,
             fast: RefCell::new(config.fast.clone()),
             config,
@@ -291,6 +304,8 @@ impl OpenVolume {
             tier: self.hybrid.tier().map(api::tier::Tier::from),
             trace: self.traces.status().map(api::volume::Trace::from),
             advise: self.shadow.borrow().is_some(),
+            caps: caps::shown(&self.throttle),
+            queue: self.queued.as_ref().map(|it| it.manager().report()),
             figures: self.meter.snapshot().into(),
         }
     }
@@ -350,6 +365,8 @@ impl OpenVolume {
         let new = changed(&old, &change, self.config.standby_after)
             .and_then(|new| within(&new.tier, size).map(|()| new))
             .map_err(|(key, what)| cannot_set(key, name, &what))?;
+        let caps = caps_after(self.throttle.caps(), &change)
+            .map_err(|(key, what)| cannot_set(key, name, &what))?;
         if change.advise == Some(true) && !self.is_attached() {
             return Err(Refused::Conflict(Refusal {
                 error: format!("cannot set advise of {name}: it has no cache to give advice on"),
@@ -359,6 +376,7 @@ impl OpenVolume {
         // Last of the checks: this one makes a file.
         let wanted = self.traces.check(&change).await?;
         self.traces.change(&change, wanted).await?;
+        self.throttle.set(caps);
         if new.fast_bytes != old.fast_bytes {
             let to = new
                 .fast_bytes
@@ -388,6 +406,12 @@ impl OpenVolume {
         Ok(())
     }
 
+    /// The queue before its slow device, if it has one, and how it writes now.
+    pub fn queue(&self) -> Option<(Rc<Queued>, hybrid::WriteMode)> {
+        let queued = self.queued.as_ref()?;
+        Some((Rc::clone(queued), self.hybrid.settings().write))
+    }
+
     /// Does it show everything that an earlier daemon answered?
     pub fn found_all(&self) -> bool {
         self.hybrid.found_all()
@@ -396,10 +420,15 @@ impl OpenVolume {
     /// Ends it cleanly.
     pub async fn close(&self) -> Result<(), String> {
         self.traces.stop().await;
-        self.hybrid
-            .close()
-            .await
-            .map_err(|error| error.to_string())?;
+        let closed = self.hybrid.close().await.map_err(|error| error.to_string());
+        let queue = match &self.queued {
+            Some(queued) => queued.close().await,
+            None => None,
+        };
+        closed?;
+        if let Some(error) = queue {
+            return Err(error);
+        }
         // The ledger has everything.
         if let Some(Err(error)) = self.memory.restart.as_ref().map(RestartFile::remove) {
             tracing::warn!(volume = self.config.name(), %error, "the restart log could not be removed");

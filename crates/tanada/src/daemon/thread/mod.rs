@@ -10,6 +10,7 @@
 //! 3. Closing goes from the top down: NBD servers drain, stores and hybrids close, devices are flushed.
 
 pub mod behind;
+pub mod caps;
 mod change;
 pub mod cluster;
 pub mod command;
@@ -20,6 +21,7 @@ pub mod gates;
 pub mod hybrid;
 pub mod meta;
 pub mod open;
+pub mod queued;
 mod recording;
 pub mod records;
 pub mod refused;
@@ -34,6 +36,7 @@ pub mod vhost;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use ::hybrid::WriteMode;
 use base::{Instant, Nanos};
 use config::{ExportConfig, Kind};
 use device::{Device, Meter};
@@ -46,6 +49,7 @@ use crate::api;
 use crate::api::clients::{Gone, Which};
 use crate::api::refusal::Refusal;
 use crate::daemon::common::polling;
+use crate::daemon::thread::caps::ExportCaps;
 use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
     Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
@@ -54,6 +58,7 @@ use crate::daemon::thread::disks::Disks;
 use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
+use crate::daemon::thread::queued::Queued;
 use crate::daemon::thread::refused::Refused;
 use crate::daemon::thread::secured::Secured;
 use crate::daemon::thread::shown::{device_of, export_of};
@@ -75,6 +80,8 @@ pub struct DataThread {
     pub stores: Vec<Rc<OpenStore>>,
     pub cluster: Option<Rc<OpenCluster>>,
     pub exports: Vec<ExportConfig>,
+    /// What their clients get at most.
+    pub caps: ExportCaps,
     pub servers: Vec<OpenServer>,
     /// Addresses whose clients are served by threads of their own.
     pub gates: Vec<Gates>,
@@ -98,6 +105,7 @@ impl DataThread {
             stores: Vec::new(),
             cluster: None,
             exports: Vec::new(),
+            caps: ExportCaps::default(),
             servers: Vec::new(),
             gates: Vec::new(),
             disks: Rc::default(),
@@ -114,6 +122,27 @@ impl DataThread {
             .chain(volumes)
             .find(|(known, _)| *known == name)
             .map(|(_, meter)| Rc::clone(meter))
+    }
+
+    fn queue_behind(&self, export: &ExportConfig) -> Option<(Rc<Queued>, WriteMode)> {
+        let mut volumes = self.volumes.iter();
+        let volume = volumes.find(|it| it.config.name() == export.device);
+        volume.and_then(OpenVolume::queue)
+    }
+
+    /// The queue of the hybrid that an export of this name shows, and how the hybrid writes.
+    fn queue_of(&self, export: &str) -> Option<(Rc<Queued>, WriteMode)> {
+        let mut exports = self.exports.iter().filter(|it| it.name == export);
+        exports.find_map(|export| self.queue_behind(export))
+    }
+
+    /// The device behind an export by what is promised to it, without its cap.
+    pub fn flowed(&self, export: &ExportConfig) -> Option<Rc<dyn Device>> {
+        let device = self.find(&export.device)?;
+        Some(match self.queue_behind(export) {
+            Some((queued, _)) => queued.flowed(&export.name, device),
+            None => device,
+        })
     }
 
     /// Did the configuration make the device read-only?
@@ -305,6 +334,7 @@ impl DataThread {
                     job(Rc::clone(store));
                 }
             }
+            Command::Queue { export, job } => job(self.queue_of(&export)),
             Command::Cluster(job) => {
                 if let Some(cluster) = &self.cluster {
                     job(Rc::clone(cluster));

@@ -96,8 +96,10 @@ pub(super) fn export_of(
         vhost_user_requests,
         read_only: export.read_only || thread.is_read_only(&export.device),
         tls: export.tls.is_some(),
-        priority: None,
-        fairness: None,
+        terms: api::status::ExportTerms {
+            caps: thread.caps.of(export).and_then(|it| super::caps::shown(it)),
+            ..Default::default()
+        },
         connections: clients.connections + machines,
         errors: clients.errors + failed,
         why: None,

@@ -15,6 +15,7 @@ use std::rc::{Rc, Weak};
 
 use anyhow::{Context, anyhow};
 use base::{Bytes, Nanos};
+use config::store::Assumed;
 use config::{DeviceConfig, HybridConfig, Kind, StoreConfig};
 use device::model::Spec;
 use device::{Device, Meter};
@@ -84,7 +85,7 @@ impl OpenStore {
         options.skew = config.access.clock_skew.0.div_ceil(Nanos::secs(1).0);
         // One scrub at a time: this module's.
         options.scrub = None;
-        options.queue.kind = config.scheduler;
+        config.scheduling.put_into(config.unit, &mut options.queue);
         config.background.put_into(&mut options.queue);
         let node = open_node(&config, device, options)
             .await
@@ -372,14 +373,14 @@ async fn open_node(
 
 /// What a device is assumed to do until it is calibrated: as configured, as its model says, or a careful guess.
 pub fn assumed_costs(
-    config: &StoreConfig,
+    (device, assumed): (&str, Assumed),
     devices: &[DeviceConfig],
     hybrids: &[HybridConfig],
     rotational: bool,
 ) -> Costs {
-    let mut costs = of_device(&config.device, devices, hybrids).unwrap_or(guess(rotational));
-    costs.read.rate = config.assumed.read_speed.unwrap_or(costs.read.rate);
-    costs.write.rate = config.assumed.write_speed.unwrap_or(costs.write.rate);
+    let mut costs = of_device(device, devices, hybrids).unwrap_or(guess(rotational));
+    costs.read.rate = assumed.read_speed.unwrap_or(costs.read.rate);
+    costs.write.rate = assumed.write_speed.unwrap_or(costs.write.rate);
     costs
 }
 

@@ -56,11 +56,12 @@ impl VhostDisk {
                 let device = thread.find(&export.device);
                 let device = device.expect("the configuration was checked");
                 let found_all = found_all(thread, &export.device, &*device);
+                let flowed = thread.flowed(export).unwrap_or(device);
                 Rc::new(OfDevice {
                     found_all,
                     lasting,
                     read_only: export.read_only || thread.is_read_only(&export.device),
-                    device,
+                    device: thread.caps.capped(export, flowed),
                 })
             }
         };

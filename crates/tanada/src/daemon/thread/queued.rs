@@ -1,0 +1,140 @@
+//! Rates promised to exports of a hybrid: a queue before its slow device, and a manager of what is promised there.
+//!
+//! ```text
+//! client of an export -> Flowed: what is reserved for the export -> hybrid: a hit ends here
+//!   -> queue (promises, then best effort; cleaner and mover are background work) -> slow device
+//! DATA_DIR/bookings/NAME.store   a small store: reservations, the speed that was seen
+//! ```
+//!
+//! Reservations are made at the [`Manager`] as at a store's, for the holder that [`holder_of`] names. Reads are promised in any
+//! mode; writes only where they go to the slow device at once, since what the cleaner destages later is no export's.
+//!
+//! Always true:
+//! 1. All clients of an export share one session, wherever they come in.
+//! 2. What is promised is what the slow device does; hits come on top, and are not counted.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::Context;
+use base::Bytes;
+use config::scheduling::HybridQueue;
+use device::{Device, FileOptions};
+use hybrid::WriteMode;
+use policy::share::{Costs, Direction};
+use store::OpenError;
+use store::qos::manager::{Manager, ManagerOptions, ReservationRequest, open_beside};
+use store::qos::session::{Access, Flowed, Session};
+
+use super::store::signing_key_of;
+use crate::daemon::common::secrets;
+
+/// A sparse file: some 10,000 reservations of an allocation unit each.
+const BOOK: Bytes = Bytes::gib(1);
+/// An I/O of a round.
+const UNIT: Bytes = Bytes::mib(1);
+
+/// Whose reservations an export's requests are served by.
+pub fn holder_of(export: &str) -> String {
+    format!("export:{export}")
+}
+
+/// The queue before the slow device of a hybrid.
+pub struct Queued {
+    manager: Rc<Manager>,
+    sessions: RefCell<BTreeMap<String, Rc<Session>>>,
+}
+
+impl Queued {
+    /// That of `device`, the slow one of the hybrid `name`, with what was promised before.
+    pub async fn open(
+        name: &str,
+        config: HybridQueue,
+        device: Rc<dyn Device>,
+        costs: Costs,
+        data_dir: &Path,
+    ) -> anyhow::Result<Queued> {
+        let what = || format!("the queue of volume {name}");
+        let signer = secrets::read_or_make(&signing_key_of(data_dir, name))?;
+        let dir = data_dir.join("bookings");
+        std::fs::create_dir_all(&dir).with_context(what)?;
+        let options = FileOptions {
+            create: Some(BOOK),
+            ..FileOptions::default()
+        };
+        let path = dir.join(format!("{name}.store"));
+        let book = device::File::open(&format!("{name}.bookings"), &path, options)?;
+        let opened = Queued::on(book, config, device, (costs, signer)).await;
+        opened.with_context(what)
+    }
+
+    /// As [`Queued::open`], with what is promised on `book`.
+    pub async fn on(
+        book: Rc<dyn Device>,
+        config: HybridQueue,
+        device: Rc<dyn Device>,
+        (costs, signer): (Costs, [u8; 32]),
+    ) -> Result<Queued, OpenError> {
+        let mut options = ManagerOptions::new(costs, signer);
+        options.scrub = None;
+        config.scheduling.put_into(UNIT, &mut options.queue);
+        // Nothing else wants what users leave, and a full cache must be destaged as fast as the device can.
+        options.queue.ceiling = costs.read.rate.max(costs.write.rate);
+        let manager = open_beside(book, device, options).await?;
+        Ok(Queued {
+            manager,
+            sessions: RefCell::default(),
+        })
+    }
+
+    /// Reservations are made and ended here.
+    pub fn manager(&self) -> &Rc<Manager> {
+        &self.manager
+    }
+
+    /// What the hybrid takes for its slow device.
+    pub fn device(&self) -> Rc<dyn Device> {
+        Rc::clone(self.manager.queue()) as Rc<dyn Device>
+    }
+
+    /// The hybrid `device` as clients of an export have it.
+    pub fn flowed(&self, export: &str, device: Rc<dyn Device>) -> Rc<dyn Device> {
+        let mut sessions = self.sessions.borrow_mut();
+        let session = sessions.entry(export.to_owned()).or_insert_with(|| {
+            let session = self.manager.open_session(Access::NodeKey);
+            let session = session.expect("best effort always finds a flow");
+            let attached = session.attach_reservations(Some(&holder_of(export)));
+            attached.expect("it has no reservation of its own");
+            session
+        });
+        Flowed::new(device, Rc::clone(session))
+    }
+
+    /// Why a rate of this direction cannot be promised while the hybrid writes so.
+    pub fn refusal(direction: Direction, write: WriteMode) -> Option<String> {
+        let slow_first = !matches!(write, WriteMode::Back | WriteMode::OnlyWrites);
+        (direction == Direction::Write && !slow_first).then(|| {
+            format!(
+                "writes are not promised with write = {write}: they go to the fast device, and when they come to the slow one is \
+                 not theirs to say; ask for reads, or set write=through"
+            )
+        })
+    }
+
+    /// A reservation for an export, as the manager takes it.
+    pub fn request(export: &str, request: ReservationRequest) -> ReservationRequest {
+        request.holder(&holder_of(export))
+    }
+
+    /// Ends it, after the hybrid.
+    pub async fn close(&self) -> Option<String> {
+        self.sessions.borrow_mut().clear();
+        let closed = self.manager.close().await;
+        closed.err().map(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests;
