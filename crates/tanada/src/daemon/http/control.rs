@@ -18,7 +18,7 @@ use super::certificates;
 use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
-use crate::api::status::Status;
+use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
 use crate::daemon::thread::refused::Refused;
@@ -142,8 +142,10 @@ impl Control {
             stores: Vec::new(),
             exports: Vec::new(),
             nbd: Vec::new(),
-            ublk_waiting: Vec::new(),
-            certificate: certificates::own(&self.certificates).unwrap_or_default(),
+            machine: Machine {
+                ublk_waiting: Vec::new(),
+                certificate: certificates::own(&self.certificates).unwrap_or_default(),
+            },
         };
         for report in self.reports().await? {
             status.drivers.push(report.driver);

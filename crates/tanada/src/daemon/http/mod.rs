@@ -200,7 +200,7 @@ async fn stand_guard(
 ))]
 async fn get_status(State(control): State<Arc<Control>>) -> Answer<Status> {
     let mut status = control.status().await?;
-    status.ublk_waiting = control.kernel_disks.waiting().await;
+    status.machine.ublk_waiting = control.kernel_disks.waiting().await;
     Ok(Json(status))
 }
 
