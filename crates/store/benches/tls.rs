@@ -16,7 +16,6 @@
 #![allow(clippy::disallowed_methods)]
 
 #[path = "../../../benches/figures.rs"]
-#[allow(dead_code)] // Of what benchmarks share, this one needs a part.
 mod figures;
 
 use std::collections::BTreeSet;

@@ -333,7 +333,7 @@ impl PartialEq for Client {
 }
 
 impl Client {
-    /// One that looks for whoever may serve at `address`.
+    /// One that looks for any server with a certificate for `address`.
     pub fn at(identity: &Rc<Identity>, address: &Address) -> Client {
         let ip = address.socket().map(|socket| socket.ip());
         let ip = ip.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into());

@@ -23,7 +23,7 @@ use crate::peer::{Certificate, Peer};
 pub enum Expected {
     /// The node of this name, wherever it is.
     Node(String),
-    /// Whoever the cluster's authority lets serve at this name or address.
+    /// Any server that the cluster's authority vouches for at this name or address.
     Host(ServerName<'static>),
 }
 

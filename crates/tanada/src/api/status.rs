@@ -36,6 +36,13 @@ pub struct Status {
     pub stores: Vec<Store>,
     pub exports: Vec<Export>,
     pub nbd: Vec<NbdListener>,
+    #[serde(flatten)]
+    pub machine: Machine,
+}
+
+/// What the machine has beside the configuration's things.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+pub struct Machine {
     /// Block devices of the daemon's machine (ublk) that wait for a daemon, this one or another: whatever reads or writes
     /// them waits too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -14,7 +14,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, anyhow};
 use report::terminal::Usage;
@@ -22,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tls::authority::{AUTHORITY_DAYS, Authority, Issued, KeyKind, LEAF_DAYS, Subject};
 use tls::{Peer, Serial};
 
-use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::certificates::{Folder, now};
 use crate::daemon::common::secrets;
 
 /// A certificate that was issued.
@@ -42,12 +41,6 @@ pub struct Entry {
 pub struct AuthorityFolder {
     dir: PathBuf,
     _lock: File,
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    now.map_or(0, |since| since.as_secs())
 }
 
 fn random<const N: usize>() -> anyhow::Result<[u8; N]> {

@@ -18,11 +18,11 @@ use tls::{Certificate, Peer};
 use vdisk::record::Name;
 
 use super::ask::Ask;
-use super::authority_files::{AuthorityFolder, Entry, now};
+use super::authority_files::{AuthorityFolder, Entry};
 use super::client::Client;
 use super::show;
 use crate::api::certificates::{Certificates, Revoke};
-use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::certificates::{Folder, now};
 
 /// Commands about a cluster as a whole.
 #[derive(Subcommand)]
@@ -50,7 +50,7 @@ pub struct At {
 pub enum Ca {
     /// Make the cluster's authority.
     Init {
-        /// Its folder: whoever can read it can be any node.
+        /// Its folder: a reader of it can be any node.
         #[arg(default_value = "tanada-ca")]
         dir: PathBuf,
     },
@@ -244,8 +244,8 @@ fn made(issued: &Issued, dir: &Path) -> String {
 #[derive(Serialize)]
 struct Revoked {
     revoked: Vec<Entry>,
-    /// Was a daemon told?
-    told: bool,
+    /// Does a daemon know it, and by it the cluster?
+    sent: bool,
 }
 
 fn revoke(what: &str, offline: bool, ca: &Path, ask: Ask) -> anyhow::Result<()> {
@@ -260,8 +260,8 @@ fn revoke(what: &str, offline: bool, ca: &Path, ask: Ask) -> anyhow::Result<()> 
             .collect();
         let client = Client::new(ask.admin)?;
         let path = "/v1/certificates/revoked";
-        let told = client.send_json::<Certificates>(Method::POST, path, &asked);
-        told.with_context(|| {
+        let sent = client.send_json::<Certificates>(Method::POST, path, &asked);
+        sent.with_context(|| {
             format!(
                 "{what} is revoked in {}, but no daemon knows it yet; ask again with --admin, or copy {} into DATA_DIR/tls of \
                  each node",
@@ -272,7 +272,7 @@ fn revoke(what: &str, offline: bool, ca: &Path, ask: Ask) -> anyhow::Result<()> 
     }
     let answer = Revoked {
         revoked,
-        told: !offline,
+        sent: !offline,
     };
     show::answer(ask.json, &answer, || {
         let lines = answer.revoked.iter();

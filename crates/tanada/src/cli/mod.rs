@@ -28,6 +28,7 @@ mod doctor_kernel;
 pub mod frame;
 pub mod laboratory;
 pub mod object;
+mod object_at;
 mod object_files;
 mod object_names;
 pub mod options;

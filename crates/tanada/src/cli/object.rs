@@ -20,21 +20,17 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, anyhow};
 use base::{Buf, Bytes, Nanos};
 use clap::{Args, Subcommand};
-use env::net::Address;
 use indicatif::ProgressBar;
 use report::terminal::Usage;
 use report::terminal::table::{megabytes_per_second, size};
 use serde::Serialize;
-use store::net::client::{Client, ClientOptions, Credentials};
+use store::net::client::Client;
 use store::{Change, ObjectCalls, Stat};
-use tls::{Identity, Material};
 
-use super::client::{Client as Admin, Target};
+use super::object_at::{At, with_client};
 use super::object_files::{Destination, Reader, Writer, bar};
 use super::object_names::{list, remove, stat};
 use super::show;
-use crate::api::store::Store;
-use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::secrets;
 
 /// Pieces on their way at once.
@@ -54,42 +50,6 @@ pub enum Object {
     Rm(Rm),
     /// Show what an object is like.
     Stat(One),
-}
-
-/// Which store, and what is shown there.
-#[derive(Args, Clone)]
-pub struct At {
-    /// The store: HOST:PORT, tls:HOST:PORT, unix:/path, or its name at the daemon [default: the daemon's only one]
-    #[arg(long, env = "TANADA_STORE", value_name = "ADDR|NAME")]
-    store: Option<String>,
-    /// The capability that `tanada reserve add` printed, or @FILE with it.
-    #[arg(
-        long,
-        env = "TANADA_CAPABILITY",
-        hide_env_values = true,
-        value_name = "TOKEN|@FILE"
-    )]
-    capability: Option<String>,
-    /// The file with the node key; a client that has it may do everything, without a promise.
-    #[arg(long, value_name = "FILE", conflicts_with = "capability")]
-    node_key: Option<PathBuf>,
-    /// The authorities by which a store at a tls: address is checked, as PEM: ca.pem of the cluster.
-    #[arg(long, env = "TANADA_CA", value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// A folder with an own certificate, as `tanada cluster ca issue` makes it; its ca.pem is used, too.
-    #[arg(long, env = "TANADA_IDENTITY", value_name = "DIR")]
-    identity: Option<PathBuf>,
-    /// The daemon's admin API, to look names of stores up: HOST:PORT or unix:/path
-    #[arg(
-        long,
-        env = "TANADA_ADMIN",
-        value_name = "ADDR",
-        default_value_t = Target::default()
-    )]
-    admin: Target,
-    /// Print JSON.
-    #[arg(long)]
-    pub(super) json: bool,
 }
 
 #[derive(Args)]
@@ -181,126 +141,6 @@ pub fn run(command: Object) -> anyhow::Result<()> {
             with_client(&at, async move |client| stat(&client, &one).await)
         }
     }
-}
-
-// --- connecting -------------------------------------------------------------------------------------
-
-/// Connects, works, and says goodbye.
-fn with_client<T: 'static>(
-    at: &At,
-    work: impl AsyncFnOnce(Client) -> anyhow::Result<T> + 'static,
-) -> anyhow::Result<T> {
-    let address = address(at)?;
-    let credentials = credentials(at)?;
-    let material = material(at, &address)?;
-    let runtime =
-        env::Runtime::real(env::RealConfig::default()).context("cannot make a data runtime")?;
-    runtime.block_on(async move {
-        // A slow reservation is no reason to give up: an answer may wait for its turn.
-        let identity = material.as_ref().map(Identity::new).transpose()?;
-        let options = ClientOptions {
-            timeout: Nanos::secs(120),
-            tls: identity.map(|identity| tls::Client::at(&identity, &address)),
-            ..ClientOptions::default()
-        };
-        let client = Client::connect_with(&address, credentials, &options).await?;
-        let done = work(client.clone()).await;
-        client.close().await;
-        done
-    })
-}
-
-/// Where the store is: as said, or as the daemon reports.
-fn address(at: &At) -> anyhow::Result<Address> {
-    if let Some(store) = &at.store
-        && store.contains(':')
-    {
-        return Ok(store.parse().map_err(|error| Usage(format!("{error}")))?);
-    }
-    let client = Admin::new(at.admin.clone())?;
-    let found = match &at.store {
-        Some(name) => {
-            config::check_name(name).map_err(Usage)?;
-            client.get::<Store>(&format!("/v1/stores/{name}"))?
-        }
-        None => {
-            let mut all: Vec<Store> = client.get("/v1/stores")?;
-            match all.len() {
-                0 => {
-                    return Err(anyhow!(
-                        "the daemon at {} has no stores; name one elsewhere with --store HOST:PORT",
-                        at.admin
-                    ));
-                }
-                1 => all.remove(0),
-                _ => {
-                    let names: Vec<&str> =
-                        all.iter().map(|store| store.basics.name.as_str()).collect();
-                    let said = format!("which store? say --store with one of {}", names.join(", "));
-                    return Err(Usage(said).into());
-                }
-            }
-        }
-    };
-    let addresses = found
-        .basics
-        .listen
-        .iter()
-        .filter_map(|text| text.parse().ok());
-    // A daemon behind a network is not reached by its loopback addresses.
-    let addresses: Vec<Address> = addresses.collect();
-    let best = addresses
-        .iter()
-        .find(|address| matches!(address, Address::Tcp(_)));
-    let plain = || addresses.iter().find(|address| !address.is_tls());
-    let best = best.or_else(plain).or(addresses.first());
-    best.cloned()
-        .ok_or_else(|| anyhow!("the store {} listens nowhere", found.basics.name))
-}
-
-/// What TLS needs, for an address where it is spoken.
-fn material(at: &At, address: &Address) -> anyhow::Result<Option<Material>> {
-    if !address.is_tls() {
-        return Ok(None);
-    }
-    let own = at.identity.as_deref().map(Folder::at);
-    let mut material = match &own {
-        Some(folder) => folder.material()?,
-        None => Material {
-            authority: Vec::new(),
-            own: None,
-        },
-    };
-    match (&at.ca, &own) {
-        (Some(path), _) => {
-            let said = || format!("cannot read the authorities {}", path.display());
-            material.authority = fs::read(path).with_context(said)?;
-        }
-        (None, Some(_)) => {}
-        (None, None) => {
-            return Err(Usage(format!(
-                "at {address} TLS is spoken, and nothing says by which authority its certificate is checked; name the \
-                 cluster's ca.pem with --ca or TANADA_CA"
-            ))
-            .into());
-        }
-    }
-    Ok(Some(material))
-}
-
-fn credentials(at: &At) -> anyhow::Result<Credentials> {
-    if let Some(path) = &at.node_key {
-        return Ok(Credentials::NodeKey(secrets::read(path)?));
-    }
-    let Some(said) = at.capability.as_deref().filter(|said| !said.is_empty()) else {
-        return Ok(Credentials::Open);
-    };
-    let token = match said.strip_prefix('@') {
-        Some(path) => fs::read_to_string(path)
-            .with_context(|| format!("cannot read the capability {path}"))?,
-        None => said.to_owned(),
-    };
-    Ok(Credentials::Capability(token.trim().to_owned()))
 }
 
 // --- put --------------------------------------------------------------------------------------------

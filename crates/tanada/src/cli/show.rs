@@ -36,11 +36,11 @@ pub fn status(ask: &Ask) -> anyhow::Result<()> {
     if !status.exports.is_empty() {
         page.push_str(&format!("\n{}", exports(&status.exports)));
     }
-    let certificate = status.certificate.as_ref();
+    let certificate = status.machine.certificate.as_ref();
     if let Some(warning) = certificate.and_then(|it| it.warning.as_ref()) {
         page.push_str(&format!("\n{warning}\n"));
     }
-    for disk in &status.ublk_waiting {
+    for disk in &status.machine.ublk_waiting {
         page.push_str(&format!("\n{}: {WAITING_DISK_TODO}\n", disk.said()));
     }
     text(&page)

@@ -174,6 +174,11 @@ impl Folder {
     }
 }
 
+/// Seconds since 1970, by this machine's clock: for commands and the admin API, which have no runtime of `env`.
+pub fn now() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0)
+}
+
 /// What is wrong with how long a certificate still lasts, at the second `now`.
 pub fn warning(own: &Certificate, now: u64) -> Option<String> {
     let renew = match &own.peer {

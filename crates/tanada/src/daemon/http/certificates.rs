@@ -6,7 +6,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::State;
@@ -19,7 +18,7 @@ use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, Failure, body, unprocessable};
 use crate::api::certificates::{Certificates, OwnCertificate, Revoke};
 use crate::api::refusal::Refusal;
-use crate::daemon::common::certificates::{Folder, warning};
+use crate::daemon::common::certificates::{Folder, now, warning};
 
 fn failed(error: &anyhow::Error) -> Failure {
     let todo = "look at the files in DATA_DIR/tls; `tanada node create` makes them anew";
@@ -28,13 +27,11 @@ fn failed(error: &anyhow::Error) -> Failure {
 
 /// The daemon's own certificate, as its file has it now.
 pub(super) fn own(folder: &Folder) -> anyhow::Result<Option<OwnCertificate>> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let now = now.map_or(0, |since| since.as_secs());
     Ok(folder.own()?.map(|own| OwnCertificate {
         whose: own.peer.to_string(),
         serial: own.serial.to_string(),
         expires_unix_seconds: own.not_after,
-        warning: warning(&own, now),
+        warning: warning(&own, now()),
     }))
 }
 

@@ -19,7 +19,7 @@ use super::certificates;
 use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
-use crate::api::status::Status;
+use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
 use crate::daemon::thread::records::Records;
@@ -148,8 +148,10 @@ impl Control {
             stores: Vec::new(),
             exports: Vec::new(),
             nbd: Vec::new(),
-            ublk_waiting: Vec::new(),
-            certificate: certificates::own(&self.certificates).unwrap_or_default(),
+            machine: Machine {
+                ublk_waiting: Vec::new(),
+                certificate: certificates::own(&self.certificates).unwrap_or_default(),
+            },
         };
         for report in self.reports().await? {
             status.drivers.push(report.driver);

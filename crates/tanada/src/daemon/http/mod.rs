@@ -211,7 +211,7 @@ async fn get_status(
 ) -> Answer<Status> {
     let mut status = control.status().await?;
     names::hide_in_stores(&caller, &mut status.stores);
-    status.ublk_waiting = control.kernel_disks.waiting().await;
+    status.machine.ublk_waiting = control.kernel_disks.waiting().await;
     Ok(Json(status))
 }
 

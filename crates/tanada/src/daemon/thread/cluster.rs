@@ -232,10 +232,7 @@ impl OpenCluster {
             meta,
         });
         open.begin_listening();
-        if let Some(secured) = secured {
-            let following = secured.follow(open.cluster.revocations.clone());
-            open.tasks.borrow_mut().push(following);
-        }
+        open.begin_following();
         open.register_first().await?;
         open.cluster.start();
         env::spawn(keep_registering(Rc::downgrade(&open)));
@@ -326,6 +323,14 @@ impl OpenCluster {
             }
         });
         self.tasks.borrow_mut().push(env::cancel_scope(task));
+    }
+
+    /// From here on certificates that are revoked in the cluster open nothing here.
+    fn begin_following(&self) {
+        if let Some(secured) = &self.secured {
+            let following = secured.follow(self.cluster.revocations.clone());
+            self.tasks.borrow_mut().push(following);
+        }
     }
 
     /// From here on what the others' stores say reaches the policy, if that is wanted.
