@@ -172,9 +172,8 @@ impl Throttle {
         self.caps.get().of(direction).is_none() && self.side(direction).borrow().waiting.is_empty()
     }
 
-    /// Waits until a request of a user may pass.
-    async fn pass(&self, user: u64, direction: Direction, bytes: Bytes) {
-        let now = env::now();
+    /// Puts a request of a user in line.
+    fn enter(&self, user: u64, direction: Direction, bytes: Bytes) -> (Place, Rc<Event>) {
         let number = self.requests.get();
         self.requests.set(number + 1);
         let wake = Rc::new(Event::default());
@@ -182,11 +181,16 @@ impl Throttle {
         let place = side.place(user, number, bytes);
         let waiting = Waiting {
             bytes,
-            since: now,
+            since: env::now(),
             wake: Rc::clone(&wake),
         };
         side.waiting.insert(place, waiting);
-        drop(side);
+        (place, wake)
+    }
+
+    /// Waits until a request of a user may pass.
+    async fn pass(&self, user: u64, direction: Direction, bytes: Bytes) {
+        let (place, wake) = self.enter(user, direction, bytes);
         let mut asked = Asked {
             side: self.side(direction),
             place,
