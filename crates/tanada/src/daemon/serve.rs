@@ -199,14 +199,20 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let _ = closing.send(true);
     let clean = stop_all(&control.threads, &mut signals).await;
     servers.shutdown().await;
-    if let Some(dead) = failed {
-        return Err(anyhow!(
-            "the data thread of {dead} died; its log line says why"
-        ));
-    }
+    died(failed)?;
     clean?;
     tracing::info!("closed cleanly");
     Ok(())
+}
+
+/// An error if a data thread died.
+fn died(thread: Option<String>) -> anyhow::Result<()> {
+    match thread {
+        None => Ok(()),
+        Some(dead) => Err(anyhow!(
+            "the data thread of {dead} died; its log line says why"
+        )),
+    }
 }
 
 async fn admin_listeners(config: &Config) -> anyhow::Result<Vec<AdminListener>> {

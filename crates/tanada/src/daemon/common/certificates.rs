@@ -23,6 +23,7 @@ use anyhow::{Context, anyhow};
 use tls::{Certificate, Material, Peer, Serial, authority};
 
 use super::secrets;
+use crate::api::certificates::OwnCertificate;
 
 /// A certificate that lasts no longer than this is warned of.
 pub const WARN_SECONDS: u64 = 14 * 24 * 3600;
@@ -177,6 +178,16 @@ impl Folder {
 /// Seconds since 1970, by this machine's clock: for commands and the admin API, which have no runtime of `env`.
 pub fn now() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0)
+}
+
+/// The daemon's own certificate, as its file has it now.
+pub fn own_certificate(folder: &Folder) -> anyhow::Result<Option<OwnCertificate>> {
+    Ok(folder.own()?.map(|own| OwnCertificate {
+        whose: own.peer.to_string(),
+        serial: own.serial.to_string(),
+        expires_unix_seconds: own.not_after,
+        warning: warning(&own, now()),
+    }))
 }
 
 /// What is wrong with how long a certificate still lasts, at the second `now`.

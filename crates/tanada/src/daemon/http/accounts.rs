@@ -22,8 +22,8 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 
 use super::account_records::Accounts;
+use super::audit::unix_seconds;
 use super::control::{Answer, Control, Failure, body};
-use super::door::unix_seconds;
 use crate::api::access::{
     Account, AccountChange, AccountsGone, MadeToken, NewAccount, NewToken, Quota, Token, Used,
 };

@@ -20,7 +20,6 @@ use axum::http::StatusCode;
 use report::terminal::said;
 
 use super::control::{Answer, Control, Failure};
-use super::door::unix_seconds;
 use crate::api::access::{AuditAsk, AuditLine, AuditPage};
 use crate::api::refusal::Refusal;
 
@@ -189,4 +188,9 @@ fn shown(line: Line) -> AuditLine {
         what: line.what,
         answer: line.answer,
     }
+}
+
+/// Seconds since 1970.
+pub(super) fn unix_seconds() -> f64 {
+    env::wall_clock().0 as f64 / 1e9
 }

@@ -16,23 +16,13 @@ use vdisk::cluster::ClusterError;
 
 use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, Failure, body, unprocessable};
-use crate::api::certificates::{Certificates, OwnCertificate, Revoke};
+use crate::api::certificates::{Certificates, Revoke};
 use crate::api::refusal::Refusal;
-use crate::daemon::common::certificates::{Folder, now, warning};
+use crate::daemon::common::certificates::own_certificate;
 
 fn failed(error: &anyhow::Error) -> Failure {
     let todo = "look at the files in DATA_DIR/tls; `tanada node create` makes them anew";
     Failure::new(StatusCode::INTERNAL_SERVER_ERROR, said::words(error), todo)
-}
-
-/// The daemon's own certificate, as its file has it now.
-pub(super) fn own(folder: &Folder) -> anyhow::Result<Option<OwnCertificate>> {
-    Ok(folder.own()?.map(|own| OwnCertificate {
-        whose: own.peer.to_string(),
-        serial: own.serial.to_string(),
-        expires_unix_seconds: own.not_after,
-        warning: warning(&own, now()),
-    }))
 }
 
 /// The certificate that this daemon shows where TLS is spoken, and those that open nothing here any more.
@@ -43,7 +33,7 @@ pub(super) fn own(folder: &Folder) -> anyhow::Result<Option<OwnCertificate>> {
 pub async fn get_certificates(State(control): State<Arc<Control>>) -> Answer<Certificates> {
     let read = || {
         anyhow::Ok(Certificates {
-            own: own(&control.certificates)?,
+            own: own_certificate(&control.certificates)?,
             revoked: {
                 let revoked = control.certificates.read_revoked()?.into_iter();
                 revoked.map(|serial| serial.to_string()).collect()

@@ -15,12 +15,11 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
 use super::audit::AuditLog;
-use super::certificates;
 use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::{Machine, Status};
-use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::certificates::{Folder, own_certificate};
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
 use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
@@ -150,7 +149,7 @@ impl Control {
             nbd: Vec::new(),
             machine: Machine {
                 ublk_waiting: Vec::new(),
-                certificate: certificates::own(&self.certificates).unwrap_or_default(),
+                certificate: own_certificate(&self.certificates).unwrap_or_default(),
             },
         };
         for report in self.reports().await? {

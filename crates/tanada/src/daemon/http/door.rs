@@ -25,6 +25,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::access::{Claim, Entrance, claim};
 use super::account_records::Accounts;
+use super::audit::unix_seconds;
 use super::control::{Control, Failure};
 use super::gate::Gate;
 use super::rights;
@@ -210,11 +211,6 @@ impl Door {
             )
         })
     }
-}
-
-/// Seconds since 1970.
-pub(super) fn unix_seconds() -> f64 {
-    env::wall_clock().0 as f64 / 1e9
 }
 
 /// For which account a user of several asks.

@@ -26,6 +26,7 @@ pub mod control;
 #[cfg(test)]
 mod dead_tests;
 mod disk_metrics;
+mod disk_terms;
 #[cfg(test)]
 mod document_tests;
 mod door;

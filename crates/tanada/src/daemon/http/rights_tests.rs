@@ -225,7 +225,7 @@ fn accounts(path: &std::path::Path) -> (BTreeMap<Role, String>, String) {
     let meta = redb.handle().client();
     runtime.block_on(async move {
         let registry = Registry::new(meta);
-        let now = door::unix_seconds() as u64;
+        let now = audit::unix_seconds() as u64;
         let mut tokens = BTreeMap::new();
         for role in ROLES {
             let name: AccountName = role.as_str().parse().expect("a name");

@@ -21,20 +21,16 @@ use device::Device;
 use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
 use policy::place::{Kind, Options, State, build};
-use policy::share::BytesPerSec;
 use report::terminal::said;
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::net::wire::NodeKey;
 use store::qos::manager::Manager;
 use vdisk::StoreNumber;
-use vdisk::cluster::stores::{NewStore, StoreRecord};
-use vdisk::cluster::{Cluster, ClusterError, Settings, Ways};
+use vdisk::cluster::stores::NewStore;
+use vdisk::cluster::{Cluster, ClusterError, Settings};
 use vdisk::meta::MetaStore;
 use vdisk::record::Name;
 use vdisk::replica::broadcast as announce;
-use vdisk::replica::connect::{
-    Connection, ConnectionError, Connector, LocalConnector, Pending, RemoteConnector,
-};
 
 use super::exports::VolumeExport;
 use super::meta::Meta;
@@ -42,6 +38,7 @@ use super::open::{OpenServer, nbd_limits};
 use super::reservations::{AccountQuotas, ClusterReservations};
 use super::secured::Secured;
 use super::store::OpenStore;
+use super::ways::Reach;
 use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
 
@@ -51,73 +48,6 @@ const REGISTER_AGAIN: Nanos = Nanos::secs(2);
 const ANNOUNCE_AGAIN: Nanos = Nanos::secs(5);
 /// A client waits so long at most until its volume is open: another node's lease may have to run out.
 const NEGOTIATION: Nanos = Nanos::secs(90);
-
-/// A store at an address that is none.
-struct NoConnector(String);
-
-impl Connector for NoConnector {
-    fn open_since<'a>(
-        &'a self,
-        _guard: &'a str,
-        _mark: u64,
-        _least: u64,
-    ) -> Pending<'a, Rc<dyn Connection>> {
-        Box::pin(async { Err(ConnectionError::Gone(self.0.clone())) })
-    }
-}
-
-/// The ways to stores: here, or by their addresses.
-struct Reach {
-    /// By identity.
-    local: BTreeMap<u128, Rc<Manager>>,
-    key: secrets::Key,
-    tls: Option<Rc<Secured>>,
-}
-
-impl Ways for Reach {
-    fn way(&self, store: &StoreRecord) -> (Rc<dyn Connector>, bool) {
-        let uuid = u128::from_str_radix(&store.uuid, 16).ok();
-        if let Some(node) = uuid.and_then(|uuid| self.local.get(&uuid)) {
-            return (Rc::new(LocalConnector(Rc::clone(node))), true);
-        }
-        let connector: Rc<dyn Connector> = match store.address.parse::<Address>() {
-            Ok(address) if address.is_tls() && self.tls.is_none() => Rc::new(NoConnector(format!(
-                "store {} is at {address}, and this node has no certificate to come in with; make one with `tanada node \
-                     create` and start again",
-                store.name
-            ))),
-            Ok(address) => Rc::new(RemoteConnector {
-                address,
-                uuid,
-                credentials: Credentials::NodeKey(self.key),
-                options: ClientOptions {
-                    opening: Nanos::secs(4),
-                    tls: self
-                        .tls
-                        .as_ref()
-                        .map(|tls| tls.to_node(store.node.as_str())),
-                    ..ClientOptions::default()
-                },
-            }),
-            Err(error) => Rc::new(NoConnector(format!("store {}: {error}", store.name))),
-        };
-        (connector, false)
-    }
-
-    fn booked(&self, holder: &str) -> [BytesPerSec; 2] {
-        let mut most = [BytesPerSec(0); 2];
-        for manager in self.local.values() {
-            for reserved in manager.reservations() {
-                let request = &reserved.request;
-                if request.holder == holder && manager.now() < request.slot.end {
-                    let most = &mut most[request.direction as usize];
-                    *most = request.rate.max(*most);
-                }
-            }
-        }
-        most
-    }
-}
 
 /// What servers take on whose exports are opened for who asks.
 pub fn limits(connections: usize) -> nbd::Limits {
@@ -195,11 +125,7 @@ impl OpenCluster {
             tls: secured.cloned(),
         });
         let node: Name = config.node.parse().context("[cluster] node")?;
-        let mut waiting = Vec::new();
-        for store in own {
-            let why = "the meta store was not asked yet".to_owned();
-            waiting.push((registration(&config, &node, store)?, why));
-        }
+        let waiting = to_register(&config, &node, &own)?;
         let options = Options {
             seed: env::rng("choice").bits(),
             ..Options::default()
@@ -434,6 +360,19 @@ impl OpenCluster {
         env::sync::join_all(self.servers.iter().map(|it| it.server.drain())).await;
         self.cluster.stop().await
     }
+}
+
+/// The stores that are to be registered, and why they are not yet.
+fn to_register(
+    config: &ClusterConfig,
+    node: &Name,
+    own: &[&Rc<OpenStore>],
+) -> anyhow::Result<Vec<(NewStore, String)>> {
+    let why = || "the meta store was not asked yet".to_owned();
+    let each = own
+        .iter()
+        .map(|store| Ok((registration(config, node, store)?, why())));
+    each.collect()
 }
 
 fn registration(

@@ -32,6 +32,7 @@ pub mod store;
 pub mod tier;
 pub mod ublk;
 pub mod vhost;
+mod ways;
 
 use std::ops::ControlFlow;
 use std::rc::Rc;
