@@ -23,12 +23,12 @@ use axum::{Extension, Json};
 
 use super::account_records::Accounts;
 use super::control::{Answer, Control, Failure, body};
-use super::door::unix_seconds;
 use crate::api::access::{
     Account, AccountChange, AccountsGone, MadeToken, NewAccount, NewToken, Quota, Token, Used,
 };
 use crate::api::refusal::Refusal;
 use crate::daemon::common::users;
+use crate::daemon::common::when::unix_seconds;
 
 const EXAMPLE: &str = r#"{"name": "astro", "role": "booker", "users": ["ann"]}"#;
 

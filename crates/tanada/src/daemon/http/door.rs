@@ -29,6 +29,7 @@ use super::control::{Control, Failure};
 use super::gate::Gate;
 use super::rights;
 use crate::api::access::ACCOUNT_HEADER;
+use crate::daemon::common::when::unix_seconds;
 
 /// The gate, and the daemon behind it.
 pub(super) struct Door {
@@ -210,11 +211,6 @@ impl Door {
             )
         })
     }
-}
-
-/// Seconds since 1970.
-pub(super) fn unix_seconds() -> f64 {
-    env::wall_clock().0 as f64 / 1e9
 }
 
 /// For which account a user of several asks.
