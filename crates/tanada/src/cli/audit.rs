@@ -19,7 +19,7 @@ use super::client::Client;
 use super::show;
 use crate::api::access::{AuditLine, AuditPage};
 use crate::daemon::common::when;
-use crate::daemon::http::audit::FILE;
+use crate::daemon::http::audit_log::FILE;
 
 #[derive(Subcommand)]
 pub enum Audit {

@@ -16,6 +16,11 @@ use policy::share::Second;
 const FORMS: &str = "write now, +30m, 20:00, \"tomorrow 08:00\", \"2026-11-22 20:00\" or \
                      2026-11-22T20:00:00Z";
 
+/// Seconds since 1970, now, with their fraction.
+pub fn unix_seconds() -> f64 {
+    env::wall_clock().0 as f64 / 1e9
+}
+
 /// A moment of the calendar in the zone of this machine.
 pub fn local(second: Second) -> Zoned {
     zoned(second, TimeZone::system())

@@ -22,13 +22,13 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 
 use super::account_records::Accounts;
-use super::audit::unix_seconds;
 use super::control::{Answer, Control, Failure, body};
 use crate::api::access::{
     Account, AccountChange, AccountsGone, MadeToken, NewAccount, NewToken, Quota, Token, Used,
 };
 use crate::api::refusal::Refusal;
 use crate::daemon::common::users;
+use crate::daemon::common::when::unix_seconds;
 
 const EXAMPLE: &str = r#"{"name": "astro", "role": "booker", "users": ["ann"]}"#;
 

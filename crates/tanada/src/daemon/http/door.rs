@@ -25,11 +25,11 @@ use axum::response::{IntoResponse, Response};
 
 use super::access::{Claim, Entrance, claim};
 use super::account_records::Accounts;
-use super::audit::unix_seconds;
 use super::control::{Control, Failure};
 use super::gate::Gate;
 use super::rights;
 use crate::api::access::ACCOUNT_HEADER;
+use crate::daemon::common::when::unix_seconds;
 
 /// The gate, and the daemon behind it.
 pub(super) struct Door {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use config::Config;
 use env::net::Address;
 
-use super::audit::AuditLog;
+use super::audit_log::AuditLog;
 use super::guard::Guard;
 use crate::api::access::Access;
 use crate::daemon::common::secrets;

@@ -14,7 +14,8 @@
 pub mod access;
 mod account_records;
 mod accounts;
-pub mod audit;
+mod audit;
+pub mod audit_log;
 pub mod booking;
 mod cap_metrics;
 mod certificates;

@@ -14,7 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use vdisk::meta::Redb;
 
 use super::access::{Entrance, UnixPeer};
-use super::audit::AuditLog;
+use super::audit_log::AuditLog;
 use super::routes::routes;
 use super::*;
 use crate::daemon::common::certificates::Folder;
@@ -225,7 +225,7 @@ fn accounts(path: &std::path::Path) -> (BTreeMap<Role, String>, String) {
     let meta = redb.handle().client();
     runtime.block_on(async move {
         let registry = Registry::new(meta);
-        let now = audit::unix_seconds() as u64;
+        let now = crate::daemon::common::when::unix_seconds() as u64;
         let mut tokens = BTreeMap::new();
         for role in ROLES {
             let name: AccountName = role.as_str().parse().expect("a name");
@@ -497,7 +497,7 @@ fn what_was_asked_is_in_the_audit_log_without_secrets_and_strangers_do_not_fill_
             page.contains("\"number\":21") && page.contains("\"next\":21"),
             "{page}"
         );
-        let file = bed.dir.path().join(audit::FILE);
+        let file = bed.dir.path().join(audit_log::FILE);
         let text = std::fs::read_to_string(&file).expect("it is there");
         let secrets = bed.tokens.values().chain([&bed.other, &made]);
         for secret in secrets {
