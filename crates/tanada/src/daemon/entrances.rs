@@ -172,6 +172,9 @@ pub(super) async fn serve(
     Ok(())
 }
 
+/// A device, and what holds its clients back.
+type CappedDevice = (Rc<dyn Device>, Option<Rc<Throttle>>);
+
 /// What clients of gates at an address see, and how it is opened for them: devices first, as a server without gates has them.
 fn through_gates(
     thread: &DataThread,
@@ -179,7 +182,7 @@ fn through_gates(
     volumes: Vec<Rc<VolumeExport>>,
 ) -> (Vec<ExportView>, Open) {
     let mut views = Vec::new();
-    let mut devices: BTreeMap<String, (Rc<dyn Device>, Option<Rc<Throttle>>)> = BTreeMap::new();
+    let mut devices: BTreeMap<String, CappedDevice> = BTreeMap::new();
     for export in &thread.exports {
         if export.volume.is_none() && export.nbd.contains(address) {
             views.push(ExportView {

@@ -27,6 +27,9 @@ use crate::api::volume::{Attach, Change};
 /// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<T>;
 
+/// The queue beneath a hybrid, and how the hybrid writes.
+pub type QueueOf = (Rc<Queued>, WriteMode);
+
 /// A command to a data thread.
 pub enum Command {
     Report(Reply<ThreadReport>),
@@ -78,7 +81,7 @@ pub enum Command {
     /// Something to be done with the queue of the hybrid behind an export, if there is one here; and how that hybrid writes.
     Queue {
         export: String,
-        job: Box<dyn FnOnce(Option<(Rc<Queued>, WriteMode)>) + Send>,
+        job: Box<dyn FnOnce(Option<QueueOf>) + Send>,
     },
     /// Something to be done with this node of a cluster; as with a store.
     Cluster(Box<dyn FnOnce(Rc<OpenCluster>) + Send>),

@@ -65,7 +65,7 @@ impl Queued {
             ..FileOptions::default()
         };
         let path = dir.join(format!("{name}.store"));
-        let book = device::File::open(&format!("{name}.bookings"), &path, options)?;
+        let book = device::File::open(format!("{name}.bookings"), &path, options)?;
         let opened = Queued::on(book, config, device, (costs, signer)).await;
         opened.with_context(what)
     }

@@ -104,7 +104,7 @@ async fn keep_confirming(service: Rc<Service>, own: OwnStores) {
                 .collect()
         };
         confirm(&service, &stores).await;
-        if looked % LOST_EVERY == 0
+        if looked.is_multiple_of(LOST_EVERY)
             && let Err(error) = note_lost(&service, &stores).await
         {
             tracing::debug!(%error, "parts are looked for later");
