@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, client, volume, node, store, reserve, top: one question to a running daemon's admin API
+//!              -> status, client, volume, node, store, reservation, reserve, top: one question to a running daemon's admin API
 //!              -> object:               a client of a store
 //!              -> device, doctor:       work of their own, no daemon needed
 //!              -> sim, experiment, predict, trace, bench, advise: tanada-lab (laboratory)
@@ -36,7 +36,8 @@ fn main() -> ExitCode {
         Command::Node(command) => cli::cluster_node::run_node(command),
         Command::Store(command) => cli::store::run(command),
         Command::Object(command) => cli::object::run(command),
-        Command::Reserve(command) => cli::reserve::run(command),
+        Command::Reservation(command) => return ended(cli::reservation::run(command)),
+        Command::Reserve(command) => return ended(cli::reserve::run(command)),
         Command::Top(arguments) => cli::top::run(&arguments),
         Command::Doctor(arguments) => cli::doctor::run(&arguments),
         Command::Experiment(_) => laboratory::run("experiment", laboratory::words()),
@@ -48,6 +49,15 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report::terminal::exit_code(&error, error.is::<config::ConfigError>()),
+        Err(error) => failed(&error),
     }
+}
+
+/// The exit status of a command that has one of its own.
+fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| failed(&error))
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    report::terminal::exit_code(error, error.is::<config::ConfigError>())
 }

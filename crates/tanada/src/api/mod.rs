@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod figures;
 pub mod learn;
 pub mod refusal;
+pub mod reservation;
 pub mod status;
 pub mod store;
 pub mod tables;

@@ -146,6 +146,28 @@ impl Client {
         self.parse(&answer)
     }
 
+    /// Asks, and answers status and body as they come; [`Client::read`] makes sense of them.
+    pub fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        timeout: Duration,
+    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        let body = body.map(serde_json::to_vec).transpose();
+        let body = body.map_err(|error| self.stranger(error))?;
+        self.within(Some(timeout), self.exchange(method, path, body))
+    }
+
+    /// What `path` answered, if it is no refusal.
+    pub fn read<T: DeserializeOwned>(
+        &self,
+        (status, body): (StatusCode, Vec<u8>),
+        path: &str,
+    ) -> Result<T, ClientError> {
+        self.parse(&self.accepted(status, body, path)?)
+    }
+
     /// As [`Client::send_json`], where a refusal (status 409) says more than a sentence.
     pub fn send_or_refused<T: DeserializeOwned, R: DeserializeOwned>(
         &self,
@@ -162,7 +184,8 @@ impl Client {
         }
     }
 
-    fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
+    /// What a refusal says that is more than a sentence.
+    pub fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
         serde_json::from_slice(body).map_err(|error| self.stranger(error))
     }
 
@@ -180,8 +203,17 @@ impl Client {
         body: Option<Vec<u8>>,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ClientError> {
-        let asked = self.exchange(method, path, body);
-        let (status, body) = self.runtime.block_on(async {
+        let (status, body) = self.within(timeout, self.exchange(method, path, body))?;
+        self.accepted(status, body, path)
+    }
+
+    /// Waits for an answer, for so long at most.
+    fn within<T>(
+        &self,
+        timeout: Option<Duration>,
+        asked: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        self.runtime.block_on(async {
             match timeout {
                 None => asked.await,
                 Some(timeout) => tokio::time::timeout(timeout, asked)
@@ -193,8 +225,7 @@ impl Client {
                         })
                     }),
             }
-        })?;
-        self.accepted(status, body, path)
+        })
     }
 
     /// The body of an answer, if it is no refusal.

@@ -28,6 +28,10 @@ mod object_files;
 mod object_names;
 pub mod options;
 pub mod rescue;
+pub mod reservation;
+mod reservation_run;
+pub mod reservation_service;
+mod reservation_words;
 pub mod reserve;
 pub mod show;
 pub mod store;
@@ -83,7 +87,10 @@ pub enum Command {
     /// Put, get, list and remove objects of a store.
     #[command(subcommand)]
     Object(object::Object),
-    /// Reserve throughput and room in stores ahead of time.
+    /// Reserve throughput of volumes, stores and exports ahead of time, and run commands with it.
+    #[command(subcommand)]
+    Reservation(reservation::Reservation),
+    /// The same, and what each store promises of it: `add`, `offer` and `cancel` work on stores one by one.
     #[command(subcommand)]
     Reserve(reserve::Reserve),
     /// Watch a running daemon live.

@@ -7,6 +7,7 @@
 //! What names no zone is meant in that of this machine (`TZ` overrides it); what is printed always says its
 //! distance from UTC.
 
+use base::Nanos;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
@@ -15,6 +16,12 @@ use policy::share::Second;
 /// What to write.
 const FORMS: &str = "write now, +30m, 20:00, \"tomorrow 08:00\", \"2026-11-22 20:00\" or \
                      2026-11-22T20:00:00Z";
+
+/// The present by this machine's clock, for commands. Data threads ask `env::wall_clock`.
+pub fn now() -> Nanos {
+    let since = Timestamp::now().as_nanosecond();
+    Nanos(u64::try_from(since).unwrap_or_default())
+}
 
 /// A moment of the calendar in the zone of this machine.
 pub fn local(second: Second) -> Zoned {
