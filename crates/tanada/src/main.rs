@@ -38,6 +38,7 @@ fn main() -> ExitCode {
         Command::Object(command) => cli::object::run(command),
         Command::Reservation(command) => return ended(cli::reservation::run(command)),
         Command::Reserve(command) => return ended(cli::reserve::run(command)),
+        Command::Slurm(command) => cli::slurm::run(command),
         Command::Top(arguments) => cli::top::run(&arguments),
         Command::Doctor(arguments) => cli::doctor::run(&arguments),
         Command::Experiment(_) => laboratory::run("experiment", laboratory::words()),

@@ -90,6 +90,21 @@ pub enum ClientError {
     Refused(Refusal),
 }
 
+impl ClientError {
+    /// May the same question be answered a little later?
+    pub fn may_pass(&self) -> bool {
+        match self {
+            ClientError::NoDaemon { .. }
+            | ClientError::Stranger { .. }
+            | ClientError::TooSlow { .. } => true,
+            ClientError::NotOurs { .. }
+            | ClientError::Token(_)
+            | ClientError::OthersListen { .. }
+            | ClientError::Refused(_) => false,
+        }
+    }
+}
+
 /// How long to wait for an answer that needs no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Names the file with the token to show.
@@ -103,6 +118,8 @@ pub struct Client {
     runtime: tokio::runtime::Runtime,
     /// The daemon's own socket behind a TCP target, once that was looked for.
     socket: OnceCell<Option<PathBuf>>,
+    /// The token to show, where it is not the one of the environment.
+    token_file: Option<PathBuf>,
 }
 
 impl Client {
@@ -114,7 +131,14 @@ impl Client {
             target,
             runtime,
             socket: OnceCell::new(),
+            token_file: None,
         })
+    }
+
+    /// Shows the token of this file, not the one that the environment names.
+    pub fn with_token_file(mut self, file: Option<PathBuf>) -> Client {
+        self.token_file = file;
+        self
     }
 
     pub fn target(&self) -> &Target {
@@ -268,7 +292,7 @@ impl Client {
                 self.over(stream, request).await
             }
             (Address::Tcp(address), None) => {
-                let token = token()?;
+                let token = token(self.token_file.as_deref())?;
                 if let Some(token) = &token {
                     self.may_show_token(address)?;
                     request = request.header("authorization", format!("Bearer {token}"));
@@ -428,12 +452,13 @@ async fn connect(path: &Path) -> io::Result<tokio::net::UnixStream> {
     tokio::net::UnixStream::connect(Path::new(&short).join(name)).await
 }
 
-/// The token to show, where one was set.
-fn token() -> Result<Option<String>, ClientError> {
-    let Some(file) = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty()) else {
+/// The token to show: that of `file`, else of the file that the environment names, where one was set.
+fn token(file: Option<&Path>) -> Result<Option<String>, ClientError> {
+    let named = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty());
+    let Some(file) = file.map(Path::to_owned).or(named.map(PathBuf::from)) else {
         return Ok(None);
     };
-    let key = secrets::read(Path::new(&file));
+    let key = secrets::read(&file);
     let key =
         key.map_err(|error| ClientError::Token(format!("{TOKEN_FILE}: {}", said::words(&error))))?;
     Ok(Some(secrets::to_hex(&key)))

@@ -34,6 +34,15 @@ pub mod reservation_service;
 mod reservation_words;
 pub mod reserve;
 pub mod show;
+pub mod slurm;
+mod slurm_agent;
+mod slurm_book;
+mod slurm_directives;
+mod slurm_install;
+mod slurm_jobs;
+mod slurm_pools;
+mod slurm_reap;
+mod slurm_settings;
 pub mod store;
 mod store_offline;
 mod store_pages;
@@ -93,6 +102,8 @@ pub enum Command {
     /// The same, and what each store promises of it: `add`, `offer` and `cancel` work on stores one by one.
     #[command(subcommand)]
     Reserve(reserve::Reserve),
+    /// Reserve throughput for jobs of Slurm: the hooks, timers and the agent that they use.
+    Slurm(slurm::Slurm),
     /// Watch a running daemon live.
     Top(Top),
     /// Look what this machine can do, what is missing, and how to get it.

@@ -112,6 +112,13 @@ impl Service {
         self.if_there(answer, &path)
     }
 
+    /// It, with its capability set; only its owner has an answer.
+    pub fn capability(&self, which: Which<'_>) -> anyhow::Result<Option<WholeReservation>> {
+        let path = path(which, "/capability")?;
+        let answer = self.ask(Method::POST, &path, Some(&serde_json::json!({})))?;
+        self.if_there(answer, &path)
+    }
+
     fn if_there(
         &self,
         answer: (StatusCode, Vec<u8>),

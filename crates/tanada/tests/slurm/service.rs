@@ -26,6 +26,8 @@ pub enum Event {
 struct State {
     all: Vec<Value>,
     events: Vec<Event>,
+    /// So many connections more are closed without an answer.
+    silent: usize,
     /// Changes are answered with 409.
     refuses_changes: bool,
     count: u64,
@@ -84,6 +86,11 @@ impl Service {
         self.lock().all.iter().filter(is_live).cloned().collect()
     }
 
+    /// Closes the next `count` connections without an answer.
+    pub fn be_silent(&self, count: usize) {
+        self.lock().silent = count;
+    }
+
     pub fn refuse_changes(&self) {
         self.lock().refuses_changes = true;
     }
@@ -117,6 +124,10 @@ impl Service {
         let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let (code, answer) = {
             let mut state = self.lock();
+            if state.silent > 0 {
+                state.silent -= 1;
+                return Ok(());
+            }
             state.carry_out(&method, &path, &body)
         };
         self.state.1.notify_all();
