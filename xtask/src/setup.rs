@@ -73,8 +73,21 @@ mariadb-install-db --no-defaults --user="$(id -un)" --datadir="$PWD/data" --inno
     --auth-root-authentication-method=normal --skip-test-db
 "#;
 
+/// Tests run a controller and a node of their own. Hooks of its burst buffers are written in Lua.
+const SLURM: Trial = r#"
+munged --version
+slurmctld -V
+for name in sbatch scancel scontrol sinfo squeue; do command -v $name; done
+slurmd -C | grep NodeName=
+ls /usr/lib*/*/slurm*/burst_buffer_lua.so /usr/lib*/slurm*/burst_buffer_lua.so 2>/dev/null | grep .
+for lua in lua5.4 lua5.3 lua5.1 lua; do
+    if command -v $lua; then break; fi
+done
+$lua -e 'assert(io.popen("true"))'
+"#;
+
 /// Everything the tests and benchmarks run.
-pub static TOOLS: [Tool; 17] = [
+pub static TOOLS: [Tool; 18] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -210,6 +223,15 @@ pub static TOOLS: [Tool; 17] = [
         fedora: "iproute",
         suse: "iproute2",
         arch: "iproute2",
+    },
+    Tool {
+        name: "slurmctld with burst buffers in Lua",
+        wanted_for: "tests",
+        trial: SLURM,
+        debian: "lua5.4 munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd",
+        fedora: "lua munge slurm slurm-slurmctld slurm-slurmd",
+        suse: "lua54 munge slurm slurm-munge slurm-node slurm-plugins",
+        arch: "lua munge slurm-llnl",
     },
     Tool {
         name: "nbdkit with its file and memory plugins",

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, client, volume, node, store, reserve, account, token, audit, top:
+//!              -> status, client, volume, node, store, reservation, reserve, account, token, audit, top:
 //!                                      one question to a running daemon's admin API
 //!              -> object:               a client of a store
 //!              -> device, doctor:       work of their own, no daemon needed
@@ -38,7 +38,9 @@ fn main() -> ExitCode {
         Command::Node(command) => cli::cluster_node::run_node(command),
         Command::Store(command) => cli::store::run(command),
         Command::Object(command) => cli::object::run(command),
-        Command::Reserve(command) => cli::reserve::run(command),
+        Command::Reservation(command) => return ended(cli::reservation::run(command)),
+        Command::Reserve(command) => return ended(cli::reserve::run(command)),
+        Command::Slurm(command) => cli::slurm::run(command),
         Command::Account(command) => cli::account::run(command),
         Command::Token(command) => cli::token::run(command),
         Command::Audit(command) => cli::audit::run(command),
@@ -53,6 +55,15 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report::terminal::exit_code(&error, error.is::<config::ConfigError>()),
+        Err(error) => failed(&error),
     }
+}
+
+/// The exit status of a command that has one of its own.
+fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
+    done.unwrap_or_else(|error| failed(&error))
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    report::terminal::exit_code(error, error.is::<config::ConfigError>())
 }

@@ -94,6 +94,21 @@ pub enum ClientError {
     Refused(Refusal),
 }
 
+impl ClientError {
+    /// May the same question be answered a little later?
+    pub fn may_pass(&self) -> bool {
+        match self {
+            ClientError::NoDaemon { .. }
+            | ClientError::Stranger { .. }
+            | ClientError::TooSlow { .. } => true,
+            ClientError::NotOurs { .. }
+            | ClientError::Token(_)
+            | ClientError::OthersListen { .. }
+            | ClientError::Refused(_) => false,
+        }
+    }
+}
+
 /// How long to wait for an answer that needs no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// The token to show.
@@ -111,6 +126,8 @@ pub struct Client {
     runtime: tokio::runtime::Runtime,
     /// The daemon's own socket behind a TCP target, once that was looked for.
     socket: OnceCell<Option<PathBuf>>,
+    /// The token to show, where it is not the one of the environment.
+    token_file: Option<PathBuf>,
 }
 
 impl Client {
@@ -122,7 +139,14 @@ impl Client {
             target,
             runtime,
             socket: OnceCell::new(),
+            token_file: None,
         })
+    }
+
+    /// Shows the token of this file, not the one that the environment names.
+    pub fn with_token_file(mut self, file: Option<PathBuf>) -> Client {
+        self.token_file = file;
+        self
     }
 
     pub fn target(&self) -> &Target {
@@ -154,6 +178,28 @@ impl Client {
         self.parse(&answer)
     }
 
+    /// Asks, and answers status and body as they come; [`Client::read`] makes sense of them.
+    pub fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&impl Serialize>,
+        timeout: Duration,
+    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        let body = body.map(serde_json::to_vec).transpose();
+        let body = body.map_err(|error| self.stranger(error))?;
+        self.within(Some(timeout), self.exchange(method, path, body))
+    }
+
+    /// What `path` answered, if it is no refusal.
+    pub fn read<T: DeserializeOwned>(
+        &self,
+        (status, body): (StatusCode, Vec<u8>),
+        path: &str,
+    ) -> Result<T, ClientError> {
+        self.parse(&self.accepted(status, body, path)?)
+    }
+
     /// As [`Client::send_json`], where a refusal (status 409) says more than a sentence.
     pub fn send_or_refused<T: DeserializeOwned, R: DeserializeOwned>(
         &self,
@@ -170,7 +216,8 @@ impl Client {
         }
     }
 
-    fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
+    /// What a refusal says that is more than a sentence.
+    pub fn parse<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
         serde_json::from_slice(body).map_err(|error| self.stranger(error))
     }
 
@@ -188,8 +235,17 @@ impl Client {
         body: Option<Vec<u8>>,
         timeout: Option<Duration>,
     ) -> Result<Vec<u8>, ClientError> {
-        let asked = self.exchange(method, path, body);
-        let (status, body) = self.runtime.block_on(async {
+        let (status, body) = self.within(timeout, self.exchange(method, path, body))?;
+        self.accepted(status, body, path)
+    }
+
+    /// Waits for an answer, for so long at most.
+    fn within<T>(
+        &self,
+        timeout: Option<Duration>,
+        asked: impl Future<Output = Result<T, ClientError>>,
+    ) -> Result<T, ClientError> {
+        self.runtime.block_on(async {
             match timeout {
                 None => asked.await,
                 Some(timeout) => tokio::time::timeout(timeout, asked)
@@ -201,8 +257,7 @@ impl Client {
                         })
                     }),
             }
-        })?;
-        self.accepted(status, body, path)
+        })
     }
 
     /// The body of an answer, if it is no refusal.
@@ -252,7 +307,7 @@ impl Client {
                 self.over(stream, request).await
             }
             (Address::Tcp(address), None) => {
-                let token = token()?;
+                let token = token(self.token_file.as_deref())?;
                 if let Some(token) = &token {
                     self.may_show_token(address)?;
                     request = request.header("authorization", format!("Bearer {token}"));
@@ -437,15 +492,19 @@ fn own_token() -> Result<Option<String>, ClientError> {
     }
 }
 
-/// The token to show over TCP, where one was set: that of an account, or of the daemon's data directory.
-fn token() -> Result<Option<String>, ClientError> {
-    if let Some(token) = own_token()? {
+/// The token to show: that of `file`, else over TCP where one was set, that of an account, or of the daemon's data
+/// directory.
+fn token(file: Option<&Path>) -> Result<Option<String>, ClientError> {
+    if file.is_none()
+        && let Some(token) = own_token()?
+    {
         return Ok(Some(token));
     }
-    let Some(file) = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty()) else {
+    let named = std::env::var_os(TOKEN_FILE).filter(|file| !file.is_empty());
+    let Some(file) = file.map(Path::to_owned).or(named.map(PathBuf::from)) else {
         return Ok(None);
     };
-    let path = Path::new(&file);
+    let path = &*file;
     let said = |error| ClientError::Token(format!("{TOKEN_FILE}: {}", said::words(&error)));
     let text = secrets::read_private(path, "the token").map_err(said)?;
     let text = String::from_utf8(text).unwrap_or_default();

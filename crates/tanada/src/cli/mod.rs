@@ -33,8 +33,21 @@ mod object_files;
 mod object_names;
 pub mod options;
 pub mod rescue;
+pub mod reservation;
+mod reservation_run;
+pub mod reservation_service;
+mod reservation_words;
 pub mod reserve;
 pub mod show;
+pub mod slurm;
+mod slurm_agent;
+mod slurm_book;
+mod slurm_directives;
+mod slurm_install;
+mod slurm_jobs;
+mod slurm_pools;
+mod slurm_reap;
+mod slurm_settings;
 pub mod store;
 mod store_offline;
 mod store_pages;
@@ -92,7 +105,10 @@ pub enum Command {
     /// Put, get, list and remove objects of a store.
     #[command(subcommand)]
     Object(object::Object),
-    /// Reserve throughput and room in stores ahead of time.
+    /// Reserve throughput of volumes, stores and exports ahead of time, and run commands with it.
+    #[command(subcommand)]
+    Reservation(reservation::Reservation),
+    /// The same, and what each store promises of it: `add`, `offer` and `cancel` work on stores one by one.
     #[command(subcommand)]
     Reserve(reserve::Reserve),
     /// Make and change accounts: who may do what, and how much.
@@ -104,6 +120,8 @@ pub enum Command {
     /// Read the record of what was done, and check that it is whole.
     #[command(subcommand)]
     Audit(audit::Audit),
+    /// Reserve throughput for jobs of Slurm: the hooks, timers and the agent that they use.
+    Slurm(slurm::Slurm),
     /// Watch a running daemon live.
     Top(Top),
     /// Look what this machine can do, what is missing, and how to get it.

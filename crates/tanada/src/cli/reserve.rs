@@ -3,11 +3,13 @@
 //! ```text
 //! add -> POST /v1/reservations -> capability | why not, and what would fit instead
 //! offer: the same without setting anything aside; list, show, cancel, calendar: what there is
+//! create, set, delete, run; show and cancel of a name -> reservation
 //! ```
 //!
 //! Times are read in the zone of this machine and printed with their distance from UTC.
 
 use std::fmt::Write as _;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -21,6 +23,7 @@ use report::terminal::table::{size, table};
 
 use super::ask::Ask;
 use super::client::Client;
+use super::reservation::{self, Id, One, Whole};
 use super::show;
 use crate::api::store::{Calendar, Offer, Reservation, ReserveAsk, ReserveRefusal, Store};
 use crate::daemon::common::when;
@@ -31,7 +34,7 @@ pub enum Reserve {
     Add(Add),
     /// What would `add` answer? Nothing is set aside.
     Offer(Add),
-    /// List the reservations that run or are to come.
+    /// List what stores have promised, part by part.
     List(Ask),
     /// Show one reservation, with its capability once more.
     Show(One),
@@ -39,6 +42,8 @@ pub enum Reserve {
     Cancel(One),
     /// Show who has what when, and how full the stores are.
     Calendar(ShowCalendar),
+    #[command(flatten)]
+    Whole(Whole),
 }
 
 #[derive(Args)]
@@ -87,15 +92,6 @@ pub struct Add {
 }
 
 #[derive(Args)]
-pub struct One {
-    /// Its name, such as s0/7; `tanada reserve list` shows them.
-    #[arg(value_name = "STORE/NUMBER", value_parser = reservation_id)]
-    id: (String, u64),
-    #[command(flatten)]
-    ask: Ask,
-}
-
-#[derive(Args)]
 pub struct ShowCalendar {
     /// Only this store.
     store: Option<String>,
@@ -110,7 +106,7 @@ pub struct ShowCalendar {
 }
 
 /// `s0/7`.
-fn reservation_id(text: &str) -> Result<(String, u64), String> {
+pub(super) fn reservation_id(text: &str) -> Result<(String, u64), String> {
     let parts = text.split_once('/');
     let id = parts.and_then(|(store, number)| Some((store.to_owned(), number.parse().ok()?)));
     let id = id.filter(|(store, _)| config::check_name(store).is_ok());
@@ -118,7 +114,7 @@ fn reservation_id(text: &str) -> Result<(String, u64), String> {
 }
 
 /// Runs one of them.
-pub fn run(command: Reserve) -> anyhow::Result<()> {
+pub fn run(command: Reserve) -> anyhow::Result<ExitCode> {
     match command {
         Reserve::Add(arguments) => add(&arguments),
         Reserve::Offer(arguments) => offer(&arguments),
@@ -130,25 +126,38 @@ pub fn run(command: Reserve) -> anyhow::Result<()> {
                 false => show::text(&list(&all)),
             }
         }
-        Reserve::Show(One { id, ask }) => {
-            let one: Reservation = Client::new(ask.admin)?.get(&path(&id))?;
-            show::answer(ask.json, &one, || page(&one))
-        }
-        Reserve::Cancel(One { id, ask }) => {
-            let client = Client::new(ask.admin)?;
-            let gone: Vec<Reservation> = client.send_json(Method::DELETE, &path(&id), &())?;
-            if ask.json {
-                return show::json(&gone);
-            }
-            let gone: Vec<&str> = gone.iter().map(|one| one.id.as_str()).collect();
-            show::text(&format!("cancelled {}\n", gone.join(" and ")))
-        }
+        Reserve::Show(one) => match &one.id {
+            Id::Part(id) => show_part(id, one.ask),
+            Id::Whole(_) => reservation::show(one),
+        },
+        Reserve::Cancel(one) => match &one.id {
+            Id::Part(id) => cancel_part(id, one.ask),
+            Id::Whole(_) => reservation::cancel(one),
+        },
         Reserve::Calendar(arguments) => calendar(&arguments),
-    }
+        Reserve::Whole(command) => return reservation::run_whole(command),
+    }?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn path((store, number): &(String, u64)) -> String {
     format!("/v1/reservations/{store}/{number}")
+}
+
+/// Shows the part of one store.
+pub(super) fn show_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
+    let one: Reservation = Client::new(ask.admin)?.get(&path(id))?;
+    show::answer(ask.json, &one, || page(&one))
+}
+
+fn cancel_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin)?;
+    let gone: Vec<Reservation> = client.send_json(Method::DELETE, &path(id), &())?;
+    if ask.json {
+        return show::json(&gone);
+    }
+    let gone: Vec<&str> = gone.iter().map(|one| one.id.as_str()).collect();
+    show::text(&format!("cancelled {}\n", gone.join(" and ")))
 }
 
 /// What is asked for, by the clock of the daemon: this machine's may differ.
@@ -352,7 +361,7 @@ fn page(one: &Reservation) -> String {
     text
 }
 
-fn calendar(arguments: &ShowCalendar) -> anyhow::Result<()> {
+pub(super) fn calendar(arguments: &ShowCalendar) -> anyhow::Result<()> {
     let client = Client::new(arguments.ask.admin.clone())?;
     let stores: Vec<String> = match &arguments.store {
         Some(store) => vec![store.clone()],

@@ -7,6 +7,7 @@
 //! What names no zone is meant in that of this machine (`TZ` overrides it); what is printed always says its
 //! distance from UTC.
 
+use base::Nanos;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp, ToSpan, Zoned};
@@ -19,6 +20,12 @@ const FORMS: &str = "write now, +30m, 20:00, \"tomorrow 08:00\", \"2026-11-22 20
 /// Seconds since 1970, now, with their fraction.
 pub fn unix_seconds() -> f64 {
     env::wall_clock().0 as f64 / 1e9
+}
+
+/// The present by this machine's clock, for commands. Data threads ask `env::wall_clock`.
+pub fn now() -> Nanos {
+    let since = Timestamp::now().as_nanosecond();
+    Nanos(u64::try_from(since).unwrap_or_default())
 }
 
 /// A moment of the calendar in the zone of this machine.

@@ -1,0 +1,484 @@
+//! `tanada reservation ...`: throughput of a volume, of stores or of an export, booked as one whole.
+//!
+//! ```text
+//! create -> POST /v2/reservations -> capability set | why not, and what would fit instead
+//! list, show, set, delete: what there is, and what is to be different; run: a command with a reservation of its own
+//! ```
+//!
+//! Times are read in the zone of this machine and printed with their distance from UTC.
+
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use base::{Bytes, Nanos};
+use clap::{ArgGroup, Args, Subcommand};
+use config::read_span;
+use policy::share::{BytesPerSec, Second};
+use report::terminal::Usage;
+
+use super::ask::Ask;
+use super::client::Client;
+use super::reservation_run::{self, Run};
+use super::reservation_service::{Changed, Made, Service, Which, check_account};
+use super::reservation_words as words;
+use super::reserve::{ShowCalendar, calendar, reservation_id, show_part};
+use super::show;
+use crate::api::reservation::{ReservationAsk, ReservationChange, ReservationTarget};
+use crate::daemon::common::when;
+
+#[derive(Subcommand)]
+pub enum Reservation {
+    #[command(flatten)]
+    Whole(Whole),
+    /// List the reservations that run or are to come.
+    List(Ask),
+    /// Show one reservation and its parts.
+    Show(One),
+    /// Show who has what when, and how full the stores are.
+    Calendar(ShowCalendar),
+}
+
+/// What `tanada reservation` and `tanada reserve` do alike.
+#[derive(Subcommand)]
+pub enum Whole {
+    /// Reserve throughput; prints the capability set of stores, by which it is used.
+    Create(Box<Create>),
+    /// Change the rates of a reservation, or when it ends.
+    Set(Set),
+    /// End a reservation.
+    Delete(Delete),
+    /// Run a command with a reservation that lasts as long as it does.
+    Run(Box<Run>),
+}
+
+/// What a reservation is of, and how much.
+#[derive(Args)]
+#[command(
+    group(ArgGroup::new("rate").required(true).multiple(true).args(["read", "write"])),
+    group(ArgGroup::new("of").required(true).args(["volume", "store", "export"]))
+)]
+pub struct Wanted {
+    /// A virtual disk, at all of its stores.
+    #[arg(long, value_name = "NAME")]
+    volume: Option<String>,
+    /// A store; several: on all of them or not at all.
+    #[arg(long, value_name = "NAME", requires = "scope")]
+    store: Vec<String>,
+    /// The rate is that of all stores together: requests go to all of them in turn.
+    #[arg(long, requires = "store")]
+    stripe: bool,
+    /// Of stores: only for objects whose names begin so.
+    #[arg(long, value_name = "PREFIX", requires = "store")]
+    scope: Option<String>,
+    /// An export of a hybrid or a device that has a queue.
+    #[arg(long, value_name = "NAME")]
+    export: Option<String>,
+    /// Reserve reads at this rate, such as 200MB/s.
+    #[arg(long, value_name = "RATE")]
+    read: Option<BytesPerSec>,
+    /// Reserve writes at this rate.
+    #[arg(long, value_name = "RATE")]
+    write: Option<BytesPerSec>,
+    /// Of a volume: how many of its stores may be lost with the promise kept [default: 1; of one copy 0]
+    #[arg(long, value_name = "STORES", requires = "volume")]
+    tolerate: Option<u8>,
+    /// Of a volume: any (holds for any pattern) or spread (for requests that all extents get evenly) [default: any]
+    #[arg(long, value_name = "PLAN", value_parser = ["any", "spread"], requires = "volume")]
+    plan: Option<String>,
+    /// The window in which the rate is to be reached [default: 1s]
+    #[arg(long, value_name = "SPAN", value_parser = read_span)]
+    window: Option<Nanos>,
+    /// The share of windows in which it is to be reached, in percent [default: 99]
+    #[arg(long, value_name = "PERCENT")]
+    probability: Option<f64>,
+    /// Whose it is [default: yours]; another account than your own takes the role operator.
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+}
+
+impl Wanted {
+    /// What is asked of the daemon under `name`, for `span`.
+    pub fn ask(&self, name: String, span: Nanos) -> anyhow::Result<ReservationAsk> {
+        if span < Nanos::secs(1) {
+            return Err(Usage("--for is at least a second".to_owned()).into());
+        }
+        if let Some(account) = &self.account {
+            check_account(account).map_err(Usage)?;
+        }
+        if self.scope.as_deref() == Some("") {
+            let said = "--scope is not empty: say which names of objects it is for, such as --scope results/";
+            return Err(Usage(said.to_owned()).into());
+        }
+        let rate = |rate: Option<BytesPerSec>| rate.map(|rate| format!("{}B/s", rate.0));
+        Ok(ReservationAsk {
+            name,
+            target: ReservationTarget {
+                volume: self.volume.clone(),
+                stores: self.store.clone(),
+                stripe: self.stripe,
+                scope: self.scope.clone(),
+                export: self.export.clone(),
+            },
+            read: rate(self.read),
+            write: rate(self.write),
+            span: shown(span),
+            tolerate: self.tolerate,
+            plan: self.plan.clone(),
+            window: self.window.map(shown),
+            probability_percent: self.probability,
+            account: self.account.clone(),
+            ..ReservationAsk::default()
+        })
+    }
+}
+
+/// A span as it is written.
+pub fn shown(span: Nanos) -> String {
+    humantime::format_duration(Duration::from_nanos(span.0)).to_string()
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+The capability set of stores goes to standard output: `tanada object get NAME - --capability TOKEN`, or in \
+TANADA_CAPABILITY. Refused: the reason and what would fit go to standard error, exit status 1.
+
+Examples: tanada reservation create nightly --volume vm1 --read 200MB/s --from 20:00 --for 2h
+          tanada reservation create --store s0 --store s1 --stripe --write 80MB/s --for 8h --scope job7/")]
+pub struct Create {
+    /// Its name, of which an account has one [default: made of user, machine and time]
+    name: Option<String>,
+    #[command(flatten)]
+    wanted: Wanted,
+    /// When it begins: now, +30m, 20:00, "tomorrow 08:00", "2026-11-22 20:00", 2026-11-22T20:00:00Z.
+    #[arg(long, default_value = "now", value_name = "TIME")]
+    from: String,
+    /// How long it lasts, such as 2h.
+    #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
+    span: Nanos,
+    /// Room for what is written, at each store.
+    #[arg(long, value_name = "SIZE")]
+    space: Option<Bytes>,
+    /// It ends by itself when nothing was asked under it for so long, such as 10m.
+    #[arg(long, value_name = "SPAN", value_parser = read_span)]
+    idle: Option<Nanos>,
+    /// Would it fit? Nothing is set aside.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// A reservation by its name, or the part of one store.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Id {
+    /// Its id (`r-...`) or name.
+    Whole(String),
+    /// `s0/7`.
+    Part((String, u64)),
+}
+
+impl FromStr for Id {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Id, String> {
+        if text.contains('/') {
+            return reservation_id(text).map(Id::Part);
+        }
+        config::check_name(text).map(|()| Id::Whole(text.to_owned()))
+    }
+}
+
+#[derive(Args)]
+pub struct One {
+    /// Its name or id; of a part of one store, STORE/NUMBER.
+    #[arg(value_name = "NAME")]
+    pub(super) id: Id,
+    /// Whose it is, if it is not yours.
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+    #[command(flatten)]
+    pub(super) ask: Ask,
+}
+
+#[derive(Args)]
+#[command(group(ArgGroup::new("what").required(true).multiple(true).args(["read", "write", "span"])))]
+pub struct Set {
+    /// Its name or id.
+    name: String,
+    /// Reads at this rate from now on.
+    #[arg(long, value_name = "RATE")]
+    read: Option<BytesPerSec>,
+    /// Writes at this rate from now on.
+    #[arg(long, value_name = "RATE")]
+    write: Option<BytesPerSec>,
+    /// It ends so long after now, such as 2h.
+    #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
+    span: Option<Nanos>,
+    /// Whose it is, if it is not yours.
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Args)]
+pub struct Delete {
+    /// Its name or id.
+    name: String,
+    /// It is no mistake if there is none.
+    #[arg(long)]
+    if_exists: bool,
+    /// Whose it is, if it is not yours.
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// Runs one of them.
+pub fn run(command: Reservation) -> anyhow::Result<ExitCode> {
+    match command {
+        Reservation::Whole(command) => return run_whole(command),
+        Reservation::List(ask) => list(ask),
+        Reservation::Show(one) => match &one.id {
+            Id::Part(id) => show_part(id, one.ask),
+            Id::Whole(_) => show(one),
+        },
+        Reservation::Calendar(arguments) => calendar(&arguments),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs what both commands have.
+pub fn run_whole(command: Whole) -> anyhow::Result<ExitCode> {
+    match command {
+        Whole::Create(arguments) => create(*arguments),
+        Whole::Set(arguments) => set(arguments),
+        Whole::Delete(arguments) => delete(arguments),
+        Whole::Run(arguments) => return reservation_run::run(*arguments),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn service(ask: &Ask) -> anyhow::Result<Service> {
+    Ok(Service::new(Client::new(ask.admin.clone())?))
+}
+
+fn list(ask: Ask) -> anyhow::Result<()> {
+    let all = service(&ask)?.list()?;
+    match ask.json {
+        true => show::json(&all),
+        false if all.is_empty() => show::text("nothing is reserved\n"),
+        false => show::text(&words::list(&all)),
+    }
+}
+
+fn create(arguments: Create) -> anyhow::Result<()> {
+    let service = service(&arguments.ask)?;
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => made_name(),
+    };
+    config::check_name(&name).map_err(Usage)?;
+    let mut asked = arguments.wanted.ask(name, arguments.span)?;
+    asked.from = from(&arguments.from)?;
+    asked.space = arguments.space.map(|space| format!("{}B", space.0));
+    asked.idle = arguments.idle.map(shown);
+    if arguments.dry_run {
+        return offer(&service, &asked, arguments.ask.json);
+    }
+    let (is_new, made) = match service.create(&asked)? {
+        Made::New(made) => (true, made),
+        Made::Existing(made) => (false, made),
+        Made::Refused(refusal) => {
+            if arguments.ask.json {
+                show::json(&refusal)?;
+            }
+            return Err(words::refused(&refusal));
+        }
+    };
+    if arguments.ask.json {
+        return show::json(&made);
+    }
+    let verb = if is_new {
+        "reserved"
+    } else {
+        "was reserved already:"
+    };
+    eprintln!("{verb} {}", words::sentence(&made));
+    match &made.capability {
+        // The token alone on stdout, so that a script can take it.
+        Some(capability) => show::text(&format!("{capability}\n")),
+        None => Ok(()),
+    }
+}
+
+fn offer(service: &Service, asked: &ReservationAsk, as_json: bool) -> anyhow::Result<()> {
+    let offer = service.offer(asked)?;
+    if as_json {
+        show::json(&offer)?;
+    } else if offer.fits {
+        show::text("it fits\n")?;
+    } else {
+        let reasons = offer.refused.join("\n");
+        show::text(&format!("{reasons}\n{}", words::instead(&offer)))?;
+    }
+    match offer.fits {
+        true => Ok(()),
+        false => Err(anyhow!("it does not fit as asked")),
+    }
+}
+
+/// Shows a whole reservation.
+pub fn show(one: One) -> anyhow::Result<()> {
+    let found = service(&one.ask)?.get(one.which()?)?;
+    let found = found.ok_or_else(|| absent(one.name(), one.account.as_deref()))?;
+    show::answer(one.ask.json, &found, || words::page(&found))
+}
+
+/// Ends one; `tanada reserve cancel NAME`.
+pub fn cancel(one: One) -> anyhow::Result<()> {
+    let gone = service(&one.ask)?.delete(one.which()?)?;
+    let gone = gone.ok_or_else(|| absent(one.name(), one.account.as_deref()))?;
+    show::answer(one.ask.json, &gone, || format!("ended {}\n", gone.name))
+}
+
+impl One {
+    fn name(&self) -> &str {
+        match &self.id {
+            Id::Whole(id) => id,
+            Id::Part((store, _)) => store,
+        }
+    }
+
+    fn which(&self) -> Result<Which<'_>, Usage> {
+        match &self.id {
+            Id::Whole(id) => Ok(Which {
+                id,
+                account: self.account.as_deref(),
+            }),
+            Id::Part((store, number)) => Err(Usage(format!(
+                "{store}/{number} is the part of one store, not a whole reservation"
+            ))),
+        }
+    }
+}
+
+fn absent(name: &str, account: Option<&str>) -> anyhow::Error {
+    let of = account.map_or(String::new(), |account| format!(" of {account}"));
+    anyhow!(
+        "there is no reservation {name}{of}; `tanada reservation list` shows what there is, and --account says whose is \
+         meant"
+    )
+}
+
+fn set(arguments: Set) -> anyhow::Result<()> {
+    let rate = |rate: Option<BytesPerSec>| rate.map(|rate| format!("{}B/s", rate.0));
+    let change = ReservationChange {
+        read: rate(arguments.read),
+        write: rate(arguments.write),
+        span: arguments.span.map(shown),
+    };
+    let which = Which {
+        id: &arguments.name,
+        account: arguments.account.as_deref(),
+    };
+    match service(&arguments.ask)?.change(which, &change)? {
+        Changed::Done(now) => show::answer(arguments.ask.json, &now, || {
+            format!("reserved {}\n", words::sentence(&now))
+        }),
+        Changed::Absent => Err(absent(which.id, which.account)),
+        Changed::Refused(refusal) => {
+            if arguments.ask.json {
+                show::json(&refusal)?;
+            }
+            Err(words::refused(&refusal))
+        }
+    }
+}
+
+fn delete(arguments: Delete) -> anyhow::Result<()> {
+    let which = Which {
+        id: &arguments.name,
+        account: arguments.account.as_deref(),
+    };
+    match service(&arguments.ask)?.delete(which)? {
+        Some(gone) => show::answer(arguments.ask.json, &gone, || {
+            format!("ended {}\n", gone.name)
+        }),
+        None if arguments.if_exists => show::answer(arguments.ask.json, &None::<()>, || {
+            format!("there is no reservation {}\n", arguments.name)
+        }),
+        None => Err(absent(which.id, which.account)),
+    }
+}
+
+/// A begin for the daemon, whose zone may be another: `now` and spans by its clock, others in UTC.
+fn from(text: &str) -> Result<Option<String>, Usage> {
+    match text.trim() {
+        "now" => Ok(None),
+        text if text.starts_with('+') => Ok(Some(text.to_owned())),
+        text => {
+            let now = Second(when::now().0 / Nanos::secs(1).0);
+            when::read(text, now)
+                .map(|at| Some(when::utc(at)))
+                .map_err(Usage)
+        }
+    }
+}
+
+/// A name of user, machine and time.
+pub fn made_name() -> String {
+    let user = std::env::var("USER").unwrap_or_default();
+    let machine = rustix::system::uname();
+    let machine = machine.nodename().to_string_lossy();
+    name_of(&user, &machine, when::now())
+}
+
+/// `ann-node7-1795345200123`: to the millisecond, as scripts make several.
+fn name_of(user: &str, machine: &str, at: Nanos) -> String {
+    /// Of user and machine each.
+    const PART_MAX: usize = 20;
+    let part = |text: &str, or: &str| {
+        let good = text.chars().filter(char::is_ascii_alphanumeric);
+        let part: String = good.take(PART_MAX).collect();
+        if part.is_empty() { or.to_owned() } else { part }
+    };
+    let machine = machine.split('.').next().unwrap_or_default();
+    let (user, machine) = (part(user, "user"), part(machine, "machine"));
+    format!("{user}-{machine}-{}", at.0 / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reservation_is_called_by_its_name_or_by_a_part() {
+        assert_eq!("nightly".parse(), Ok(Id::Whole("nightly".to_owned())));
+        assert_eq!("s0/7".parse(), Ok(Id::Part(("s0".to_owned(), 7))));
+        for odd in ["", "a b", "s0/x", "../7", "-x"] {
+            assert!(odd.parse::<Id>().is_err(), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_made_of_user_machine_and_time() {
+        let at = Nanos(1_795_345_200_123_456_789);
+        assert_eq!(name_of("ann", "node7.site", at), "ann-node7-1795345200123");
+        let odd = name_of("", "ü", at);
+        assert_eq!(odd, "user-machine-1795345200123");
+        let long = name_of(&"u".repeat(99), &"m".repeat(99), at);
+        assert_eq!(config::check_name(&long), Ok(()));
+    }
+
+    #[test]
+    fn a_begin_is_sent_in_utc_unless_the_daemon_s_clock_is_meant() {
+        assert_eq!(from("now").unwrap(), None);
+        assert_eq!(from("+30m").unwrap().as_deref(), Some("+30m"));
+        let at = from("2026-11-22T20:00:00+09:00").unwrap();
+        assert_eq!(at.as_deref(), Some("2026-11-22T11:00:00Z"));
+        assert!(from("soon").unwrap_err().0.contains("write"));
+    }
+}
