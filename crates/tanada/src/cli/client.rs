@@ -16,7 +16,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 
 use access::token::Token;
@@ -30,84 +29,10 @@ use report::terminal::{Usage, said};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+pub use super::client_error::{ClientError, Target};
 use crate::api::access::{ACCOUNT_HEADER, Access, READABLE};
 use crate::api::refusal::Refusal;
 use crate::daemon::common::secrets;
-
-/// Where a daemon's admin API is: `127.0.0.1:10880`, `http://127.0.0.1:10880` or `unix:/path`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Target(pub Address);
-
-impl FromStr for Target {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Target, String> {
-        let plain = text
-            .strip_prefix("http://")
-            .map_or(text, |rest| rest.trim_end_matches('/'));
-        match plain.parse::<Address>() {
-            Ok(address) if address.is_tls() => Err(format!(
-                "the admin API speaks no TLS, and {address} is for stores; name HOST:PORT or unix:/path"
-            )),
-            Ok(address) => Ok(Target(address)),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
-impl Default for Target {
-    fn default() -> Self {
-        Target(ADMIN.parse().expect("a constant address"))
-    }
-}
-
-impl fmt::Display for Target {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Why a daemon gave no answer, or the wrong one.
-#[derive(Debug, thiserror::Error)]
-pub enum ClientError {
-    #[error(
-        "no daemon answers at {target} ({source}); start one with `tanada serve`, \
-         or say where it is with --admin or TANADA_ADMIN"
-    )]
-    NoDaemon { target: Target, source: io::Error },
-    #[error(
-        "{target} is open to the daemon's owner alone, user {owner}; run this command as that user or root, or set \
-         TANADA_ADMIN_TOKEN_FILE to a copy of the daemon's admin.token and ask over TCP"
-    )]
-    NotOurs { target: Target, owner: u32 },
-    #[error("{0}")]
-    Token(String),
-    #[error("what answers at {target} is no Tanada admin API: {why}")]
-    Stranger { target: Target, why: String },
-    #[error(
-        "the token of TANADA_TOKEN or TANADA_ADMIN_TOKEN_FILE is not shown at {target}: user {user} listens there, neither you nor \
-         root; start your daemon, or say where it is with --admin or TANADA_ADMIN, such as unix:/path of its socket"
-    )]
-    OthersListen { target: Target, user: u32 },
-    #[error("{target} gave no answer within {seconds} s; look at the daemon's log")]
-    TooSlow { target: Target, seconds: u64 },
-    #[error("{0}")]
-    Refused(Refusal),
-}
-
-impl ClientError {
-    /// May the same question be answered a little later?
-    pub fn may_pass(&self) -> bool {
-        match self {
-            ClientError::NoDaemon { .. }
-            | ClientError::Stranger { .. }
-            | ClientError::TooSlow { .. } => true,
-            ClientError::NotOurs { .. }
-            | ClientError::Token(_)
-            | ClientError::OthersListen { .. }
-            | ClientError::Refused(_) => false,
-        }
-    }
-}
 
 /// How long to wait for an answer that needs no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);

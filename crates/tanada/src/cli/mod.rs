@@ -14,6 +14,7 @@ pub mod audit;
 mod authority_files;
 pub mod cache;
 pub mod client;
+mod client_error;
 pub mod clients;
 pub mod cluster;
 pub mod cluster_ca;

@@ -64,11 +64,15 @@ pub(super) fn with_client<T: 'static>(
     let address = address(at)?;
     let credentials = credentials(at)?;
     let material = material(at, &address)?;
+    let folder = at.identity.as_deref().map(Folder::at);
     let runtime =
         env::Runtime::real(env::RealConfig::default()).context("cannot make a data runtime")?;
     runtime.block_on(async move {
         // A slow reservation is no reason to give up: an answer may wait for its turn.
         let identity = material.as_ref().map(Identity::new).transpose()?;
+        if let (Some(identity), Some(folder)) = (&identity, &folder) {
+            identity.set_revoked(folder.read_revoked()?);
+        }
         let options = ClientOptions {
             timeout: Nanos::secs(120),
             tls: identity.map(|identity| tls::Client::at(&identity, &address)),

@@ -15,7 +15,7 @@ use crate::names::{VolumeId, hex};
 
 /// Does no client need a volume here, or has the want come for those that were idle for long?
 fn may_go(slot: &Slot, want: &Want) -> bool {
-    let idle = slot.volume().idle_for();
+    let idle = slot.idle_for();
     let was_idle = |least: u64| idle.is_some_and(|it| it >= Nanos::millis(least));
     slot.users() == 0 || want.from_idle_ms.is_some_and(was_idle)
 }
@@ -58,7 +58,7 @@ impl Handovers {
 
     /// Gives a volume up that no client here needs, or says which do.
     async fn answer_want(self: &Rc<Self>, slot: &Rc<Slot>, want: &Want) {
-        let (users, idle) = (slot.users(), slot.volume().idle_for());
+        let (users, idle) = (slot.users(), slot.idle_for());
         if !may_go(slot, want) {
             let answer = InUseThere {
                 number: want.number,

@@ -10,6 +10,7 @@ use std::rc::Rc;
 use base::Nanos;
 use device::Throttle;
 use policy::place::{ClientId, Origin, Penalties, Permille};
+use policy::share::cap::Caps;
 use store::ClientTag;
 
 use super::ClusterError;
@@ -62,6 +63,13 @@ pub struct Openings {
 }
 
 impl Openings {
+    /// What waits for what clients may get goes on at once: this node stops.
+    pub fn lift_caps(&self) {
+        for slot in self.node.slots.all() {
+            slot.throttle().set(Caps::default());
+        }
+    }
+
     pub(super) fn new(node: &Rc<Node>, shared: Shared) -> Rc<Openings> {
         Rc::new(Openings {
             node: Rc::clone(node),

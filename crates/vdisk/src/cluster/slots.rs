@@ -74,6 +74,13 @@ impl Slot {
         &self.volume
     }
 
+    /// Since the last request of its clients; `None`: one is under way, or waits for what they may get.
+    pub fn idle_for(&self) -> Option<Nanos> {
+        let counters = self.throttle.counters();
+        let waits = counters.read.waiting + counters.write.waiting > 0;
+        self.volume.idle_for().filter(|_| !waits)
+    }
+
     pub fn throttle(&self) -> &Rc<Throttle> {
         &self.throttle
     }

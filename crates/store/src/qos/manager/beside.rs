@@ -41,6 +41,8 @@ pub async fn open_beside(
 ) -> Result<Rc<Manager>, OpenError> {
     let store = open_book(book).await?;
     let queue = Queue::new(device, options.queue);
+    // What stands on the device flushes for itself, and hears of what fails.
+    queue.on_commit(Rc::new(|| Box::pin(async {})));
     over(store, queue, options, true).await
 }
 

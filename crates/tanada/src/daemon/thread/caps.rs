@@ -34,6 +34,13 @@ impl ExportCaps {
         (!throttle.caps().is_none()).then_some(throttle)
     }
 
+    /// What waits may go on: the daemon stops, and answers what it took.
+    pub fn lift(&self) {
+        for (_, throttle) in &self.0 {
+            throttle.set(cap::Caps::default());
+        }
+    }
+
     /// The device as one client, or all that come in at one place, have it.
     pub fn capped(&self, export: &ExportConfig, device: Rc<dyn Device>) -> Rc<dyn Device> {
         match self.of(export) {

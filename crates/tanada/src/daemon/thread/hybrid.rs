@@ -12,6 +12,7 @@ use base::Bytes;
 use config::HybridConfig;
 use device::{Capped, Device, Meter, Throttle};
 use hybrid::{Health, Hybrid, OpenError, Settings};
+use policy::share::cap::Caps;
 use policy::tier::worth::Costs;
 use report::terminal::said;
 use sim::advise::shadow::{Shadow, ShadowOptions};
@@ -415,6 +416,11 @@ impl OpenVolume {
     /// Does it show everything that an earlier daemon answered?
     pub fn found_all(&self) -> bool {
         self.hybrid.found_all()
+    }
+
+    /// What waits behind its cap goes on at once.
+    pub fn lift_caps(&self) {
+        self.throttle.set(Caps::default());
     }
 
     /// Ends it cleanly.

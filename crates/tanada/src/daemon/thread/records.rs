@@ -9,6 +9,7 @@
 //!
 //! Always true: a meta store that gives no answer is an error after [`TIMEOUT`], whatever it waits for.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread::JoinHandle;
@@ -148,6 +149,9 @@ async fn start(path: PathBuf) -> anyhow::Result<RecordsThread> {
 }
 
 fn open(path: &Path) -> anyhow::Result<(Redb, env::Runtime)> {
+    // Its owner's alone: what is made later keeps this mode.
+    let mut made = std::fs::OpenOptions::new();
+    made.create(true).append(true).mode(0o600).open(path)?;
     let redb = Redb::open(path)?;
     let runtime = env::Runtime::real(env::RealConfig::default())?;
     Ok((redb, runtime))

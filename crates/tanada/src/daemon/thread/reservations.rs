@@ -281,6 +281,11 @@ impl Reach {
             .address
             .parse()
             .map_err(|error| gone(format!("{error}")))?;
+        if !address.is_tls() && !config::is_local(&address) {
+            return Err(gone(format!(
+                "at {address} nothing is encrypted: write listen = \"tls:...\" there"
+            )));
+        }
         let options = ClientOptions {
             opening: OPENING,
             tls: self

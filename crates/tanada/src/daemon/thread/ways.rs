@@ -51,6 +51,13 @@ impl Ways for Reach {
                      create` and start again",
                 store.name
             ))),
+            Ok(address) if !address.is_tls() && !config::is_local(&address) => {
+                Rc::new(NoConnector(format!(
+                    "store {} is at {address}, where nothing is encrypted, and other machines can be asked in TLS alone; write \
+                     listen = \"tls:...\" on its node",
+                    store.name
+                )))
+            }
             Ok(address) => Rc::new(RemoteConnector {
                 address,
                 uuid,
