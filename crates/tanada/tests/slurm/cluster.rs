@@ -259,6 +259,35 @@ impl Cluster {
         wait_until("the controller answers", || self.unfinished().is_some());
     }
 
+    /// What an operator does after a controller was killed with jobs that it had not written down: it started them again,
+    /// drained the node where they ran already, and held them.
+    pub fn clear_up(&self, is_due: bool) {
+        let host = format!("NodeName={}", host());
+        let state = self.run("sinfo", &["-h", "-o", "%T"]).stdout;
+        if state.starts_with(b"drain") {
+            self.run("scontrol", &["update", &host, "State=RESUME"]);
+        }
+        let waiting = self
+            .run("squeue", &["-h", "--states=PENDING", "-o", "%A %r"])
+            .stdout;
+        for line in String::from_utf8_lossy(&waiting).lines() {
+            match line.split_once(' ') {
+                Some((job, "JobHeldUser" | "JobHeldAdmin")) => {
+                    self.run("scontrol", &["release", job])
+                }
+                Some((job, "BeginTime")) => self.run(
+                    "scontrol",
+                    &["update", &format!("JobId={job}"), "StartTime=now"],
+                ),
+                _ => continue,
+            };
+        }
+        if is_due {
+            // The node says which jobs it has.
+            self.run("scontrol", &["reconfigure"]);
+        }
+    }
+
     /// What the controller logged.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log/slurmctld.log")).unwrap()

@@ -76,7 +76,6 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
             .and_then(|meta| meta.modified())
             .ok()
     };
-    let before = saved();
     let mut cancelled = 0;
     let is_done = |job: &u32, cluster: &Cluster| {
         let of = job.to_string();
@@ -101,9 +100,13 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
     for job in running.copied().collect::<Vec<u32>>() {
         cancel(job, cluster);
     }
+    let before = saved();
     wait_until("the controller has saved its state", || saved() != before);
     cluster.kill_controller();
+    let mut tries = 0;
     wait_until("all jobs have ended", || {
+        tries += 1;
+        cluster.clear_up(tries % 30 == 5);
         // The timer, more often than each minute.
         let reaped = cluster.tanada(&["reap"]);
         assert!(reaped.status.success(), "{}", stderr(&reaped));
