@@ -180,7 +180,7 @@ impl ClusterStores for Stores {
 }
 
 async fn store(number: u16) -> Rc<Manager> {
-    let disk = Memory::new(&format!("disk{number}"), Bytes::mib(16));
+    let disk = Memory::new(format!("disk{number}"), Bytes::mib(16));
     let formatted = Store::format(disk.clone(), Settings::default()).await;
     formatted.unwrap().close().await.unwrap();
     let options = ManagerOptions {

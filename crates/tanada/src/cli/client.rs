@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use access::token::Token;
-use config::{ADMIN, is_local};
+use config::is_local;
 use env::net::Address;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -448,6 +448,8 @@ pub fn path(name: &str, rest: &str) -> Result<String, Usage> {
 
 #[cfg(test)]
 mod tests {
+    use config::ADMIN;
+
     use super::*;
 
     #[test]

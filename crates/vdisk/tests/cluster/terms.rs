@@ -293,7 +293,8 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
             ..Setting::default()
         };
         // Closed: no store is asked.
-        for place in places.0.borrow().values() {
+        let all: Vec<_> = places.0.borrow().values().cloned().collect();
+        for place in &all {
             place.down.set(true);
         }
         let now = cluster
@@ -305,7 +306,8 @@ fn settings_apply_while_no_node_or_another_one_has_the_volume() {
             (now.record.terms.reservation.as_deref(), &now.used),
             (Some("ann"), &Use::Closed)
         );
-        for place in places.0.borrow().values() {
+        let all: Vec<_> = places.0.borrow().values().cloned().collect();
+        for place in &all {
             place.down.set(false);
         }
         let there = other.openings.open(&name("vm1")).await.unwrap();
@@ -435,7 +437,8 @@ fn a_cap_below_what_its_holder_has_booked_is_refused() {
         cluster.volumes.create(&vm("vm1")).await.unwrap();
         let mut held = setting.clone();
         held.holder = Some(Some("ann".to_owned()));
-        for place in places.0.borrow().values() {
+        let all: Vec<_> = places.0.borrow().values().cloned().collect();
+        for place in &all {
             let now = place.node.now();
             let request = ReservationRequest::new(
                 Direction::Read,

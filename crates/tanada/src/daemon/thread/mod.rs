@@ -452,20 +452,14 @@ impl DataThread {
         gone
     }
 
-    /// What waits behind a cap goes on at once: else the slowest of them would hold up the end.
-    fn lift_caps(&self) {
-        self.caps.lift();
-        self.volumes.iter().for_each(OpenVolume::lift_caps);
-        if let Some(open) = &self.cluster {
-            open.cluster.openings.lift_caps();
-        }
-    }
-
     /// Closes everything, top down; says what went wrong.
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         self.gates.iter().for_each(Gates::close);
-        self.lift_caps();
+        // Else the slowest that waits behind a cap would hold up the end.
+        self.caps.lift();
+        self.volumes.iter().for_each(OpenVolume::lift_caps);
+        self.cluster.iter().for_each(|it| it.lift_caps());
         // Together: each may wait for its slowest client.
         let servers = self
             .servers
