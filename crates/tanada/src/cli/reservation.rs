@@ -182,7 +182,8 @@ pub enum Id {
 impl FromStr for Id {
     type Err = String;
     fn from_str(text: &str) -> Result<Id, String> {
-        if text.contains('/') {
+        // A number alone lacks its store.
+        if text.contains('/') || text.bytes().all(|byte| byte.is_ascii_digit()) {
             return reservation_id(text).map(Id::Part);
         }
         config::check_name(text).map(|()| Id::Whole(text.to_owned()))
@@ -458,7 +459,7 @@ mod tests {
     fn a_reservation_is_called_by_its_name_or_by_a_part() {
         assert_eq!("nightly".parse(), Ok(Id::Whole("nightly".to_owned())));
         assert_eq!("s0/7".parse(), Ok(Id::Part(("s0".to_owned(), 7))));
-        for odd in ["", "a b", "s0/x", "../7", "-x"] {
+        for odd in ["", "7", "a b", "s0/x", "../7", "-x"] {
             assert!(odd.parse::<Id>().is_err(), "{odd}");
         }
     }
