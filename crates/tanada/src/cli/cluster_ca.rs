@@ -114,7 +114,7 @@ pub struct Issue {
 /// The own certificate of a node, to be made or renewed.
 #[derive(Args)]
 pub struct Create {
-    /// What the node is called, as in [cluster] node.
+    /// What the node is called, as the key node of the configuration's table cluster.
     node: Name,
     /// A name or address at which clients that are no nodes reach it; may be given again [default: as before]
     #[arg(long, value_name = "HOST")]

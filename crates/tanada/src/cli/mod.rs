@@ -13,6 +13,7 @@ pub mod ask;
 pub mod audit;
 mod authority_files;
 pub mod cache;
+mod capability_set;
 pub mod client;
 mod client_error;
 pub mod clients;

@@ -130,15 +130,17 @@ pub fn run(command: Object) -> anyhow::Result<()> {
         Object::Get(get) => self::get(get),
         Object::Ls(ls) => {
             let at = ls.at.clone();
-            with_client(&at, async move |client| list(&client, &ls).await)
+            with_client((&at, None), async move |client| list(&client, &ls).await)
         }
         Object::Rm(rm) => {
             let at = rm.at.clone();
-            with_client(&at, async move |client| remove(&client, &rm).await)
+            with_client((&at, Some("write")), async move |client| {
+                remove(&client, &rm).await
+            })
         }
         Object::Stat(one) => {
             let at = one.at.clone();
-            with_client(&at, async move |client| stat(&client, &one).await)
+            with_client((&at, None), async move |client| stat(&client, &one).await)
         }
     }
 }
@@ -209,7 +211,7 @@ fn put(put: Put) -> anyhow::Result<()> {
         }
     };
     let json = put.at.json;
-    let moved = with_client(&put.at.clone(), async move |client| {
+    let moved = with_client((&put.at.clone(), Some("write")), async move |client| {
         let bar = bar(&object, length);
         let begun = env::now();
         // Another client that puts the same object at the same time has another one.
@@ -311,7 +313,7 @@ fn get(get: Get) -> anyhow::Result<()> {
         return Err(Usage(said.to_owned()).into());
     }
     let json = get.at.json;
-    let moved = with_client(&get.at.clone(), async move |client| {
+    let moved = with_client((&get.at.clone(), Some("read")), async move |client| {
         let begun = env::now();
         let stat = client.stat(&get.object).await?;
         let mut target = Destination::open(&file)?;

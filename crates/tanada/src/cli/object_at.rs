@@ -15,6 +15,7 @@ use report::terminal::Usage;
 use store::net::client::{Client, ClientOptions, Credentials};
 use tls::{Identity, Material};
 
+use super::capability_set::CapabilitySet;
 use super::client::{Client as Admin, Target};
 use crate::api::store::Store;
 use crate::daemon::common::certificates::Folder;
@@ -26,7 +27,7 @@ pub struct At {
     /// The store: HOST:PORT, tls:HOST:PORT, unix:/path, or its name at the daemon [default: the daemon's only one]
     #[arg(long, env = "TANADA_STORE", value_name = "ADDR|NAME")]
     store: Option<String>,
-    /// The capability that `tanada reserve add` printed, or @FILE with it.
+    /// The capability, or set of them, that `tanada reservation create` or `tanada reserve add` printed, or @FILE with it.
     #[arg(
         long,
         env = "TANADA_CAPABILITY",
@@ -58,11 +59,10 @@ pub struct At {
 
 /// Connects, works, and says goodbye.
 pub(super) fn with_client<T: 'static>(
-    at: &At,
+    (at, direction): (&At, Option<&str>),
     work: impl AsyncFnOnce(Client) -> anyhow::Result<T> + 'static,
 ) -> anyhow::Result<T> {
-    let address = address(at)?;
-    let credentials = credentials(at)?;
+    let (address, credentials) = entrance(at, direction)?;
     let material = material(at, &address)?;
     let folder = at.identity.as_deref().map(Folder::at);
     let runtime =
@@ -163,17 +163,33 @@ fn material(at: &At, address: &Address) -> anyhow::Result<Option<Material>> {
     Ok(Some(material))
 }
 
-fn credentials(at: &At) -> anyhow::Result<Credentials> {
+/// Where the store is and what is shown there; a capability set says both, if it is of one store.
+fn entrance(at: &At, direction: Option<&str>) -> anyhow::Result<(Address, Credentials)> {
     if let Some(path) = &at.node_key {
-        return Ok(Credentials::NodeKey(secrets::read(path)?));
+        return Ok((address(at)?, Credentials::NodeKey(secrets::read(path)?)));
     }
+    let Some(token) = capability(at)? else {
+        return Ok((address(at)?, Credentials::Open));
+    };
+    let Some(set) = CapabilitySet::parse(&token)? else {
+        return Ok((address(at)?, Credentials::Capability(token)));
+    };
+    let said = at.store.as_ref().map(|_| address(at)).transpose()?;
+    let entry = set.choose(said.as_ref(), direction)?;
+    let known = entry.address.parse().map_err(|error| anyhow!("{error}"));
+    let credentials = Credentials::Capability(entry.token.clone());
+    Ok((said.map_or(known, Ok)?, credentials))
+}
+
+/// The capability, or the set of them, that was said.
+fn capability(at: &At) -> anyhow::Result<Option<String>> {
     let Some(said) = at.capability.as_deref().filter(|said| !said.is_empty()) else {
-        return Ok(Credentials::Open);
+        return Ok(None);
     };
     let token = match said.strip_prefix('@') {
         Some(path) => fs::read_to_string(path)
             .with_context(|| format!("cannot read the capability {path}"))?,
         None => said.to_owned(),
     };
-    Ok(Credentials::Capability(token.trim().to_owned()))
+    Ok(Some(token.trim().to_owned()))
 }

@@ -10,6 +10,7 @@ mod fuse;
 mod guest;
 mod kill9;
 mod power;
+mod reservations;
 mod targets;
 mod ublk;
 mod ublk_panic;

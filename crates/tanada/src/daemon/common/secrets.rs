@@ -108,7 +108,7 @@ pub fn write(path: &Path, key: &Key, replace: bool) -> anyhow::Result<()> {
 /// Puts a file that its owner alone can read into `path`, whole; with `replace`, instead of what is there.
 ///
 /// # Errors
-/// As for [`write`].
+/// As for [`write()`].
 pub fn write_private(path: &Path, contents: &[u8], replace: bool) -> anyhow::Result<()> {
     let said = || format!("cannot write {}", path.display());
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
