@@ -37,6 +37,15 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
+/// One test at a time: what the one gives back, the other may map again.
+static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Is anything mapped at address `at` of this process?
 fn is_mapped(at: usize) -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("this is Linux");
@@ -52,6 +61,7 @@ fn is_mapped(at: usize) -> bool {
 
 #[test]
 fn a_thread_that_ends_gives_its_pool_back() {
+    let _alone = alone();
     let work = || {
         let mut long = Buf::for_read(1 << 20);
         let at = long.address() as usize;
@@ -79,6 +89,7 @@ fn a_thread_that_ends_gives_its_pool_back() {
 /// Long buffers that go to another thread and stay there, as a gate's may: more than its pool keeps.
 #[test]
 fn pieces_that_end_on_another_thread_are_given_back() {
+    let _alone = alone();
     let (send, receive) = std::sync::mpsc::channel();
     let maker = std::thread::Builder::new().spawn(move || {
         for _ in 0..200 {
