@@ -767,7 +767,7 @@ fn sessions_and_stores_are_seen_everywhere() {
             "object",
             "put",
             "-",
-            "held",
+            "still",
             "--store",
             "s0",
             "--capability",
