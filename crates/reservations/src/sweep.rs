@@ -178,11 +178,8 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
 /// [`ReservationError::Meta`]: the next sweep tries again.
 pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     let mut facts = service.cluster.facts().await?;
-    if facts
-        .nodes
-        .first()
-        .is_some_and(|first| *first != service.node)
-    {
+    // A node that is not up itself, as just after its start, does not see who is.
+    if facts.nodes.first() != Some(&service.node) {
         return Ok(());
     }
     let all = service.records.all().await?;

@@ -285,12 +285,26 @@ fn a_command_that_cannot_start_or_is_killed_leaves_no_reservation() {
     assert_eq!(service.events().len(), 6, "{:?}", service.events());
 }
 
+/// Does this process ignore a signal, and every command that it starts with it?
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = u64::from_str_radix(mask.expect("a line").trim(), 16).expect("a mask");
+    mask >> (signal - 1) & 1 == 1
+}
+
 #[test]
 fn signals_reach_the_command_and_its_answer_is_the_exit_status() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let service = Service::start(dir);
     for (name, code) in [("TERM", 15), ("INT", 2), ("HUP", 1), ("USR1", 10)] {
+        if is_ignored(code) {
+            eprintln!(
+                "SIG{name} is ignored where this test runs, as under nohup: no shell can trap it"
+            );
+            continue;
+        }
         let script =
             format!("trap 'echo got; exit {code}' {name}; echo runs; while :; do sleep 0.05; done");
         let mut child = running(dir, &["--volume", "vm1"], &script)
