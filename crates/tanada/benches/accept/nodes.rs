@@ -175,7 +175,7 @@ impl Nodes {
     }
 
     pub fn sleep(&self, span: Nanos) {
-        self.runtime.block_on(env::sleep(span));
+        self.runtime.block_on(async move { env::sleep(span).await });
     }
 
     pub fn tanada(&self, nth: usize, arguments: &[&str]) -> Command {
