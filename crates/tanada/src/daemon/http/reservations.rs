@@ -111,6 +111,19 @@ fn check(caller: &Caller, action: Action, account: &str) -> Result<(), Failure> 
     Ok(caller.check(action, owner(account)?.as_ref())?)
 }
 
+/// The reservation of this id, or of this name in `account`, where the caller may do `action` to it.
+async fn allowed(
+    service: &Service,
+    caller: &Caller,
+    action: Action,
+    (account, name): (&str, &str),
+) -> Result<Versioned, Failure> {
+    let known = service.find(account, name).await;
+    let known = known.map_err(|error| failure(&error))?;
+    check(caller, action, &known.record.account)?;
+    Ok(known)
+}
+
 /// Takes from an answer what the caller may not see of others.
 fn hide(caller: &Caller, it: &mut WholeReservation) {
     let seen = owner(&it.account).is_ok_and(|owner| caller.may(Action::Names, owner.as_ref()));
@@ -266,9 +279,7 @@ pub(super) async fn capability(
     let account = meant(&caller, Some(&read_query(query)?.account));
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
-        let known = service.find(&account, &name).await;
-        let known = known.map_err(|error| failure(&error))?;
-        check(&caller, Action::Capability, &known.record.account)?;
+        let known = allowed(service, &caller, Action::Capability, (&account, &name)).await?;
         let whole = async {
             let capability = capability_set(&service.capabilities(&known).await?);
             Ok(WholeReservation {
@@ -306,9 +317,7 @@ pub(super) async fn change(
     let span = asked.span.as_deref().map(seconds).transpose()?;
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
-        let known = service.find(&account, &name).await;
-        let known = known.map_err(|error| failure(&error))?;
-        check(&caller, Action::Book, &known.record.account)?;
+        let known = allowed(service, &caller, Action::Book, (&account, &name)).await?;
         let shows = check(&caller, Action::Capability, &known.record.account).is_ok();
         let change = Change {
             read,
@@ -343,9 +352,7 @@ pub(super) async fn release(
     let account = meant(&caller, Some(&read_query(query)?.account));
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
-        let known = service.find(&account, &name).await;
-        let known = known.map_err(|error| failure(&error))?;
-        check(&caller, Action::Book, &known.record.account)?;
+        let known = allowed(service, &caller, Action::Book, (&account, &name)).await?;
         let done = async { shown(service, &service.release(known, "released").await?).await };
         done.await.map_err(|error| failure(&error))
     });
