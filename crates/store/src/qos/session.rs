@@ -75,6 +75,8 @@ pub struct Session {
     granted: RefCell<Option<Rc<Granted>>>,
     /// It came with the node key.
     trusted: bool,
+    /// A client showed the reservation's capability.
+    shown: Cell<bool>,
     opened: Second,
     // As it goes.
     phase: Cell<Phase>,
@@ -134,6 +136,7 @@ impl Session {
             holder: opening.holder.to_owned(),
             granted: RefCell::new(opening.granted.map(Rc::new)),
             trusted: opening.trusted,
+            shown: Cell::new(false),
             opened: core.now(),
             phase: Cell::new(opening.phase),
             flow: Flow::default(),

@@ -780,3 +780,59 @@ fn what_a_record_decides_is_held_until_the_record_is_asked() {
         assert_eq!(unconfirmed(&manager), [], "its slot is over");
     });
 }
+
+#[test]
+fn capabilities_lapse_where_the_record_is_out_of_reach() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        manager.parts().take_by_record();
+        let slot = Slot::new(manager.now(), 7200);
+        let mut made = Vec::new();
+        for (number, marks) in [(1, vec![]), (2, vec![Group::OFFLINE])] {
+            let asked = ReservationRequest::new(Direction::Read, BytesPerSec::mb(10), slot);
+            let group = Group {
+                id: number,
+                stores: [vec![manager.uuid()], marks, vec![Group::BY_RECORD]].concat(),
+            };
+            let held = manager
+                .hold(&asked.scope("a/"), Some(group), soon(&manager))
+                .await;
+            let held = held.unwrap();
+            made.push((held, manager.commit(held).await.unwrap()));
+        }
+        let phases = |manager: &Manager| {
+            let opened = made
+                .iter()
+                .map(|(_, it)| manager.open_session(Access::Capability(it)));
+            opened.map(|it| it.map(|it| it.phase())).collect::<Vec<_>>()
+        };
+        let session = manager
+            .open_session(Access::Capability(&made[0].1))
+            .unwrap();
+        env::sleep(Nanos::secs(899)).await;
+        assert_eq!(session.phase(), Phase::Promised);
+        env::sleep(Nanos::secs(2)).await;
+        assert_eq!(session.phase(), Phase::Over);
+        let lapsed = phases(&manager);
+        let why = lapsed[0].as_ref().unwrap_err().to_string();
+        assert!(
+            why.contains("did not reach the cluster's meta store for 15 minutes"),
+            "{why}"
+        );
+        assert_eq!(lapsed[1], Ok(Phase::Promised), "good to its end");
+        // The promise itself stands.
+        let full = ReservationRequest::new(Direction::Read, BytesPerSec::mb(85), slot);
+        assert!(manager.offer(&full.scope("b/")).is_err());
+        // What opens anew has 15 minutes to ask.
+        manager.close().await.unwrap();
+        drop((session, manager));
+        let manager = Manager::open(disk, options()).await.unwrap();
+        manager.parts().take_by_record();
+        assert_eq!(phases(&manager), [Ok(Phase::Promised), Ok(Phase::Promised)]);
+        env::sleep(Nanos::secs(901)).await;
+        assert!(phases(&manager)[0].is_err());
+        // The record says that it stands: it is as before.
+        manager.commit(made[0].0).await.unwrap();
+        assert_eq!(phases(&manager), [Ok(Phase::Promised), Ok(Phase::Promised)]);
+    });
+}

@@ -22,6 +22,10 @@ impl Group {
     /// In place of a last store: a record of the cluster's meta store decides.
     pub const BY_RECORD: u128 = u128::MAX;
 
+    /// Among the stores: capabilities are good for as long as the reservation is promised, also at a store that does
+    /// not reach the record.
+    pub const OFFLINE: u128 = u128::MAX - 1;
+
     /// The store whose commit is the commit of all.
     pub fn decider(&self) -> Option<u128> {
         self.stores.last().copied()
@@ -73,6 +77,12 @@ impl Record {
     /// Does a record of the meta store decide over it?
     pub fn is_by_record(&self) -> bool {
         self.group.as_ref().is_some_and(Group::is_by_record)
+    }
+
+    /// Are its capabilities good no longer than its record is within reach?
+    pub fn needs_record(&self) -> bool {
+        let offline = |group: &Group| group.stores.contains(&Group::OFFLINE);
+        self.is_by_record() && !self.group.as_ref().is_some_and(offline)
     }
 
     /// What its capability allows at the store of this number.

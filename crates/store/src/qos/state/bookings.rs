@@ -11,6 +11,9 @@ use policy::share::{Direction, Probability, Second, Slot};
 
 use crate::qos::book::record::{Group, Record};
 
+/// So long after its record said last that a reservation stands its capabilities are good.
+pub const LAPSE_SECONDS: u64 = 15 * 60;
+
 /// What is promised, as the book has it.
 pub(crate) struct Bookings {
     /// One change at a time.
@@ -27,6 +30,8 @@ pub(crate) struct Bookings {
     pub by_record: Cell<bool>,
     /// When the record of a part said last that it stands.
     confirmed: RefCell<BTreeMap<BookingId, Second>>,
+    /// When the manager was opened.
+    opened: Second,
 }
 
 /// A part of a reservation of which its record of the meta store is to be asked.
@@ -46,6 +51,7 @@ impl Bookings {
         mut calendar: Calendar,
         records: BTreeMap<BookingId, Record>,
         numbers: u64,
+        opened: Second,
     ) -> Bookings {
         for record in records.values() {
             let adopted = calendar.adopt(record.id, record.booking(), Bytes(0));
@@ -66,6 +72,7 @@ impl Bookings {
             calibrating: Cell::new(None),
             by_record: Cell::new(false),
             confirmed: RefCell::default(),
+            opened,
         }
     }
 
@@ -165,6 +172,14 @@ impl Bookings {
         if records.get(&id).is_some_and(Record::is_by_record) {
             self.confirmed.borrow_mut().insert(id, now);
         }
+    }
+
+    /// Are the capabilities of `record` good no more, since it was not confirmed for [`LAPSE_SECONDS`]? It may have been
+    /// ended where this store does not hear of it.
+    pub fn is_lapsed(&self, record: &Record, now: Second) -> bool {
+        let confirmed = self.confirmed.borrow().get(&record.id).copied();
+        let last = confirmed.unwrap_or(self.opened.max(record.made));
+        record.needs_record() && now.0 >= last.0.saturating_add(LAPSE_SECONDS)
     }
 
     /// A reservation is gone.

@@ -95,7 +95,7 @@ impl Core {
         let none = Space::new(Bytes(0), Bytes(0));
         let mut calendar = Calendar::new(costs, options.unit(), headroom, none);
         calendar.set_floors(options.floors(&costs));
-        let bookings = Bookings::new(calendar, book.records, book.numbers);
+        let bookings = Bookings::new(calendar, book.records, book.numbers, Core::clock());
         queue.set_costs(costs);
         Core {
             bookings,
@@ -142,6 +142,10 @@ impl Core {
 
     /// The second it is, by this store's clock.
     pub(crate) fn now(&self) -> Second {
+        Core::clock()
+    }
+
+    fn clock() -> Second {
         Second(env::wall_clock().0 / 1_000_000_000)
     }
 
