@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Report;
 use super::daemon::{Daemon, post};
-use super::load::{Load, Pattern, Target};
+use super::load::{Load, Pattern, Target, fill};
 use super::windows::{kept, pace, seconds};
 
 /// What is promised, in MB/s.
@@ -16,19 +16,22 @@ const RATE: u64 = 10;
 /// Windows counted, and without a reservation.
 const SECONDS: usize = 120;
 const FEWER: usize = 30;
-/// Bytes of the volume: cold reads go over its second half once, all else to its first.
-const SIZE: u64 = 64 << 30;
+/// Bytes that cold reads go over in turn: far more than the cache has. All of it is written before, since holes are
+/// answered without the disk.
+const COLD: u64 = 4 << 30;
+/// Bytes behind them for all others.
+const OTHERS: u64 = 2 << 30;
 
 const CONFIG: &str = r#"
 [[device]]
 name = "slow"
 model = "hdd-7200-sata"
-size = "64GiB"
+size = "6GiB"
 memory = true
 [[device]]
 name = "fast"
 model = "ssd-sata-mlc"
-size = "2GiB"
+size = "512MiB"
 memory = true
 [[hybrid]]
 name = "h"
@@ -53,15 +56,17 @@ pub fn hybrid(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
     let mut daemon = Daemon::new(dir.path(), CONFIG)?;
     daemon.begin()?;
-    let target = |export: &str, from| Target {
+    let target = |export: &str, from, size| Target {
         socket: daemon.dir.join("disks.sock"),
         export: export.to_owned(),
         from,
-        size: SIZE / 2,
+        size,
     };
-    let others = vec![target("greedy", 0); 16];
-    let _greedy = Load::start(&others, 4, Pattern::Mixed);
-    let load = Load::start(&[target("booked", SIZE / 2)], 8, Pattern::Once);
+    let (booked, greedy) = (target("booked", 0, COLD), target("greedy", COLD, OTHERS));
+    fill(&booked);
+    fill(&greedy);
+    let _greedy = Load::start(&vec![greedy; 16], 4, Pattern::Mixed);
+    let load = Load::start(&[booked], 8, Pattern::InTurn);
     // The cache is to have dirty data, so that the cleaner is at work.
     sleep(Duration::from_secs(60));
     let before = seconds(&load, FEWER);

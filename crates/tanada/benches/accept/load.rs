@@ -17,8 +17,8 @@ use front::nbd::{Client, ClientOptions};
 pub enum Pattern {
     /// Reads of 256 KiB in random places.
     Random,
-    /// Reads of 1 MiB, each place once, from the first of all lanes to the last.
-    Once,
+    /// Reads of 1 MiB, one place after the other.
+    InTurn,
     /// Writes of 64 KiB in random places, and a read for every two of them.
     Mixed,
 }
@@ -165,7 +165,7 @@ impl Asking {
         match pattern {
             Pattern::Random => (somewhere(256 << 10), 256 << 10, false),
             Pattern::Mixed => (somewhere(64 << 10), 64 << 10, nth % 3 != 0),
-            Pattern::Once => {
+            Pattern::InTurn => {
                 let (lane, lanes) = self.place;
                 let at = (nth * lanes + lane) << 20;
                 (at % self.target.size, 1 << 20, false)

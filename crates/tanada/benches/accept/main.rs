@@ -20,6 +20,7 @@ mod change;
 mod crash;
 mod daemon;
 mod hybrid;
+mod limits;
 mod load;
 mod nodes;
 mod windows;
@@ -32,7 +33,7 @@ use figures::Results;
 /// What a case does with a fresh cluster.
 type Case = fn(&mut Report) -> Result<(), Box<dyn Error>>;
 
-const CASES: [(&str, &str, Case); 7] = [
+const CASES: [(&str, &str, Case); 11] = [
     (
         "cluster",
         "a volume keeps its windows beside 16 greedy clients",
@@ -59,6 +60,18 @@ const CASES: [(&str, &str, Case); 7] = [
         "a killed coordinator leaves no part without a record",
         crash::crash,
     ),
+    (
+        "quota",
+        "64 at once never get more than the quota",
+        limits::quota,
+    ),
+    ("caps", "caps of exports are kept", limits::caps),
+    (
+        "scope",
+        "a capability shows nothing of virtual disks",
+        limits::scope,
+    ),
+    ("offer", "what is offered is granted", limits::offer),
     ("book", "three parts with full calendars", book::book),
 ];
 
