@@ -65,8 +65,8 @@ pub fn hybrid(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let (booked, greedy) = (target("booked", 0, COLD), target("greedy", COLD, OTHERS));
     fill(&booked);
     fill(&greedy);
-    let _greedy = Load::start(&vec![greedy; 16], 4, Pattern::Mixed);
-    let load = Load::start(&[booked], 8, Pattern::InTurn);
+    let _greedy = Load::start(&vec![greedy; 16], 16, Pattern::Mixed);
+    let load = Load::start(&[booked], 2, Pattern::InTurn);
     // The cache is to have dirty data, so that the cleaner is at work.
     sleep(Duration::from_secs(60));
     let before = seconds(&load, FEWER);

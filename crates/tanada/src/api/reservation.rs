@@ -77,7 +77,7 @@ pub struct ReservationChange {
     pub read: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<String>,
-    /// It ends so long after now, such as `2h`.
+    /// It ends so long after now, or after its begin if that is to come, such as `2h`.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub span: Option<String>,
 }

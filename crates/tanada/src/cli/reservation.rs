@@ -213,7 +213,7 @@ pub struct Set {
     /// Writes at this rate from now on.
     #[arg(long, value_name = "RATE")]
     write: Option<BytesPerSec>,
-    /// It ends so long after now, such as 2h.
+    /// It ends so long after now, or after its begin if that is to come, such as 2h.
     #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
     span: Option<Nanos>,
     /// Whose it is, if it is not yours.
