@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Report;
 use super::daemon::{Daemon, post};
-use super::load::{Load, Pattern, Target};
+use super::load::{Load, Pattern, Target, fill};
 use super::nodes::{Disks, Nodes};
 use super::windows::{seconds, volumes};
 
@@ -87,6 +87,10 @@ nbd = "unix:disks.sock"
 max_read = "20MB/s"
 [[export]]
 device = "disk"
+name = "filling"
+nbd = "unix:disks.sock"
+[[export]]
+device = "disk"
 name = "count"
 nbd = "unix:disks.sock"
 max_read_iops = 500
@@ -105,6 +109,13 @@ pub fn caps(report: &mut Report) -> Result<(), Box<dyn Error>> {
             from: 0,
             size: 256 << 20,
         };
+        // Holes are answered without data.
+        if export == "rate" {
+            fill(&Target {
+                export: "filling".to_owned(),
+                ..target.clone()
+            });
+        }
         let load = Load::start(&[target.clone(), target], depth, Pattern::Random);
         sleep(Duration::from_secs(3));
         let got = seconds(&load, 60);
