@@ -1,6 +1,7 @@
 //! Accounts and tokens in a meta store: made, changed, found by what a client shows.
 //!
 //! ```text
+//! certificate shown -> account/NAME of the identity in it, and the one it belongs to   -> Caller
 //! token shown       -> token/ID -> hash, time -> account/NAME, and the one it belongs to -> Caller
 //! user at a socket  -> accounts that name the user, else a group of it              -> Caller
 //! ```
@@ -8,7 +9,7 @@
 //! Nothing is remembered between two questions: what is switched off or revoked is so for the next request.
 //!
 //! Always true:
-//! 1. A token is good for the account that it was made for, never for a later one of the same name.
+//! 1. A token or certificate is good for the account that it was made for, never for a later one of the same name.
 //! 2. Changes are compare-and-swaps (`swap`).
 
 use std::cell::Cell;
@@ -69,6 +70,29 @@ impl Registry {
                 how: How::Token(id),
             }),
             None => Err(TokenError::AccountOff { id, account: name }.into()),
+        }
+    }
+
+    /// Who is it that showed the certificate `serial` of the account `name` with this identity?
+    ///
+    /// # Errors
+    /// [`AccessError::NotOfAccount`]: that account is switched off or gone; else the meta store or a record.
+    pub async fn by_certificate(
+        &self,
+        (name, id): (&AccountName, u64),
+        serial: &str,
+    ) -> Result<Caller> {
+        let account = self.open_account(name).await?;
+        match account.filter(|it| it.id == id) {
+            Some(account) => Ok(Caller {
+                account: Some(account.name),
+                role: Some(account.role),
+                how: How::Certificate(serial.to_owned()),
+            }),
+            None => Err(AccessError::NotOfAccount {
+                serial: serial.to_owned(),
+                account: name.clone(),
+            }),
         }
     }
 

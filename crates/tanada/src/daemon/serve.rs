@@ -23,6 +23,7 @@ use report::terminal::{Usage, said};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
+use super::http::admin_tls::AdminTls;
 use super::http::control::Control;
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
@@ -157,7 +158,8 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
             config.data_dir.display()
         )
     })?;
-    let listeners = admin_listeners(&config).await?;
+    let admin_tls = admin_tls(&config)?;
+    let listeners = admin_listeners(&config, admin_tls.as_ref()).await?;
     let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
 
@@ -185,6 +187,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     Stores(&control).reconcile().await;
     let keeping = http::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
     let learning = tokio::spawn(keeping);
+    let looking = admin_tls.map(|tls| tokio::spawn(tls.keep_looking()));
     let (closing, closed) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     let router = http::router(Arc::clone(&control), gate);
@@ -196,6 +199,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     tracing::info!(config = control.origin, "serving {}", summary(&config));
     let failed = ended(&control.threads, &mut signals).await;
     learning.abort();
+    looking.inspect(tokio::task::JoinHandle::abort);
     let _ = closing.send(true);
     let clean = stop_all(&control.threads, &mut signals).await;
     servers.shutdown().await;
@@ -215,10 +219,23 @@ fn died(thread: Option<String>) -> anyhow::Result<()> {
     }
 }
 
-async fn admin_listeners(config: &Config) -> anyhow::Result<Vec<AdminListener>> {
+/// What the admin API needs for TLS, if one of its addresses speaks it.
+fn admin_tls(config: &Config) -> anyhow::Result<Option<Arc<AdminTls>>> {
+    let mut listen = config.admin.listen.iter();
+    let Some(address) = listen.find(|address| address.is_tls()) else {
+        return Ok(None);
+    };
+    let node = config.cluster.as_ref().map(|cluster| cluster.node.as_str());
+    AdminTls::open(&config.data_dir, node, address).map(Some)
+}
+
+async fn admin_listeners(
+    config: &Config,
+    tls: Option<&Arc<AdminTls>>,
+) -> anyhow::Result<Vec<AdminListener>> {
     let mut listeners = Vec::new();
     for address in &config.admin.listen {
-        listeners.push(AdminListener::open(address, config.admin.socket_mode).await?);
+        listeners.push(AdminListener::open(address, config.admin.socket_mode, tls).await?);
     }
     Ok(listeners)
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod accounts;
+mod admin_tls;
 mod advice;
 mod caps;
 mod certificates;

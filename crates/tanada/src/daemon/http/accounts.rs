@@ -115,6 +115,7 @@ fn shown((account, quota, usage): &Whole) -> Account {
     };
     Account {
         name: account.name.to_string(),
+        id: format!("{:016x}", account.id),
         role: account.role.to_string(),
         state: state.to_owned(),
         users: names(&account.users, users::user_name),

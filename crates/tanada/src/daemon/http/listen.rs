@@ -1,8 +1,8 @@
 //! The sockets of the admin API: who comes in, how many at once, and how long may a request take to arrive?
 //!
 //! ```text
-//! listener -> a slot free, or one that a silent connection leaves? -> one task: HTTP/1.1, each request marked with its
-//!                \-> else closed at once                                        entrance -> router
+//! listener -> a slot free, or one that a silent connection leaves? -> one task: TLS where it is spoken -> HTTP/1.1,
+//!                \-> else closed at once                                each request marked with its entrance -> router
 //! ```
 //!
 //! Always true:
@@ -11,7 +11,7 @@
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::access::{Entrance, UnixPeer};
+use super::admin_tls::{AdminTls, HANDSHAKE_TIMEOUT, TlsPeer};
 use super::slots::{Slot, Slots};
 use crate::daemon::common::address::plain;
 use crate::daemon::common::socket_folder;
@@ -47,6 +48,7 @@ pub struct AdminListener {
 
 enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener, Arc<AdminTls>),
     Unix {
         listener: UnixListener,
         _file: SocketFile,
@@ -64,25 +66,29 @@ impl Drop for SocketFile {
 }
 
 impl AdminListener {
-    /// Listens at `address`; a Unix socket's file gets the permissions `socket_mode`.
+    /// Listens at `address`; a Unix socket's file gets the permissions `socket_mode`. `tls` is for addresses where it is
+    /// spoken.
     ///
     /// # Errors
     /// What stands in the way, and what to do.
-    pub async fn open(address: &Address, socket_mode: u32) -> anyhow::Result<AdminListener> {
+    pub async fn open(
+        address: &Address,
+        socket_mode: u32,
+        tls: Option<&Arc<AdminTls>>,
+    ) -> anyhow::Result<AdminListener> {
         socket_folder::make(address)?;
         match address {
-            Address::Tls(_) => Err(anyhow!(
-                "cannot listen on {address} for the admin API: it speaks no TLS; write the address without tls:"
-            )),
+            Address::Tls(socket) => {
+                let tls = tls.ok_or_else(|| anyhow!("{address}: there is no certificate"))?;
+                let listener = bind(address, *socket).await?;
+                let address = Address::Tls(listener.local_addr()?);
+                Ok(AdminListener {
+                    address,
+                    listener: Listener::Tls(listener, Arc::clone(tls)),
+                })
+            }
             Address::Tcp(socket) => {
-                let listener = TcpListener::bind(socket).await.map_err(|error| {
-                    anyhow!(
-                        "cannot listen on {address} for the admin API: {}; another program has it, \
-                         perhaps another `tanada serve`: end it, or write another address in \
-                         [admin] listen",
-                        plain(&error)
-                    )
-                })?;
+                let listener = bind(address, *socket).await?;
                 // Port 0 asks for any free one; the answer says which.
                 let address = Address::Tcp(listener.local_addr()?);
                 Ok(AdminListener {
@@ -129,20 +135,13 @@ impl AdminListener {
                     tracing::warn!(%error, address = %self.address, "cannot accept");
                     tokio::time::sleep(RETRY).await;
                 }
-                Ok((stream, entrance, from)) => {
+                Ok((stream, from)) => {
                     let Some(slot) = slots.take(from) else {
                         tracing::warn!(address = %self.address, "too many admin connections: one more was closed");
                         continue;
                     };
-                    let router = router.clone().layer(Extension(entrance));
-                    let closed = closed.clone();
-                    let slot = Arc::new(slot);
-                    open.spawn(async move {
-                        match stream {
-                            Stream::Tcp(stream) => answer(stream, router, slot, closed).await,
-                            Stream::Unix(stream) => answer(stream, router, slot, closed).await,
-                        }
-                    });
+                    let (router, closed) = (router.clone(), closed.clone());
+                    open.spawn(stream.serve(router, Arc::new(slot), closed));
                 }
             }
         }
@@ -150,26 +149,89 @@ impl AdminListener {
     }
 }
 
+/// Listens at an address of TCP.
+async fn bind(address: &Address, socket: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(socket).await.map_err(|error| {
+        anyhow!(
+            "cannot listen on {address} for the admin API: {}; another program has it, perhaps another `tanada serve`: end \
+             it, or write another address in [admin] listen",
+            plain(&error)
+        )
+    })
+}
+
+/// A connection that has just come.
 enum Stream {
-    Tcp(tokio::net::TcpStream),
-    Unix(tokio::net::UnixStream),
+    Tcp(tokio::net::TcpStream, IpAddr),
+    Tls(tokio::net::TcpStream, IpAddr, Arc<AdminTls>),
+    Unix(tokio::net::UnixStream, UnixPeer),
+}
+
+impl Stream {
+    /// Answers its requests to its end.
+    async fn serve(self, router: Router, slot: Arc<Slot>, closed: watch::Receiver<bool>) {
+        match self {
+            Stream::Tcp(stream, from) => {
+                let router = router.layer(Extension(Entrance::Tcp(from)));
+                answer(stream, router, slot, closed).await;
+            }
+            Stream::Tls(stream, from, tls) => {
+                serve_tls((stream, from), &tls, router, (slot, closed)).await;
+            }
+            Stream::Unix(stream, peer) => {
+                let router = router.layer(Extension(Entrance::Unix(peer)));
+                answer(stream, router, slot, closed).await;
+            }
+        }
+    }
+}
+
+/// As [`answer`], in TLS: until the certificate that the client showed is revoked or over.
+async fn serve_tls(
+    (stream, from): (tokio::net::TcpStream, IpAddr),
+    tls: &AdminTls,
+    router: Router,
+    (slot, mut closed): (Arc<Slot>, watch::Receiver<bool>),
+) {
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.greet(stream)) => greeted,
+        () = slot.needed() => return,
+        () = until(&mut closed) => return,
+    };
+    let (stream, shown) = match greeted {
+        Ok(Ok(greeted)) => greeted,
+        Ok(Err(why)) => return tracing::debug!(%from, why, "an admin client was turned away"),
+        Err(_) => return tracing::debug!(%from, "an admin client took too long for a handshake"),
+    };
+    let shown = shown.map(Arc::new);
+    let peer = TlsPeer {
+        from,
+        shown: shown.clone(),
+    };
+    let router = router.layer(Extension(Entrance::Tls(peer)));
+    tokio::select! {
+        biased;
+        why = tls.until_over(shown.as_deref()) => tracing::info!(%from, why, "an admin connection ends"),
+        () = answer(stream, router, slot, closed) => {}
+    }
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<(Stream, Entrance, Option<IpAddr>)> {
+    async fn accept(&self) -> io::Result<(Stream, Option<IpAddr>)> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
-                Ok((
-                    Stream::Tcp(stream),
-                    Entrance::Tcp(from.ip()),
-                    Some(from.ip()),
-                ))
+                Ok((Stream::Tcp(stream, from.ip()), Some(from.ip())))
+            }
+            Listener::Tls(listener, tls) => {
+                let (stream, from) = listener.accept().await?;
+                let stream = Stream::Tls(stream, from.ip(), Arc::clone(tls));
+                Ok((stream, Some(from.ip())))
             }
             Listener::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
-                let peer = Entrance::Unix(peer_of(&stream));
-                Ok((Stream::Unix(stream), peer, None))
+                let peer = peer_of(&stream);
+                Ok((Stream::Unix(stream, peer), None))
             }
         }
     }

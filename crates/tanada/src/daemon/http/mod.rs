@@ -14,6 +14,7 @@
 pub mod access;
 mod account_records;
 mod accounts;
+pub mod admin_tls;
 mod audit;
 pub mod audit_log;
 pub mod booking;

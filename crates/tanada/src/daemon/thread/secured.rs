@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use base::{Instant, Nanos};
 use report::terminal::said;
-use tls::{Expected, Identity, Peer, Serial};
+use tls::{Expected, Identity, Serial};
 use vdisk::cluster::revoked::Revocations;
 
-use crate::daemon::common::certificates::{Folder, Stamp, warning};
+use crate::daemon::common::certificates::{Folder, Stamp, check_own, warning};
 
 /// Between two looks at the files: a revocation is to be known everywhere within a second.
 const LOOK: Nanos = Nanos::millis(250);
@@ -49,22 +49,7 @@ impl Secured {
         }
         let stamp = folder.stamp();
         let identity = Identity::new(&folder.material()?).context("tls")?;
-        match (identity.peer(), node) {
-            (Peer::Node(name), Some(node)) if name != node => {
-                return Err(anyhow!(
-                    "{} is the certificate of node {name}, and this node is called {node} ([cluster] node); make its own \
-                     with `tanada node create {node}`",
-                    folder.certificate().display()
-                ));
-            }
-            (Peer::Node(_), _) => {}
-            (other, _) => {
-                return Err(anyhow!(
-                    "{} is the certificate of {other}, and a daemon needs that of a node; make it with `tanada node create`",
-                    folder.certificate().display()
-                ));
-            }
-        }
+        check_own(&folder, &identity.peer(), node)?;
         let secured = Rc::new(Secured {
             identity,
             folder,

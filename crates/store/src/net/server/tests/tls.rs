@@ -43,7 +43,13 @@ impl Ca {
             let hosts = vec!["10.0.0.1".to_owned()];
             let life = (seconds_now(), days);
             let random = [self.issued.get(); 16];
-            let issued = self.authority.issue(&Subject { peer, hosts }, life, random);
+            let account_id = None;
+            let subject = Subject {
+                peer,
+                account_id,
+                hosts,
+            };
+            let issued = self.authority.issue(&subject, life, random);
             let issued = issued.expect("issued");
             (issued.certificate.into_bytes(), issued.key.into_bytes())
         });
