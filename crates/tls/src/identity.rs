@@ -4,7 +4,7 @@
 //! Material (PEM) -> Identity --accept--> Wire + Certificate of the client, if it showed one
 //!                      |    \--connect-> Wire + Certificate of the server
 //!                      | replace: a renewed certificate, a second authority     new connections have it
-//!                      | revoke: numbers                                        until_revoked ends
+//!                      | revoke: numbers; time: certificates that are over      until_over ends
 //! ```
 //!
 //! Lives on one thread: each data thread has its own, and `changed` wakes what waits there.
@@ -22,6 +22,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Nanos;
 use env::net::{Address, Stream};
 use env::sync::Event;
 use rustls::client::ClientConnection;
@@ -34,6 +35,9 @@ use crate::pem::TlsError;
 use crate::settings::{Material, Settings};
 use crate::verify::Expected;
 use crate::wire::{TlsWire, Wire};
+
+/// So many seconds later it is asked again whether a certificate is over.
+const CLOCK: u64 = 3600;
 
 /// The clock by which certificates are judged: the run's own.
 #[derive(Debug)]
@@ -202,16 +206,36 @@ impl Identity {
         shown.map(gone)
     }
 
-    /// Waits until the certificate that a peer showed is revoked; why its connection ends. Never for one that showed none.
-    pub async fn until_revoked(&self, shown: Option<&Certificate>) -> String {
+    /// Waits until the certificate that a peer showed is revoked, or its time over; why its connection ends. Never for one
+    /// that showed none.
+    pub async fn until_over(&self, shown: Option<&Certificate>) -> String {
         let Some(shown) = shown else {
             return std::future::pending().await;
         };
         while !self.is_revoked(&shown.serial) {
-            self.changed.wait().await;
+            let Some(left) = left(shown) else {
+                return over(shown);
+            };
+            let _ = env::timeout(left, self.changed.wait()).await;
         }
         gone(shown)
     }
+}
+
+/// How long a certificate lasts, or until the clock, which may be set, is asked again; `None`: it is over.
+fn left(shown: &Certificate) -> Option<Nanos> {
+    let now = env::wall_clock().0 / Nanos::secs(1).0;
+    let left = shown.not_after.checked_sub(now)?;
+    // Its last second is whole.
+    Some(Nanos::secs(left.saturating_add(1).min(CLOCK)))
+}
+
+/// Why nothing more is done for the holder of a certificate that was good when it was shown.
+fn over(shown: &Certificate) -> String {
+    format!(
+        "the certificate {} of {} has expired; connect again with a renewed one",
+        shown.serial, shown.peer
+    )
 }
 
 /// Why nothing is done for the holder of a revoked certificate.

@@ -5,7 +5,7 @@
 //! pem        reads certificates and keys
 //! peer       certificate -> serial number, names, validity         Node | Account | Unknown
 //! settings   own certificate + authorities                         what rustls is told
-//! identity   settings + revoked numbers                            accept, connect, until_revoked
+//! identity   settings + revoked numbers                            accept, connect, until_over
 //! wire       a stream in the clear or a rustls session on it       one task reads, one writes
 //! ```
 //!
@@ -14,8 +14,8 @@
 //!
 //! Always true:
 //! 1. A peer is a node or an account only by a certificate that an authority of the cluster signed, in its time.
-//! 2. No session outlives the revocation of its certificate: nothing is resumed, and who serves waits for
-//!    [`Identity::until_revoked`].
+//! 2. No session outlives its certificate, be that revoked or over: nothing is resumed, and who serves waits for
+//!    [`Identity::until_over`].
 //! 3. The clock of checks is the run's: in virtual time certificates grow old with it.
 
 pub mod authority;

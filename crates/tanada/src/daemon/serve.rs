@@ -35,6 +35,7 @@ use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
 use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::revocation::Revocation;
 use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
@@ -164,7 +165,9 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let gate = Gate::new(&config, &admin_addresses)?;
 
     let mut threads: Vec<ThreadHandle> = Vec::new();
-    let ready = match begin(&config, connections, &mut threads, &mut signals).await {
+    let revocation = Revocation::default();
+    let shared = (connections, &revocation);
+    let ready = match begin(&config, shared, &mut threads, &mut signals).await {
         Ok(ready) => ready,
         Err(error) => {
             stop(threads, &mut signals).await;
@@ -182,12 +185,13 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: KernelDisks::default(),
         certificates: Folder::of_daemon(&config.data_dir),
+        revocation: revocation.clone(),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
     let keeping = http::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
     let learning = tokio::spawn(keeping);
-    let looking = admin_tls.map(|tls| tokio::spawn(tls.keep_looking()));
+    let looking = admin_tls.map(|tls| tokio::spawn(tls.keep_looking(revocation)));
     let (closing, closed) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     let router = http::router(Arc::clone(&control), gate);
@@ -244,13 +248,14 @@ async fn admin_listeners(
 /// even if one was not.
 async fn begin(
     config: &Config,
-    connections: usize,
+    (connections, revocation): (usize, &Revocation),
     threads: &mut Vec<ThreadHandle>,
     signals: &mut Signals,
 ) -> anyhow::Result<Vec<Started>> {
     let mut starting = Vec::new();
     for mut plan in assemble::threads(config) {
         plan.connections = connections;
+        plan.revocation = revocation.clone();
         let names = plan.names();
         let (started, startup) = oneshot::channel();
         let handle = assemble::start(plan, started).context("cannot start a data thread")?;

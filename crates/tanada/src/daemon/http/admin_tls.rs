@@ -30,6 +30,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::api::refusal::Refusal;
 use crate::daemon::common::certificates::{Folder, Stamp, check_own, now};
+use crate::daemon::common::revocation::Revocation;
 
 /// How long a handshake may take.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -92,12 +93,20 @@ impl AdminTls {
         }))
     }
 
-    /// Takes over what changes in the files, for ever.
-    pub async fn keep_looking(self: Arc<Self>) {
+    /// Takes over what changes in the files, and what other threads hear is revoked, for ever.
+    pub async fn keep_looking(self: Arc<Self>, revocation: Revocation) {
         let mut failed = None;
+        let mut heard = revocation.listen();
+        let mut look = tokio::time::interval(LOOK);
         loop {
-            tokio::time::sleep(LOOK).await;
-            match self.look() {
+            tokio::select! {
+                more = heard.receive() => {
+                    self.revoke(more.unwrap_or_default());
+                    continue;
+                }
+                _ = look.tick() => {}
+            }
+            match self.look(&revocation) {
                 Ok(()) => failed = None,
                 // They may just be being written.
                 Err(error) => {
@@ -119,13 +128,15 @@ impl AdminTls {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn look(&self) -> anyhow::Result<()> {
+    fn look(&self, revocation: &Revocation) -> anyhow::Result<()> {
         let stamp = self.folder.stamp();
         if self.current().stamp == stamp {
             return Ok(());
         }
         // These first: a certificate that cannot be read is no reason to let a revoked one in.
-        self.revoke(self.folder.read_revoked()?);
+        let revoked = self.folder.read_revoked()?;
+        revocation.spread(&revoked);
+        self.revoke(revoked);
         let (_, server) = server(&self.folder)?;
         *self.current() = Current { stamp, server };
         Ok(())
@@ -284,12 +295,12 @@ mod tests {
             folder
                 .add_revoked(&[(astro.serial.clone(), String::new())])
                 .unwrap();
-            tls.look().unwrap();
+            tls.look(&Revocation::default()).unwrap();
             assert!(waiting.await.ends_with("is revoked"));
             // Files that cannot be used, or list it no more, let it in no more.
             std::fs::write(folder.certificate(), "junk").unwrap();
             std::fs::write(folder.revoked(), "").unwrap();
-            assert!(tls.look().is_err());
+            assert!(tls.look(&Revocation::default()).is_err());
             assert!(tls.until_over(Some(&astro)).await.ends_with("is revoked"));
         });
     }

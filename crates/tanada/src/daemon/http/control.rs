@@ -20,6 +20,7 @@ use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::{Folder, own_certificate};
+use crate::daemon::common::revocation::Revocation;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
 use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
@@ -45,6 +46,8 @@ pub struct Control {
     pub kernel_disks: KernelDisks,
     /// What this daemon shows where TLS is spoken.
     pub certificates: Folder,
+    /// Tells all threads which certificates are revoked.
+    pub revocation: Revocation,
 }
 
 /// An answer that is no success.

@@ -123,6 +123,7 @@ impl Bed {
             audit: Some(Arc::clone(&audit)),
             searching: Arc::new(tokio::sync::Semaphore::new(1)),
             kernel_disks: kernel_disks::KernelDisks::default(),
+            revocation: crate::daemon::common::revocation::Revocation::default(),
             certificates: Folder::at(dir.path()),
         });
         let gate = Gate {
