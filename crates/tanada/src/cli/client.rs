@@ -24,6 +24,7 @@ use config::is_local;
 use env::net::Address;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use report::terminal::{Usage, said};
@@ -252,17 +253,26 @@ impl Client {
                 Ok((status, answer))
             }
             (Address::Tls(address), None) => {
-                let stream = client_tls::connect(&self.target).await?;
-                // The server was checked, so no other user of this machine gets it.
-                if let Some(token) = token(self.token_file.as_deref())? {
-                    request = request.header("authorization", format!("Bearer {token}"));
-                }
-                let request = request.header("host", address.to_string()).body(body);
-                let request = request.map_err(|error| self.stranger(error))?;
-                self.over(stream, request).await
+                let request = request.header("host", address.to_string());
+                self.in_tls(request, body).await
             }
             (Address::Unix(_), None) => unreachable!("such a target is a socket"),
         }
+    }
+
+    /// Asks a server that speaks TLS, once it was checked.
+    async fn in_tls(
+        &self,
+        mut request: Builder,
+        body: Full<Bytes>,
+    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        let stream = client_tls::connect(&self.target).await?;
+        // No other user of this machine gets it: the server has its certificate.
+        if let Some(token) = token(self.token_file.as_deref())? {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(body).map_err(|error| self.stranger(error))?;
+        self.over(stream, request).await
     }
 
     /// On this machine no token goes to a port that another user listens on.

@@ -22,6 +22,7 @@ use env::net::Address;
 use report::terminal::{Usage, said};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
 use super::http::admin_tls::AdminTls;
 use super::http::control::Control;
@@ -151,21 +152,16 @@ fn summary(config: &Config) -> String {
 
 async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let connections = descriptors::connections(descriptors::raise(), &config);
+    let revocation = Revocation::default();
     // Signals count from the first moment on: a start can be interrupted too.
     let mut signals = Signals::new().context("cannot listen for signals")?;
-    fs::create_dir_all(&config.data_dir).with_context(|| {
-        format!(
-            "cannot make the data directory {}; choose another one with --data-dir",
-            config.data_dir.display()
-        )
-    })?;
+    make_dir(&config.data_dir)?;
     let admin_tls = admin_tls(&config)?;
     let listeners = admin_listeners(&config, admin_tls.as_ref()).await?;
     let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
 
     let mut threads: Vec<ThreadHandle> = Vec::new();
-    let revocation = Revocation::default();
     let shared = (connections, &revocation);
     let ready = match begin(&config, shared, &mut threads, &mut signals).await {
         Ok(ready) => ready,
@@ -185,15 +181,14 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: KernelDisks::default(),
         certificates: Folder::of_daemon(&config.data_dir),
-        revocation: revocation.clone(),
+        revocation,
+        making: http::charged::Making::default(),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
-    let keeping = http::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
-    let learning = tokio::spawn(keeping);
-    let looking = admin_tls.map(|tls| tokio::spawn(tls.keep_looking(revocation)));
+    let mut beside = beside(&control, config.data_dir.clone(), admin_tls);
     let (closing, closed) = watch::channel(false);
-    let mut servers = tokio::task::JoinSet::new();
+    let mut servers = JoinSet::new();
     let router = http::router(Arc::clone(&control), gate);
     for listener in listeners {
         servers.spawn(listener.serve(router.clone(), closed.clone()));
@@ -202,8 +197,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     print_welcome(&config, &ready, &admin_addresses)?;
     tracing::info!(config = control.origin, "serving {}", summary(&config));
     let failed = ended(&control.threads, &mut signals).await;
-    learning.abort();
-    looking.inspect(tokio::task::JoinHandle::abort);
+    beside.abort_all();
     let _ = closing.send(true);
     let clean = stop_all(&control.threads, &mut signals).await;
     servers.shutdown().await;
@@ -211,6 +205,26 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     clean?;
     tracing::info!("closed cleanly");
     Ok(())
+}
+
+fn make_dir(data_dir: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(data_dir).with_context(|| {
+        format!(
+            "cannot make the data directory {}; choose another one with --data-dir",
+            data_dir.display()
+        )
+    })
+}
+
+/// What goes on beside the data threads and the admin API.
+fn beside(control: &Arc<Control>, data_dir: PathBuf, tls: Option<Arc<AdminTls>>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(http::learn::keep_current(Arc::clone(control), data_dir));
+    tasks.spawn(http::charged::keep(Arc::clone(control)));
+    if let Some(tls) = tls {
+        tasks.spawn(tls.keep_looking(control.revocation.clone()));
+    }
+    tasks
 }
 
 /// An error if a data thread died.

@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
 use super::audit_log::AuditLog;
+use super::charged::Making;
 use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
@@ -48,6 +49,8 @@ pub struct Control {
     pub certificates: Folder,
     /// Tells all threads which certificates are revoked.
     pub revocation: Revocation,
+    /// Reservations of accounts that are being made at its stores.
+    pub making: Making,
 }
 
 /// An answer that is no success.

@@ -124,6 +124,7 @@ impl Bed {
             searching: Arc::new(tokio::sync::Semaphore::new(1)),
             kernel_disks: kernel_disks::KernelDisks::default(),
             revocation: crate::daemon::common::revocation::Revocation::default(),
+            making: charged::Making::default(),
             certificates: Folder::at(dir.path()),
         });
         let gate = Gate {
