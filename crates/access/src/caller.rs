@@ -5,6 +5,7 @@
 //!              another user               -> the account that names the user or a group of it
 //! TCP:         the token of DATA_DIR      -> admin, no account
 //!              a token of an account      -> that account
+//! TLS:         a certificate of an account, where no token is shown -> that account
 //!              nothing                    -> no role
 //! ```
 //!
@@ -25,6 +26,8 @@ pub enum How {
     AdminToken,
     /// A token of an account.
     Token(TokenId),
+    /// The certificate of an account, with this serial number.
+    Certificate(String),
     /// A user of this machine whom an account names.
     User(u32),
     /// It showed nothing.
@@ -152,6 +155,7 @@ impl fmt::Display for Caller {
             How::Local(user) | How::User(user) => write!(f, "user {user}"),
             How::AdminToken => f.write_str("the daemon's admin token"),
             How::Token(id) => write!(f, "token {}", id.shown()),
+            How::Certificate(serial) => write!(f, "certificate {serial}"),
             How::Nothing => f.write_str("a client without a token"),
         }
     }

@@ -10,13 +10,17 @@
 //! 1. A transaction with a charge's compares commits only if the quota, the usage and the account are as they were read.
 //! 2. The same booking counts once, however often it is charged.
 
-use vdisk::meta::{Compare, MetaError, MetaStore, Op};
+use base::Nanos;
+use vdisk::meta::{Compare, MetaError, MetaStore, Op, Outcome};
 use vdisk::record::RecordError;
 
 use crate::account::{Account, AccountState};
 use crate::name::AccountName;
 use crate::quota::{Commitment, Quota, QuotaExcess, fits};
 use crate::usage::{COMMITMENTS_MAX, Usage};
+
+/// How often a charge by itself is tried again that another change came before: many book at once.
+const TRIES: u64 = 24;
 
 /// What a transaction must contain.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,6 +70,9 @@ pub enum QuotaError {
         /// The first one behind it.
         until: u64,
     },
+    /// Other bookings came before, again and again.
+    #[error("the quota of account {0} changes all the time; try again")]
+    Busy(AccountName),
     /// A record is not as it should be.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -166,6 +173,59 @@ pub async fn refund(
         }
     }
     Ok(charge)
+}
+
+/// Charges a booking whose own record is elsewhere, in a transaction by itself. The caller charges first, then books, then
+/// gives back ([`refund_alone`]) what was refused: a crash leaves a charge at most.
+///
+/// # Errors
+/// [`QuotaError`], as for [`charge`]. After [`QuotaError::Busy`] and [`QuotaError::Meta`] it may be charged.
+pub async fn charge_alone(
+    meta: &dyn MetaStore,
+    account: &AccountName,
+    new: &Commitment,
+    now: u64,
+) -> Result<(), QuotaError> {
+    alone(meta, account, async || {
+        charge(meta, account, new, now).await
+    })
+    .await
+}
+
+/// As [`refund`], in a transaction by itself.
+///
+/// # Errors
+/// [`QuotaError`], as for [`refund`]; then ask again.
+pub async fn refund_alone(
+    meta: &dyn MetaStore,
+    account: &AccountName,
+    id: u128,
+    now: u64,
+) -> Result<(), QuotaError> {
+    alone(meta, account, async || refund(meta, account, id, now).await).await
+}
+
+/// Commits what `look` finds, until no other change comes before; tries a few times.
+async fn alone(
+    meta: &dyn MetaStore,
+    account: &AccountName,
+    look: impl AsyncFn() -> Result<Charge, QuotaError>,
+) -> Result<(), QuotaError> {
+    for tried in 1..=TRIES {
+        let found = look().await?;
+        if found.ops.is_empty() {
+            return Ok(());
+        }
+        match meta.txn(found.compares, found.ops).await {
+            Ok(Outcome::Done(_)) => return Ok(()),
+            // The same booking counts once, whatever came of it before.
+            Ok(Outcome::Refused(_)) | Err(MetaError::Unknown { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let wait = env::rng("again").below(40 * tried);
+        env::sleep(Nanos::millis(5 + wait)).await;
+    }
+    Err(QuotaError::Busy(account.clone()))
 }
 
 /// What counts against the quota of an account alone, projects of it included.

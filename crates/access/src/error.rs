@@ -60,6 +60,18 @@ pub enum AccessError {
     /// What was shown is not taken.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// The account of a certificate that was shown is switched off or deleted; there may be a later one of the name.
+    #[error(
+        "the certificate {serial} is for an account {account} that is switched off or not there any more; an admin switches \
+         it on (`tanada account set {account} --on`), or issues one for the account of that name that is there now \
+         (`tanada cluster ca issue --account {account}`)"
+    )]
+    NotOfAccount {
+        /// The certificate's serial number.
+        serial: String,
+        /// What the account was called.
+        account: AccountName,
+    },
     /// Several accounts name the user.
     #[error(
         "user {user} is in {}; say which one: TANADA_ACCOUNT=NAME for `tanada`, the header `Tanada-Account: NAME` for others",

@@ -8,7 +8,7 @@
 //!
 //! - [`name`] what accounts are called; [`role`] what each role may do; [`caller`] whose request it is.
 //! - [`account`], [`token`], [`quota`], [`usage`] records and what they decide: pure.
-//! - [`registry`] the records in a meta store; [`charge`] quotas within a transaction.
+//! - [`registry`] the records in a meta store (`removal`: deleted with all that belongs to them); [`charge`] quotas within a transaction.
 //! - [`audit`] the file.
 //!
 //! Always true:
@@ -23,6 +23,7 @@ mod error;
 pub mod name;
 pub mod quota;
 pub mod registry;
+mod removal;
 pub mod role;
 mod swap;
 pub mod token;

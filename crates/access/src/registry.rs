@@ -1,6 +1,7 @@
 //! Accounts and tokens in a meta store: made, changed, found by what a client shows.
 //!
 //! ```text
+//! certificate shown -> account/NAME of the identity in it, and the one it belongs to   -> Caller
 //! token shown       -> token/ID -> hash, time -> account/NAME, and the one it belongs to -> Caller
 //! user at a socket  -> accounts that name the user, else a group of it              -> Caller
 //! ```
@@ -8,10 +9,9 @@
 //! Nothing is remembered between two questions: what is switched off or revoked is so for the next request.
 //!
 //! Always true:
-//! 1. A token is good for the account that it was made for, never for a later one of the same name.
+//! 1. A token or certificate is good for the account that it was made for, never for a later one of the same name.
 //! 2. Changes are compare-and-swaps (`swap`).
 
-use std::cell::Cell;
 use std::rc::Rc;
 
 use vdisk::meta::{Compare, Entry, MetaStore, Op, whole_range};
@@ -20,6 +20,7 @@ use crate::account::{ACCOUNTS, Account, AccountState};
 use crate::caller::{Caller, How};
 use crate::name::AccountName;
 use crate::quota::Quota;
+use crate::removal::Removal;
 use crate::swap::{again, put, swap};
 use crate::token::{TOKENS, Token, TokenError, TokenId, TokenRecord};
 use crate::usage::Usage;
@@ -69,6 +70,29 @@ impl Registry {
                 how: How::Token(id),
             }),
             None => Err(TokenError::AccountOff { id, account: name }.into()),
+        }
+    }
+
+    /// Who is it that showed the certificate `serial` of the account `name` with this identity?
+    ///
+    /// # Errors
+    /// [`AccessError::NotOfAccount`]: that account is switched off or gone; else the meta store or a record.
+    pub async fn by_certificate(
+        &self,
+        (name, id): (&AccountName, u64),
+        serial: &str,
+    ) -> Result<Caller> {
+        let account = self.open_account(name).await?;
+        match account.filter(|it| it.id == id) {
+            Some(account) => Ok(Caller {
+                account: Some(account.name),
+                role: Some(account.role),
+                how: How::Certificate(serial.to_owned()),
+            }),
+            None => Err(AccessError::NotOfAccount {
+                serial: serial.to_owned(),
+                account: name.clone(),
+            }),
         }
     }
 
@@ -137,7 +161,11 @@ impl Registry {
 
     // --- accounts and quotas --------------------------------------------------------------------------
 
-    async fn read(&self, name: &AccountName) -> Result<Option<(Account, Entry)>> {
+    pub(crate) fn meta(&self) -> &dyn MetaStore {
+        &*self.meta
+    }
+
+    pub(crate) async fn read(&self, name: &AccountName) -> Result<Option<(Account, Entry)>> {
         let key = Account::key(name);
         let Some(entry) = self.meta.get(&key).await? else {
             return Ok(None);
@@ -180,7 +208,7 @@ impl Registry {
         Ok(found.filter(|(account, _)| account.state != AccountState::Deleted))
     }
 
-    async fn no_account(&self, name: &AccountName) -> Result<AccessError> {
+    pub(crate) async fn no_account(&self, name: &AccountName) -> Result<AccessError> {
         let all = self.accounts().await?.into_iter();
         let known = all.filter(|it| it.state != AccountState::Deleted);
         Ok(AccessError::NoAccount {
@@ -211,14 +239,18 @@ impl Registry {
         let made = again(name.as_str(), async || {
             let mut compares = Vec::new();
             if let Some(parent) = name.parent() {
-                if self.find(&parent).await?.is_none() {
+                let Some((_, entry)) = self.find(&parent).await? else {
                     let (name, account) = (name.clone(), parent);
                     return Err(AccessError::NoParent { name, account });
-                }
-                compares.push(Compare::Present(Account::key(&parent)));
+                };
+                // Not while it is being deleted: its projects are counted then.
+                compares.push(Compare::Unchanged(entry.key, entry.changed));
             }
             compares.push(match self.read(name).await? {
-                None => Compare::Absent(Account::key(name)),
+                None => {
+                    Removal(self).end_projects(name).await?;
+                    Compare::Absent(Account::key(name))
+                }
                 Some((earlier, _)) if earlier.state != AccountState::Deleted => {
                     // An attempt whose outcome was unknown.
                     if earlier.id == account.id {
@@ -227,6 +259,7 @@ impl Registry {
                     return Err(AccessError::Exists(name.clone()));
                 }
                 Some((_, entry)) => {
+                    Removal(self).end_projects(name).await?;
                     self.check_free(name, now).await?;
                     Compare::Unchanged(entry.key, entry.changed)
                 }
@@ -285,70 +318,20 @@ impl Registry {
     }
 
     /// Removes an account, and its projects with it: nothing of them is let in from now on. While bookings count against its
-    /// name, the name waits. Answers the names.
+    /// name, the name waits. Answers the names. One that was interrupted is finished by asking again.
     ///
     /// # Errors
     /// [`AccessError::NoAccount`]; else the meta store or a record.
     pub async fn delete(&self, name: &AccountName, now: u64) -> Result<Vec<AccountName>> {
-        // The account first: from then on its projects are not let in either.
-        let mut gone = vec![name.clone()];
-        self.delete_one(name, now).await?;
-        for account in self.accounts().await? {
-            let of_it = account.name.parent().as_ref() == Some(name);
-            if of_it && account.state != AccountState::Deleted {
-                self.delete_one(&account.name, now).await?;
-                gone.push(account.name);
-            }
-        }
-        for (id, record) in self.tokens().await? {
-            if gone.contains(&record.account) {
-                let key = TokenRecord::key(id);
-                self.meta.txn(Vec::new(), vec![Op::Delete { key }]).await?;
-            }
-        }
-        Ok(gone)
+        Removal(self).delete(name, now).await
     }
 
-    async fn delete_one(&self, name: &AccountName, now: u64) -> Result<()> {
-        let tried = Cell::new(false);
-        let deleted = again(name.as_str(), async || {
-            let Some((mut account, entry)) = self.find(name).await? else {
-                // An attempt whose outcome was unknown.
-                return match tried.get() {
-                    true => Ok(Some(())),
-                    false => Err(self.no_account(name).await?),
-                };
-            };
-            tried.set(true);
-            let usage_key = Usage::key(name);
-            let usage_entry = self.meta.get(&usage_key).await?;
-            let usage_changed = usage_entry
-                .as_ref()
-                .map_or_else(Default::default, |it| it.changed);
-            let usage = usage_entry.map(|it| Usage::decode(&usage_key, &it.value));
-            let waits = usage.transpose()?.is_some_and(|it| it.at(now).count() > 0);
-            let compares = vec![
-                Compare::Unchanged(entry.key.clone(), entry.changed),
-                Compare::Unchanged(usage_key.clone(), usage_changed),
-            ];
-            let quota = Op::Delete {
-                key: Quota::key(name),
-            };
-            let ops = match waits {
-                true => {
-                    account.state = AccountState::Deleted;
-                    account.users.clear();
-                    account.groups.clear();
-                    vec![put(entry.key, account.encode()), quota]
-                }
-                false => {
-                    let keys = [entry.key, usage_key].map(|key| Op::Delete { key });
-                    keys.into_iter().chain([quota]).collect()
-                }
-            };
-            swap(&*self.meta, compares, ops).await
-        });
-        deleted.await
+    /// Finishes all deletions that were begun, and frees names that nothing counts against any more.
+    ///
+    /// # Errors
+    /// The meta store, or a record.
+    pub async fn sweep(&self, now: u64) -> Result<()> {
+        Removal(self).sweep(now).await
     }
 
     /// What an account may have.

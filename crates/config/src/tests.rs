@@ -90,7 +90,6 @@ fn what_is_not_said_has_a_sensible_value() {
     );
     assert_eq!(config.exports[0].name, "vol");
     assert_eq!(config.admin.listen.len(), 2);
-    assert!(!config.admin.allow_remote);
 }
 
 #[test]
@@ -416,11 +415,11 @@ const REFUSALS: &[(&str, &str)] = &[
     ),
     (
         "[[export]]\ndevice = \"slow\"\nnbd = \"tls:127.0.0.1:10809\"",
-        "[[export]] \"slow\" nbd: tls:127.0.0.1:10809: only stores listen at tls: addresses; write 127.0.0.1:10809 here",
+        "[[export]] \"slow\" nbd: tls:127.0.0.1:10809: only stores and the admin API listen at tls: addresses; write 127.0.0.1:10809 here",
     ),
     (
-        "[admin]\nlisten = \"tls:127.0.0.1:10880\"",
-        "[admin] listen: tls:127.0.0.1:10880: only stores listen at tls: addresses",
+        "[admin]\nallow_remote = true",
+        "[admin] allow_remote: is gone: other machines reach the admin API in TLS alone",
     ),
 ];
 
@@ -586,15 +585,36 @@ fn data_threads_poll_adaptively_unless_said_otherwise() {
 }
 
 #[test]
-fn listening_to_the_world_takes_saying_so() {
+fn other_machines_reach_the_admin_api_in_tls_alone() {
     let config = good(&with_two(
-        "[admin]\nlisten = \"0.0.0.0:10880\"\nallow_remote = true\nhosts = \"nas.example\"",
+        "[admin]\nlisten = \"tls:0.0.0.0:10880\"\nhosts = \"nas.example\"",
     ));
     assert_eq!(config.admin.hosts, ["nas.example"]);
     assert!(!is_local(&config.admin.listen[0]));
     // Commands of the owner still have their socket.
     let socket = config.admin.listen[1].to_string();
     assert_eq!(socket, format!("unix:{DATA_DIR}/admin.sock"));
+    good(&with_two(
+        "[admin]\nlisten = [\"127.0.0.1:10880\", \"tls:127.0.0.1:10881\"]",
+    ));
+    for (text, said) in [
+        (
+            "listen = \"10.0.0.1:10880\"",
+            "write \"tls:10.0.0.1:10880\"",
+        ),
+        (
+            "listen = \"[::]:10880\"\nallow_remote = true",
+            "write \"tls:[::]:10880\"",
+        ),
+        ("allow_remote = true", "is gone: other machines"),
+        ("allow_remote = false", "listen = \"tls:10.0.0.1:10880\""),
+    ] {
+        let found = mistakes(&with_two(&format!("[admin]\n{text}")));
+        assert!(
+            found.iter().any(|it| it.contains(said)),
+            "{text}: {found:#?}"
+        );
+    }
 }
 
 #[test]

@@ -129,8 +129,6 @@ pub struct HybridConfig {
 pub struct AdminConfig {
     /// Where it listens.
     pub listen: Vec<Address>,
-    /// It may listen beyond this machine.
-    pub allow_remote: bool,
     /// Names by which clients elsewhere may call this machine.
     pub hosts: Vec<String>,
     /// Permissions of its Unix sockets; who may do what there is decided by the peer's user.

@@ -120,11 +120,11 @@ pub(crate) fn any_port(address: &Address) -> bool {
     address.socket().is_some_and(|socket| socket.port() == 0)
 }
 
-/// An address where TLS is not spoken from the first byte: of NBD, whose clients ask for it, and of the admin API.
+/// An address where TLS is not spoken from the first byte: of NBD, whose clients ask for it.
 pub(crate) fn without_tls(text: &str) -> Result<Address, String> {
     match text.parse::<Address>() {
         Ok(address) if address.is_tls() => Err(format!(
-            "{address}: only stores listen at tls: addresses; write {} here (NBD speaks TLS by a table of its own: tls = {{ \
+            "{address}: only stores and the admin API listen at tls: addresses; write {} here (NBD speaks TLS by a table of its own: tls = {{ \
              certificate = \"...\", key = \"...\" }})",
             address
                 .socket()

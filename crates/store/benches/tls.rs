@@ -65,6 +65,7 @@ fn made() -> Made {
         let peer = Peer::Node(name.to_owned());
         let subject = Subject {
             peer,
+            account_id: None,
             hosts: Vec::new(),
         };
         let issued = ca.issue(&subject, (now, 1), random).expect("issued");

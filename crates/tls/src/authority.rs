@@ -19,7 +19,7 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use time::OffsetDateTime;
 
-use crate::peer::{Certificate, Peer, Serial, is_name};
+use crate::peer::{Certificate, Peer, Serial, account_id_uri, is_name};
 use crate::pem::{TlsError, certificates};
 
 /// Seconds of a day.
@@ -56,6 +56,8 @@ impl KeyKind {
 pub struct Subject {
     /// A node or an account.
     pub peer: Peer,
+    /// Which account of that name; without it the certificate opens nothing at an admin API.
+    pub account_id: Option<u64>,
     /// Names and addresses at which clients from outside reach a node.
     pub hosts: Vec<String>,
 }
@@ -202,6 +204,11 @@ fn names(subject: &Subject) -> Result<Vec<SanType>, String> {
     let uri = subject.peer.uri().unwrap_or_default();
     let uri = uri.as_str().try_into();
     let mut names = vec![SanType::URI(uri.map_err(|_| "its name is not ASCII")?)];
+    if let Some(id) = subject.account_id {
+        let uri = account_id_uri(id);
+        let uri = uri.as_str().try_into();
+        names.push(SanType::URI(uri.map_err(|_| "its identity is not ASCII")?));
+    }
     for host in &subject.hosts {
         names.push(match host.parse::<IpAddr>() {
             Ok(address) => SanType::IpAddress(address),
@@ -279,6 +286,7 @@ mod tests {
             assert_eq!(again.kind, kind);
             let subject = Subject {
                 peer: Peer::Node("n1".into()),
+                account_id: None,
                 hosts: vec!["10.0.0.1".into(), "n1.example".into()],
             };
             let issued = again.issue(&subject, (NOW, LEAF_DAYS), [7; 16]).unwrap();
@@ -294,11 +302,38 @@ mod tests {
     }
 
     #[test]
+    fn a_certificate_of_an_account_says_which_account_of_that_name_it_is() {
+        let (ca, _) = Authority::make("ca", KeyKind::Ed25519, (NOW, 10), [1; 16]).unwrap();
+        let issue = |peer: Peer, account_id| {
+            let subject = Subject {
+                peer,
+                account_id,
+                hosts: vec![],
+            };
+            ca.issue(&subject, (NOW, 1), [1; 16]).unwrap().says
+        };
+        let account = || Peer::Account("astro/a".into());
+        let said = issue(account(), Some(u64::MAX - 1));
+        assert_eq!(
+            (said.peer, said.account_id),
+            (account(), Some(u64::MAX - 1))
+        );
+        assert_eq!(issue(account(), None).account_id, None);
+        // A node has none, whatever its certificate says.
+        assert_eq!(issue(Peer::Node("n1".into()), Some(7)).account_id, None);
+    }
+
+    #[test]
     fn names_that_none_can_have_are_refused_in_words() {
         let (ca, _) = Authority::make("ca", KeyKind::Ed25519, (NOW, 10), [1; 16]).unwrap();
         let refusal = |peer: Peer, hosts: &[&str]| {
             let hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
-            let issued = ca.issue(&Subject { peer, hosts }, (NOW, 1), [1; 16]);
+            let subject = Subject {
+                peer,
+                account_id: None,
+                hosts,
+            };
+            let issued = ca.issue(&subject, (NOW, 1), [1; 16]);
             issued.err().unwrap().to_string()
         };
         let why = refusal(Peer::Node("n 1".into()), &[]);

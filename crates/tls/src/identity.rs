@@ -4,7 +4,7 @@
 //! Material (PEM) -> Identity --accept--> Wire + Certificate of the client, if it showed one
 //!                      |    \--connect-> Wire + Certificate of the server
 //!                      | replace: a renewed certificate, a second authority     new connections have it
-//!                      | revoke: numbers                                        until_revoked ends
+//!                      | revoke: numbers; time: certificates that are over      until_over ends
 //! ```
 //!
 //! Lives on one thread: each data thread has its own, and `changed` wakes what waits there.
@@ -22,34 +22,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Nanos;
 use env::net::{Address, Stream};
 use env::sync::Event;
-use rustls::client::{ClientConnection, Resumption};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::client::ClientConnection;
+use rustls::pki_types::UnixTime;
+use rustls::server::ServerConnection;
 use rustls::time_provider::TimeProvider;
-use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection};
 
 use crate::peer::{Certificate, Peer, Serial};
-use crate::pem::{TlsError, certificates, key, provider, roots};
-use crate::verify::{Expected, ServerCheck};
+use crate::pem::TlsError;
+use crate::settings::{Material, Settings};
+use crate::verify::Expected;
 use crate::wire::{TlsWire, Wire};
 
-/// PEM texts: what an identity is made of.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Material {
-    /// The authorities, one or several: each is trusted.
-    pub authority: Vec<u8>,
-    /// The own certificate and its key; `None` for a client that shows something else.
-    pub own: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl fmt::Debug for Material {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Material(secret)")
-    }
-}
+/// So many seconds later it is asked again whether a certificate is over.
+const CLOCK: u64 = 3600;
 
 /// The clock by which certificates are judged: the run's own.
 #[derive(Debug)]
@@ -62,86 +50,8 @@ impl TimeProvider for RunClock {
     }
 }
 
-/// What is in use.
-struct Current {
-    /// `None` without an own certificate.
-    server: Option<Arc<ServerConfig>>,
-    roots: Arc<RootCertStore>,
-    own: Option<Own>,
-}
-
-struct Own {
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-    says: Certificate,
-}
-
-impl Current {
-    fn of(material: &Material) -> Result<Current, TlsError> {
-        let roots = Arc::new(roots("the authority", &material.authority)?);
-        let own = match &material.own {
-            None => None,
-            Some((certificate, private)) => Some(Own::of(certificate, private)?),
-        };
-        let server = own.as_ref().map(|own| server_config(&roots, own));
-        let current = Current {
-            server: server.transpose()?,
-            roots,
-            own,
-        };
-        // What a client would show is tried too, so that a pair that does not fit is found now.
-        current.client_config(&Expected::Node(String::new()))?;
-        Ok(current)
-    }
-
-    fn client_config(&self, expected: &Expected) -> Result<ClientConfig, TlsError> {
-        let provider = provider();
-        let check = ServerCheck {
-            roots: Arc::clone(&self.roots),
-            expected: expected.clone(),
-            provider: Arc::clone(&provider),
-        };
-        let builder = ClientConfig::builder_with_details(provider, Arc::new(RunClock))
-            .with_protocol_versions(&[&TLS13])?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(check));
-        let mut config = match &self.own {
-            None => builder.with_no_client_auth(),
-            Some(own) => builder.with_client_auth_cert(own.chain.clone(), own.key.clone_key())?,
-        };
-        config.resumption = Resumption::disabled();
-        Ok(config)
-    }
-}
-
-impl Own {
-    fn of(certificate: &[u8], private: &[u8]) -> Result<Own, TlsError> {
-        let chain = certificates("the certificate", certificate)?;
-        let says = chain.first().and_then(Certificate::read);
-        Ok(Own {
-            says: says.ok_or_else(|| TlsError::Pem {
-                what: "the certificate",
-                why: "it is none".to_owned(),
-            })?,
-            chain,
-            key: key(private)?,
-        })
-    }
-}
-
-fn server_config(roots: &Arc<RootCertStore>, own: &Own) -> Result<Arc<ServerConfig>, TlsError> {
-    // Clients without a certificate show a capability or a token inside.
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|why| TlsError::Authority(why.to_string()))?;
-    let mut config = ServerConfig::builder_with_details(provider(), Arc::new(RunClock))
-        .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(own.chain.clone(), own.key.clone_key())?;
-    config.session_storage = Arc::new(NoServerSessionStorage {});
-    config.send_tls13_tickets = 0;
-    Ok(Arc::new(config))
+fn settings(material: &Material) -> Result<Settings, TlsError> {
+    Settings::with_clock(material, Arc::new(RunClock))
 }
 
 /// See the module's head.
@@ -159,7 +69,7 @@ fn server_config(roots: &Arc<RootCertStore>, own: &Own) -> Result<Arc<ServerConf
 ///     let now = env::wall_clock().0 / 1_000_000_000;
 ///     let (ca, _) = Authority::make("ca", KeyKind::Ed25519, (now, 30), [1; 16]).unwrap();
 ///     let identity = |name: &str, random| {
-///         let subject = Subject { peer: Peer::Node(name.into()), hosts: vec![] };
+///         let subject = Subject { peer: Peer::Node(name.into()), account_id: None, hosts: vec![] };
 ///         let issued = ca.issue(&subject, (now, 1), random).unwrap();
 ///         let own = Some((issued.certificate.into_bytes(), issued.key.into_bytes()));
 ///         let authority = ca.certificate.clone().into_bytes();
@@ -181,7 +91,7 @@ fn server_config(roots: &Arc<RootCertStore>, own: &Own) -> Result<Arc<ServerConf
 /// });
 /// ```
 pub struct Identity {
-    current: RefCell<Current>,
+    current: RefCell<Settings>,
     revoked: RefCell<BTreeSet<Serial>>,
     /// Counts the handshakes that ended well and those that did not.
     counts: Cell<(u64, u64)>,
@@ -202,7 +112,7 @@ impl Identity {
     /// [`TlsError`] if a text is not PEM or the parts do not fit together.
     pub fn new(material: &Material) -> Result<Rc<Identity>, TlsError> {
         Ok(Rc::new(Identity {
-            current: RefCell::new(Current::of(material)?),
+            current: RefCell::new(settings(material)?),
             revoked: RefCell::default(),
             counts: Cell::default(),
             changed: Event::default(),
@@ -214,7 +124,7 @@ impl Identity {
     /// # Errors
     /// As for [`Identity::new`]; then all is as before.
     pub fn replace(&self, material: &Material) -> Result<(), TlsError> {
-        let current = Current::of(material)?;
+        let current = settings(material)?;
         *self.current.borrow_mut() = current;
         Ok(())
     }
@@ -239,8 +149,7 @@ impl Identity {
 
     /// What the own certificate says.
     pub fn own(&self) -> Option<Certificate> {
-        let current = self.current.borrow();
-        current.own.as_ref().map(|own| own.says.clone())
+        self.current.borrow().own().cloned()
     }
 
     /// Who this is to others.
@@ -266,7 +175,7 @@ impl Identity {
     /// In words: it does not speak TLS 1.3, its certificate is not from an authority of ours, or not in its time. How long all
     /// of it may take is the caller's to limit.
     pub async fn accept(&self, stream: Rc<Stream>) -> io::Result<(Wire, Option<Certificate>)> {
-        let config = self.current.borrow().server.clone();
+        let config = self.current.borrow().server();
         let done = async {
             let config = config.ok_or_else(|| io::Error::other("there is no own certificate"))?;
             let session = ServerConnection::new(config).map_err(io::Error::other)?;
@@ -297,16 +206,36 @@ impl Identity {
         shown.map(gone)
     }
 
-    /// Waits until the certificate that a peer showed is revoked; why its connection ends. Never for one that showed none.
-    pub async fn until_revoked(&self, shown: Option<&Certificate>) -> String {
+    /// Waits until the certificate that a peer showed is revoked, or its time over; why its connection ends. Never for one
+    /// that showed none.
+    pub async fn until_over(&self, shown: Option<&Certificate>) -> String {
         let Some(shown) = shown else {
             return std::future::pending().await;
         };
         while !self.is_revoked(&shown.serial) {
-            self.changed.wait().await;
+            let Some(left) = left(shown) else {
+                return over(shown);
+            };
+            let _ = env::timeout(left, self.changed.wait()).await;
         }
         gone(shown)
     }
+}
+
+/// How long a certificate lasts, or until the clock, which may be set, is asked again; `None`: it is over.
+fn left(shown: &Certificate) -> Option<Nanos> {
+    let now = env::wall_clock().0 / Nanos::secs(1).0;
+    let left = shown.not_after.checked_sub(now)?;
+    // Its last second is whole.
+    Some(Nanos::secs(left.saturating_add(1).min(CLOCK)))
+}
+
+/// Why nothing more is done for the holder of a certificate that was good when it was shown.
+fn over(shown: &Certificate) -> String {
+    format!(
+        "the certificate {} of {} has expired; connect again with a renewed one",
+        shown.serial, shown.peer
+    )
 }
 
 /// Why nothing is done for the holder of a revoked certificate.
@@ -335,11 +264,9 @@ impl PartialEq for Client {
 impl Client {
     /// One that looks for any server with a certificate for `address`.
     pub fn at(identity: &Rc<Identity>, address: &Address) -> Client {
-        let ip = address.socket().map(|socket| socket.ip());
-        let ip = ip.unwrap_or(std::net::Ipv4Addr::LOCALHOST.into());
         Client {
             identity: Rc::clone(identity),
-            expected: Expected::Host(ServerName::IpAddress(ip.into())),
+            expected: Expected::at(address),
         }
     }
 
@@ -360,17 +287,11 @@ impl Client {
     /// In words, as for [`Identity::accept`]; also if it is another server than was looked for, or its certificate
     /// is revoked.
     pub async fn connect(&self, stream: Rc<Stream>) -> io::Result<(Wire, Option<Certificate>)> {
-        let config = self.identity.current.borrow().client_config(&self.expected);
+        let config = self.identity.current.borrow().client(&self.expected);
         let done = async {
-            let config = Arc::new(config.map_err(io::Error::other)?);
-            // A name that is not sent: which server it is says its certificate.
-            let name = match &self.expected {
-                Expected::Host(name) => name.clone(),
-                Expected::Node(_) => {
-                    ServerName::IpAddress(std::net::IpAddr::from([127, 0, 0, 1]).into())
-                }
-            };
-            let session = ClientConnection::new(config, name).map_err(io::Error::other)?;
+            let config = config.map_err(io::Error::other)?;
+            let session =
+                ClientConnection::new(config, self.expected.name()).map_err(io::Error::other)?;
             let (wire, shown) = self.identity.shake_hands(stream, session.into()).await?;
             match self.identity.refusal(shown.as_ref()) {
                 None => Ok((wire, shown)),

@@ -4,28 +4,32 @@
 //! authority  makes certificates                                    (the cluster's, with rcgen)
 //! pem        reads certificates and keys
 //! peer       certificate -> serial number, names, validity         Node | Account | Unknown
-//! identity   own certificate + authorities + revoked numbers       accept, connect, until_revoked
+//! settings   own certificate + authorities                         what rustls is told
+//! identity   settings + revoked numbers                            accept, connect, until_over
 //! wire       a stream in the clear or a rustls session on it       one task reads, one writes
 //! ```
 //!
-//! `store` speaks TLS 1.3 alone, by an [`Identity`]; NBD has settings of its own and shares [`Wire`] and [`pem`].
+//! `store` speaks TLS 1.3 alone, by an [`Identity`], and the admin API by [`Settings`]; NBD has settings of its own and
+//! shares [`Wire`] and [`pem`].
 //!
 //! Always true:
 //! 1. A peer is a node or an account only by a certificate that an authority of the cluster signed, in its time.
-//! 2. No session outlives the revocation of its certificate: nothing is resumed, and who serves waits for
-//!    [`Identity::until_revoked`].
+//! 2. No session outlives its certificate, be that revoked or over: nothing is resumed, and who serves waits for
+//!    [`Identity::until_over`].
 //! 3. The clock of checks is the run's: in virtual time certificates grow old with it.
 
 pub mod authority;
 mod identity;
 mod peer;
 pub mod pem;
+mod settings;
 mod verify;
 mod wire;
 
-pub use identity::{Client, Identity, Material};
+pub use identity::{Client, Identity};
 pub use peer::{Certificate, Peer, Serial};
 pub use pem::TlsError;
+pub use settings::{Material, Settings};
 pub use verify::Expected;
 pub use wire::{TlsWire, Wire, words};
 

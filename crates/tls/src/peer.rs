@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DER -> serial number | URI of the subjectAltName: tanada:node:NAME, tanada:account:NAME | not before, not after
+//!                      | beside that of an account: tanada:account-id:HEX, which account of that name it is
 //! ```
 //!
 //! Pure. Whether an authority signed it is looked at before: this only reads.
@@ -18,6 +19,8 @@ use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 const NODE: &str = "tanada:node:";
 /// And that of an account.
 const ACCOUNT: &str = "tanada:account:";
+/// And that of an account's identity, by which it is told from a later one of the same name.
+const ACCOUNT_ID: &str = "tanada:account-id:";
 /// The longest name.
 const NAME_MAX: usize = 128;
 /// The longest serial number in bytes (RFC 5280, 4.1.2.2), with a sign.
@@ -56,6 +59,18 @@ impl Peer {
             false => Peer::Unknown,
         })
     }
+}
+
+/// The URI of an account's identity.
+pub(crate) fn account_id_uri(id: u64) -> String {
+    format!("{ACCOUNT_ID}{id:016x}")
+}
+
+/// The identity that a URI is of.
+fn account_id_of(uri: &str) -> Option<u64> {
+    let digits = uri.strip_prefix(ACCOUNT_ID)?;
+    let good = digits.len() == 16 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    good.then(|| u64::from_str_radix(digits, 16).ok()).flatten()
 }
 
 /// Can a node or an account be called so?
@@ -118,6 +133,8 @@ impl fmt::Display for Serial {
 pub struct Certificate {
     /// Whose it is.
     pub peer: Peer,
+    /// Of an account: which one of that name. `None` if it does not say, or says two.
+    pub account_id: Option<u64>,
     /// Names and addresses of hosts in it.
     pub hosts: Vec<String>,
     /// Its number.
@@ -134,10 +151,13 @@ impl Certificate {
         let (_, read) = X509Certificate::from_der(der).ok()?;
         let names = read.subject_alternative_name().ok().flatten();
         let names = names.iter().flat_map(|names| &names.value.general_names);
-        let (mut ours, mut hosts) = (Vec::new(), Vec::new());
+        let (mut ours, mut ids, mut hosts) = (Vec::new(), Vec::new(), Vec::new());
         for name in names {
             match name {
-                GeneralName::URI(uri) => ours.extend(Peer::of_uri(uri)),
+                GeneralName::URI(uri) => {
+                    ours.extend(Peer::of_uri(uri));
+                    ids.extend(account_id_of(uri));
+                }
                 GeneralName::DNSName(name) => hosts.push((*name).to_owned()),
                 GeneralName::IPAddress(bytes) => hosts.extend(address(bytes)),
                 _ => {}
@@ -147,6 +167,10 @@ impl Certificate {
             Ok([peer]) => peer,
             Err(_) => Peer::Unknown,
         };
+        let account_id = match (&peer, &*ids) {
+            (Peer::Account(_), [id]) => Some(*id),
+            _ => None,
+        };
         let bytes = read.raw_serial();
         if bytes.len() > SERIAL_MAX {
             return None;
@@ -154,6 +178,7 @@ impl Certificate {
         let second = |at: i64| u64::try_from(at).unwrap_or(0);
         Some(Certificate {
             peer,
+            account_id,
             hosts,
             serial: Serial::of_bytes(bytes),
             not_before: second(read.validity().not_before.timestamp()),
@@ -187,6 +212,29 @@ mod tests {
         }
         let long = format!("tanada:node:{}", "x".repeat(NAME_MAX + 1));
         assert_eq!(Peer::of_uri(&long), Some(Peer::Unknown));
+    }
+
+    #[test]
+    fn an_identity_is_sixteen_digits_and_no_name() {
+        let uri = account_id_uri(0xab);
+        assert_eq!(uri, "tanada:account-id:00000000000000ab");
+        assert_eq!(
+            (account_id_of(&uri), Peer::of_uri(&uri)),
+            (Some(0xab), None)
+        );
+        for wrong in [
+            "",
+            "ab",
+            "00000000000000zz",
+            "+0000000000000ab",
+            "00000000000000abc",
+        ] {
+            assert_eq!(
+                account_id_of(&format!("{ACCOUNT_ID}{wrong}")),
+                None,
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

@@ -7,8 +7,10 @@
 //! rustls checks the names of hosts alone; a node is known by its URI, so this verifier stands in its place and leaves all
 //! signatures to rustls.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use env::net::Address;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -25,6 +27,23 @@ pub enum Expected {
     Node(String),
     /// Any server that the cluster's authority vouches for at this name or address.
     Host(ServerName<'static>),
+}
+
+impl Expected {
+    /// Any server with a certificate for the address; for a Unix socket, one for this machine.
+    pub fn at(address: &Address) -> Expected {
+        let ip = address.socket().map(|socket| socket.ip());
+        let ip = ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
+        Expected::Host(ServerName::IpAddress(ip.into()))
+    }
+
+    /// What rustls wants to know as the server's name. A node has none that is sent: its certificate says which it is.
+    pub fn name(&self) -> ServerName<'static> {
+        match self {
+            Expected::Host(name) => name.clone(),
+            Expected::Node(_) => ServerName::IpAddress(IpAddr::from(Ipv4Addr::LOCALHOST).into()),
+        }
+    }
 }
 
 /// Checks one server.

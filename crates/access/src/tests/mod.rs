@@ -5,6 +5,7 @@ mod charging;
 mod hostile;
 mod limits;
 mod registry;
+mod removal;
 
 use std::ops::Range;
 

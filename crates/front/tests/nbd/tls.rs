@@ -114,6 +114,46 @@ fn data_of_every_size_pass_through_tls_unharmed() {
 }
 
 #[test]
+fn a_client_is_cut_when_the_certificate_that_it_showed_is_over() {
+    virtually(async {
+        let authority = Authority::new();
+        let server = serve(Some(authority.server(TlsMode::Required, Some(&authority))));
+        let long = Client::connect(&address(), &authority.client(Some(&authority)))
+            .await
+            .expect("connected");
+        let ends = rcgen::date_time_ymd(2101, 1, 1);
+        let mut params = rcgen::CertificateParams::new(vec!["client".into()]).expect("parameters");
+        params.not_after = ends;
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let own = params.signed_by(&key, &authority.issuer).expect("signed");
+        let (own, key) = (own.pem(), key.serialize_pem());
+        let own = Some((own.as_bytes(), key.as_bytes()));
+        let tls = ClientTls::from_pem("disk.example", authority.pem.as_bytes(), own);
+        let options = ClientOptions {
+            tls: Some(tls.expect("usable")),
+            ..ClientOptions::default()
+        };
+        let brief = Client::connect(&address(), &options)
+            .await
+            .expect("connected");
+        // The clock is set: an hour and a half are left.
+        let last = u64::try_from(ends.unix_timestamp()).expect("after 1970");
+        let left = Nanos::secs(5400);
+        let jump = Nanos::secs(last).0 - left.0 - env::wall_clock().0;
+        env::net::sim::stopped(env::net::sim::host(), Nanos(jump));
+        env::sleep(left).await;
+        for client in [&brief, &long] {
+            let read = client.read_at(Sector(0), Bytes(512)).await;
+            read.expect("it is good in its last second");
+        }
+        env::sleep(Nanos::secs(2)).await;
+        assert!(brief.read_at(Sector(0), Bytes(512)).await.is_err());
+        long.read_at(Sector(0), Bytes(512)).await.expect("it stays");
+        assert_eq!(server.snapshot().connections.len(), 1);
+    });
+}
+
+#[test]
 fn a_client_may_stay_in_the_clear_where_tls_is_offered_but_not_required() {
     virtually(async {
         let authority = Authority::new();

@@ -66,6 +66,9 @@ pub struct Used {
 pub struct Account {
     /// `NAME`, or `ACCOUNT/PROJECT`.
     pub name: String,
+    /// 16 hexadecimal digits, by which it is told from a later account of the same name: certificates have them.
+    #[serde(default)]
+    pub id: String,
     /// `reader`, `booker`, `operator` or `admin`.
     pub role: String,
     /// `on`, `off`, or `deleted` while its bookings last.

@@ -205,7 +205,7 @@ pub fn run(command: Account) -> anyhow::Result<()> {
 }
 
 /// The API's path of an account; a project's `/` is one character of its name.
-fn path(name: &str) -> Result<String, Usage> {
+pub(super) fn path(name: &str) -> Result<String, Usage> {
     let name: access::name::AccountName = name
         .parse()
         .map_err(|error: access::name::BadAccountName| Usage(error.to_string()))?;
@@ -276,6 +276,7 @@ fn page(it: &api::Account) -> String {
     let mut line = |name: &str, value: String| {
         let _ = writeln!(text, "  {name:<22}{value}");
     };
+    line("identity", it.id.clone());
     line("made", when::shown(Second(it.created_unix_seconds)));
     line("users", or_dash(it.users.join(", ")));
     line("groups", or_dash(it.groups.join(", ")));

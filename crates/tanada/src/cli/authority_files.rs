@@ -291,6 +291,7 @@ mod tests {
     fn node(name: &str) -> Subject {
         Subject {
             peer: Peer::Node(name.into()),
+            account_id: None,
             hosts: vec!["127.0.0.1".into()],
         }
     }
@@ -308,6 +309,7 @@ mod tests {
         let [first, second, third] = ["n1", "n2", "n2"].map(|it| folder.issue(&node(it)).unwrap());
         let account = Subject {
             peer: Peer::Account("n1".into()),
+            account_id: Some(1),
             hosts: vec![],
         };
         folder.issue(&account).unwrap();

@@ -4,6 +4,7 @@
 //! unix:/path   -> that socket, with the token of TANADA_TOKEN if that is set
 //! 127.0.0.1:N  -> GET /v1/access -> the daemon's own Unix socket, if this user or root serves it and it lets this user in
 //!                              \-> else TCP, with the token of TANADA_TOKEN or TANADA_ADMIN_TOKEN_FILE if one is set
+//! tls:10.0.0.1:N -> the server is checked, the certificate of TANADA_IDENTITY shown (`client_tls`); then the same token
 //! ```
 //!
 //! Always true: what a TCP listener says is trusted of a path only. A socket found that way is used if the
@@ -23,6 +24,7 @@ use config::is_local;
 use env::net::Address;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use hyper::http::request::Builder;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use report::terminal::{Usage, said};
@@ -30,6 +32,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use super::client_error::{ClientError, Target};
+use super::client_tls;
 use crate::api::access::{ACCOUNT_HEADER, Access, READABLE};
 use crate::api::refusal::Refusal;
 use crate::daemon::common::secrets;
@@ -209,7 +212,8 @@ impl Client {
     ) -> Result<(StatusCode, Vec<u8>), ClientError> {
         let socket = match &self.target.0 {
             Address::Unix(path) => Some(path.clone()),
-            Address::Tcp(_) | Address::Tls(_) => self.own_socket().await,
+            Address::Tcp(_) => self.own_socket().await,
+            Address::Tls(_) => None,
         };
         let mut request = Request::builder().method(method).uri(path);
         if body.is_some() {
@@ -248,9 +252,27 @@ impl Client {
                 }
                 Ok((status, answer))
             }
+            (Address::Tls(address), None) => {
+                let request = request.header("host", address.to_string());
+                self.in_tls(request, body).await
+            }
             (Address::Unix(_), None) => unreachable!("such a target is a socket"),
-            (Address::Tls(_), None) => unreachable!("no such target is taken"),
         }
+    }
+
+    /// Asks a server that speaks TLS, once it was checked.
+    async fn in_tls(
+        &self,
+        mut request: Builder,
+        body: Full<Bytes>,
+    ) -> Result<(StatusCode, Vec<u8>), ClientError> {
+        let stream = client_tls::connect(&self.target).await?;
+        // No other user of this machine gets it: the server has its certificate.
+        if let Some(token) = token(self.token_file.as_deref())? {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(body).map_err(|error| self.stranger(error))?;
+        self.over(stream, request).await
     }
 
     /// On this machine no token goes to a port that another user listens on.
@@ -485,6 +507,13 @@ mod tests {
         let target = |text: &str| text.parse::<Target>().map(|target| target.to_string());
         assert_eq!(target("http://127.0.0.1:1/"), Ok("127.0.0.1:1".to_owned()));
         assert_eq!(target("unix:/a b"), Ok("unix:/a b".to_owned()));
+        for tls in [
+            "tls:10.0.0.1:5",
+            "https://10.0.0.1:5",
+            "https://10.0.0.1:5/",
+        ] {
+            assert_eq!(target(tls), Ok("tls:10.0.0.1:5".to_owned()));
+        }
         assert!(target("nowhere").unwrap_err().contains("127.0.0.1:10809"));
         assert_eq!(Target::default().to_string(), ADMIN);
     }

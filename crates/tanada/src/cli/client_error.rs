@@ -9,23 +9,21 @@ use env::net::Address;
 
 use crate::api::refusal::Refusal;
 
-/// Where a daemon's admin API is: `127.0.0.1:10880`, `http://127.0.0.1:10880` or `unix:/path`.
+/// Where a daemon's admin API is: `127.0.0.1:10880`, `http://127.0.0.1:10880`, `tls:10.0.0.1:10880`,
+/// `https://10.0.0.1:10880` or `unix:/path`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target(pub Address);
 
 impl FromStr for Target {
     type Err = String;
     fn from_str(text: &str) -> Result<Target, String> {
-        let plain = text
-            .strip_prefix("http://")
-            .map_or(text, |rest| rest.trim_end_matches('/'));
-        match plain.parse::<Address>() {
-            Ok(address) if address.is_tls() => Err(format!(
-                "the admin API speaks no TLS, and {address} is for stores; name HOST:PORT or unix:/path"
-            )),
-            Ok(address) => Ok(Target(address)),
-            Err(error) => Err(error.to_string()),
-        }
+        let plain = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
+            (Some(rest), _) => rest.trim_end_matches('/').to_owned(),
+            (_, Some(rest)) => format!("tls:{}", rest.trim_end_matches('/')),
+            _ => text.to_owned(),
+        };
+        let address = plain.parse::<Address>();
+        address.map(Target).map_err(|error| error.to_string())
     }
 }
 
@@ -56,6 +54,8 @@ pub enum ClientError {
     NotOurs { target: Target, owner: u32 },
     #[error("{0}")]
     Token(String),
+    #[error("the daemon at {target} is not trusted, and nothing was sent: {why}")]
+    Untrusted { target: Target, why: String },
     #[error("what answers at {target} is no Tanada admin API: {why}")]
     Stranger { target: Target, why: String },
     #[error(
@@ -79,6 +79,7 @@ impl ClientError {
             ClientError::NotOurs { .. }
             | ClientError::Token(_)
             | ClientError::OthersListen { .. }
+            | ClientError::Untrusted { .. }
             | ClientError::Refused(_) => false,
         }
     }

@@ -19,8 +19,9 @@ use vdisk::record::Name;
 
 use super::ask::Ask;
 use super::authority_files::{AuthorityFolder, Entry};
-use super::client::Client;
+use super::client::{Client, Target};
 use super::show;
+use crate::api::access::Account;
 use crate::api::certificates::{Certificates, Revoke};
 use crate::daemon::common::certificates::{Folder, now};
 
@@ -101,6 +102,9 @@ pub struct Issue {
     /// An account, not a node.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["node", "host"])]
     account: Option<String>,
+    /// Which account of that name, as `tanada account show` says it [default: the daemon is asked]
+    #[arg(long, value_name = "ID", requires = "account")]
+    account_id: Option<String>,
     /// A name or address at which clients that are no nodes reach it; may be given again.
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
@@ -109,6 +113,14 @@ pub struct Issue {
     out: Option<PathBuf>,
     #[command(flatten)]
     at: At,
+    /// The daemon that knows the account: HOST:PORT, tls:HOST:PORT or unix:/path
+    #[arg(
+        long,
+        env = "TANADA_ADMIN",
+        value_name = "ADDR",
+        default_value_t = Target::default()
+    )]
+    admin: Target,
 }
 
 /// The own certificate of a node, to be made or renewed.
@@ -164,6 +176,7 @@ fn issue(issue: &Issue) -> anyhow::Result<()> {
         (None, None) => return Err(Usage("name a node, or --account NAME".to_owned()).into()),
     };
     let subject = Subject {
+        account_id: account_id(issue)?,
         peer,
         hosts: issue.host.clone(),
     };
@@ -186,9 +199,34 @@ fn issue(issue: &Issue) -> anyhow::Result<()> {
         Peer::Node(_) => {
             "copy its files into DATA_DIR/tls of that node, and keep key.pem secret on the way"
         }
-        _ => "use it with --identity or TANADA_IDENTITY",
+        _ => "use it with TANADA_IDENTITY",
     };
     show::text(&format!("{}; {next}\n", made(&issued, &out)))
+}
+
+/// Which account of its name is meant, if one is: a later one of that name has another identity.
+fn account_id(issue: &Issue) -> anyhow::Result<Option<u64>> {
+    let Some(account) = &issue.account else {
+        return Ok(None);
+    };
+    let path = super::account::path(account)?;
+    let id = match &issue.account_id {
+        Some(id) => id.clone(),
+        None => {
+            let asked = Client::new(issue.admin.clone())?.get::<Account>(&path);
+            let asked = asked.with_context(|| {
+                format!(
+                    "cannot learn which account {account} is; name the daemon with --admin, or its identity, as `tanada account \
+                     show {account}` says it, with --account-id"
+                )
+            });
+            asked?.id
+        }
+    };
+    let good = id.len() == 16 && id.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let id = good.then(|| u64::from_str_radix(&id, 16).ok()).flatten();
+    let wrong = || Usage("an identity of an account has 16 hexadecimal digits".to_owned());
+    Ok(Some(id.ok_or_else(wrong)?))
 }
 
 /// Makes or renews the certificate of this machine's node.
@@ -223,6 +261,7 @@ fn wanted(node: &Name, hosts: &[String], before: Option<&Certificate>) -> anyhow
     let kept = before.map(|it| it.hosts.clone()).unwrap_or_default();
     Ok(Subject {
         peer,
+        account_id: None,
         hosts: if hosts.is_empty() {
             kept
         } else {
@@ -331,6 +370,7 @@ mod tests {
         let node: Name = "n1".parse().unwrap();
         let before = Certificate {
             peer: Peer::Node("n1".into()),
+            account_id: None,
             hosts: vec!["10.0.0.1".into()],
             serial: tls::Serial::parse("1").unwrap(),
             not_before: 0,

@@ -16,6 +16,7 @@ pub mod cache;
 mod capability_set;
 pub mod client;
 mod client_error;
+mod client_tls;
 pub mod clients;
 pub mod cluster;
 pub mod cluster_ca;

@@ -33,6 +33,7 @@ use super::common::pairs::{Memory, PairFile};
 use super::common::polling::polling;
 use super::common::registry::Registry;
 use super::common::restart::RestartFile;
+use super::common::revocation::Revocation;
 use super::entrances::{Listeners, meter, serve, showing};
 use super::thread::DataThread;
 use super::thread::caps::ExportCaps;
@@ -63,6 +64,8 @@ pub struct Plan {
     pub poll: Setting,
     /// Connections that each server takes.
     pub connections: usize,
+    /// Which certificates are revoked, from the other threads and to them.
+    pub revocation: Revocation,
     pub devices: Vec<DeviceConfig>,
     pub hybrids: Vec<HybridConfig>,
     pub stores: Vec<StoreConfig>,
@@ -323,7 +326,7 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         thread.volumes.push(volume);
     }
     let node = plan.cluster.as_ref().map(|cluster| cluster.node.as_str());
-    thread.secured = Secured::open(&plan.data_dir, node)?;
+    thread.secured = Secured::open(&plan.data_dir, node, &plan.revocation)?;
     for (config, listeners) in plan.stores.into_iter().zip(listeners.stores) {
         let device = meter(thread, &config.device);
         let below = (&*config.device, config.assumed);

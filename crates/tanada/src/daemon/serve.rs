@@ -22,7 +22,9 @@ use env::net::Address;
 use report::terminal::{Usage, said};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
 
+use super::http::admin_tls::AdminTls;
 use super::http::control::Control;
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
@@ -34,6 +36,7 @@ use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
 use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::revocation::Revocation;
 use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
@@ -149,20 +152,18 @@ fn summary(config: &Config) -> String {
 
 async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let connections = descriptors::connections(descriptors::raise(), &config);
+    let revocation = Revocation::default();
     // Signals count from the first moment on: a start can be interrupted too.
     let mut signals = Signals::new().context("cannot listen for signals")?;
-    fs::create_dir_all(&config.data_dir).with_context(|| {
-        format!(
-            "cannot make the data directory {}; choose another one with --data-dir",
-            config.data_dir.display()
-        )
-    })?;
-    let listeners = admin_listeners(&config).await?;
+    make_dir(&config.data_dir)?;
+    let admin_tls = admin_tls(&config)?;
+    let listeners = admin_listeners(&config, admin_tls.as_ref()).await?;
     let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
 
     let mut threads: Vec<ThreadHandle> = Vec::new();
-    let ready = match begin(&config, connections, &mut threads, &mut signals).await {
+    let shared = (connections, &revocation);
+    let ready = match begin(&config, shared, &mut threads, &mut signals).await {
         Ok(ready) => ready,
         Err(error) => {
             stop(threads, &mut signals).await;
@@ -180,13 +181,14 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: KernelDisks::default(),
         certificates: Folder::of_daemon(&config.data_dir),
+        revocation,
+        making: http::charged::Making::default(),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
-    let keeping = http::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
-    let learning = tokio::spawn(keeping);
+    let mut beside = beside(&control, config.data_dir.clone(), admin_tls);
     let (closing, closed) = watch::channel(false);
-    let mut servers = tokio::task::JoinSet::new();
+    let mut servers = JoinSet::new();
     let router = http::router(Arc::clone(&control), gate);
     for listener in listeners {
         servers.spawn(listener.serve(router.clone(), closed.clone()));
@@ -195,7 +197,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     print_welcome(&config, &ready, &admin_addresses)?;
     tracing::info!(config = control.origin, "serving {}", summary(&config));
     let failed = ended(&control.threads, &mut signals).await;
-    learning.abort();
+    beside.abort_all();
     let _ = closing.send(true);
     let clean = stop_all(&control.threads, &mut signals).await;
     servers.shutdown().await;
@@ -203,6 +205,26 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     clean?;
     tracing::info!("closed cleanly");
     Ok(())
+}
+
+fn make_dir(data_dir: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(data_dir).with_context(|| {
+        format!(
+            "cannot make the data directory {}; choose another one with --data-dir",
+            data_dir.display()
+        )
+    })
+}
+
+/// What goes on beside the data threads and the admin API.
+fn beside(control: &Arc<Control>, data_dir: PathBuf, tls: Option<Arc<AdminTls>>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(http::learn::keep_current(Arc::clone(control), data_dir));
+    tasks.spawn(http::charged::keep(Arc::clone(control)));
+    if let Some(tls) = tls {
+        tasks.spawn(tls.keep_looking(control.revocation.clone()));
+    }
+    tasks
 }
 
 /// An error if a data thread died.
@@ -215,10 +237,23 @@ fn died(thread: Option<String>) -> anyhow::Result<()> {
     }
 }
 
-async fn admin_listeners(config: &Config) -> anyhow::Result<Vec<AdminListener>> {
+/// What the admin API needs for TLS, if one of its addresses speaks it.
+fn admin_tls(config: &Config) -> anyhow::Result<Option<Arc<AdminTls>>> {
+    let mut listen = config.admin.listen.iter();
+    let Some(address) = listen.find(|address| address.is_tls()) else {
+        return Ok(None);
+    };
+    let node = config.cluster.as_ref().map(|cluster| cluster.node.as_str());
+    AdminTls::open(&config.data_dir, node, address).map(Some)
+}
+
+async fn admin_listeners(
+    config: &Config,
+    tls: Option<&Arc<AdminTls>>,
+) -> anyhow::Result<Vec<AdminListener>> {
     let mut listeners = Vec::new();
     for address in &config.admin.listen {
-        listeners.push(AdminListener::open(address, config.admin.socket_mode).await?);
+        listeners.push(AdminListener::open(address, config.admin.socket_mode, tls).await?);
     }
     Ok(listeners)
 }
@@ -227,13 +262,14 @@ async fn admin_listeners(config: &Config) -> anyhow::Result<Vec<AdminListener>> 
 /// even if one was not.
 async fn begin(
     config: &Config,
-    connections: usize,
+    (connections, revocation): (usize, &Revocation),
     threads: &mut Vec<ThreadHandle>,
     signals: &mut Signals,
 ) -> anyhow::Result<Vec<Started>> {
     let mut starting = Vec::new();
     for mut plan in assemble::threads(config) {
         plan.connections = connections;
+        plan.revocation = revocation.clone();
         let names = plan.names();
         let (started, startup) = oneshot::channel();
         let handle = assemble::start(plan, started).context("cannot start a data thread")?;

@@ -252,3 +252,42 @@ fn what_another_site_has_a_browser_ask_is_refused() {
         assert_eq!(code, expected, "{site}: {answer}");
     }
 }
+
+#[test]
+fn requests_whose_bodies_never_come_do_not_keep_the_owner_out() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    let head = "POST /v1/volumes/vol0/detach HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n\
+                Content-Length: 2\r\n\r\n{";
+    let slow: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = UnixStream::connect(dir.join("admin.sock")).unwrap();
+            // One that was closed to make room takes no more.
+            let _ = stream.write_all(head.as_bytes());
+            stream
+        })
+        .collect();
+    for _ in 0..3 {
+        text(dir, &["volume", "list"]);
+    }
+    // The last ones stay until their time is over, and are told so.
+    let mut last = slow.into_iter().last().unwrap();
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
+    assert!(answer.contains("did not come within 15 s"), "{answer}");
+    let volume = json(dir, &["volume", "show", "vol0", "--json"]);
+    assert_eq!(volume["health"], "healthy", "nothing was detached");
+    let long = "x".repeat(70_000);
+    let request =
+        format!("POST /v1/accounts HTTP/1.1\r\nHost: here\r\nContent-Length: 70000\r\n\r\n{long}");
+    let mut stream = UnixStream::connect(dir.join("admin.sock")).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+    assert_eq!(daemon.stop().0, Some(0));
+}

@@ -16,13 +16,13 @@ fn token(dir: &Path, account: &str) -> (String, String) {
     (format!("Authorization: Bearer {made}\r\n"), made)
 }
 
-fn account(dir: &Path, name: &str, role: &str) -> String {
+pub fn account(dir: &Path, name: &str, role: &str) -> String {
     text(dir, &["account", "create", name, "--role", role]);
     token(dir, name).0
 }
 
 /// One request over TCP with a JSON body.
-fn post(address: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
+pub fn post(address: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) {
     let body = body.to_string();
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -33,7 +33,7 @@ fn post(address: &str, path: &str, headers: &str, body: &Value) -> (u16, Value) 
     (code, serde_json::from_str(&answer).expect("JSON"))
 }
 
-fn get(address: &str, path: &str, headers: &str) -> (u16, Value) {
+pub fn get(address: &str, path: &str, headers: &str) -> (u16, Value) {
     let (code, answer) = ask(address, "GET", path, headers);
     (code, serde_json::from_str(&answer).expect("JSON"))
 }
@@ -332,6 +332,10 @@ fn accounts_that_cannot_be_read_lock_out_tokens_and_not_the_owner() {
     assert_eq!(ask(&address, "GET", "/v1/stores", &bearer(dir)).0, 200);
     assert_eq!(ask(&address, "GET", "/healthz", "").0, 200);
     text(dir, &["store", "scrub", "s0"]);
+    let add = [
+        "reserve", "add", "--store", "s0", "--read", "1MB/s", "--for", "1m", "--scope", "b/",
+    ];
+    text(dir, &add);
     let refused = run(dir, &["account", "list"]);
     assert!(
         stderr(&refused).contains("cannot be looked up"),

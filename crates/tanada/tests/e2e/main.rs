@@ -1,7 +1,9 @@
 //! The program from outside: a real daemon over sockets, and commands that need none.
 
 mod access;
+mod account_ends;
 mod accounts;
+mod admin_tls;
 mod advice;
 mod caps;
 mod certificates;

@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
 
-use base::{Buf, Instant, View};
+use base::{Buf, Instant, Nanos, View};
 use env::net::message::{Channel as _, Inbox, Outbox, Pieces, TransferTimeout, either, in_steps};
 use env::net::{Member, Origin, Stream};
 use env::sync::{Event, Semaphore};
@@ -41,6 +41,8 @@ use super::workers::Workers;
 use super::{Server, Shelf};
 use tls::Wire;
 
+/// So many seconds later it is asked again whether a certificate is over.
+const CLOCK: u64 = 3600;
 /// Replies gathered into one send, in bytes.
 const SEND_BATCH: usize = 2 << 20;
 /// One client.
@@ -186,7 +188,10 @@ impl Connection {
     /// Serves this client, from its greeting to its end.
     pub(super) async fn run(self: &Rc<Self>, server: &Rc<Server>) {
         match env::timeout(server.limits.negotiation, negotiate(self, server)).await {
-            Ok(Ok(entered)) => self.transmit(server, entered).await,
+            Ok(Ok(entered)) => {
+                let _end = entered.expires.map(|last| self.end_after(last));
+                self.transmit(server, entered).await;
+            }
             Ok(Err(why)) => {
                 server.negotiation_failed();
                 tracing::debug!(peer = self.peer, %why, "negotiation ended");
@@ -201,6 +206,21 @@ impl Connection {
         }
     }
 
+    /// Cuts it once the certificate that opened it is over; `last` is its last second since 1970.
+    fn end_after(self: &Rc<Self>, last: u64) -> env::CancelOnDrop<()> {
+        let own = Rc::downgrade(self);
+        env::cancel_scope(env::spawn(async move {
+            let now = || env::wall_clock().0 / Nanos::secs(1).0;
+            // The clock may be set meanwhile.
+            while let Some(left) = last.checked_sub(now()) {
+                env::sleep(Nanos::secs(left.saturating_add(1).min(CLOCK))).await;
+            }
+            if let Some(own) = own.upgrade() {
+                own.cut("the certificate that it showed has expired");
+            }
+        }))
+    }
+
     // --- transmission -------------------------------------------------------------------------------
 
     async fn transmit(self: &Rc<Self>, server: &Rc<Server>, entered: Entered) {
@@ -209,6 +229,7 @@ impl Connection {
             inbox,
             agreement,
             shelf,
+            expires: _,
         } = entered;
         tracing::info!(
             peer = self.peer,

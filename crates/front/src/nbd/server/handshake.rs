@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base::{Bytes, View};
 use env::net::message::Inbox;
-use tls::{TlsWire, Wire};
+use tls::{Certificate, TlsWire, Wire};
 
 use super::super::negotiate::{Agreement, Negotiation, Step, TlsState};
 use super::super::proto::{self, CLIENT_FLAGS_LEN, OPTION_LEN};
@@ -38,6 +38,8 @@ pub(super) struct Entered {
     pub(super) inbox: Inbox<Wire>,
     pub(super) agreement: Box<Agreement>,
     pub(super) shelf: Rc<Shelf>,
+    /// The last second since 1970 of the certificate that the client showed.
+    pub(super) expires: Option<u64>,
 }
 
 struct Handshake<'a> {
@@ -47,6 +49,7 @@ struct Handshake<'a> {
     inbox: Inbox<Wire>,
     negotiation: Negotiation,
     prepared: Prepared,
+    expires: Option<u64>,
 }
 
 /// Negotiates with a client that has just come.
@@ -75,6 +78,7 @@ pub(super) async fn negotiate(connection: &Connection, server: &Server) -> io::R
                     inbox: handshake.inbox.grown(RECEIVE_BUFFER, DIRECT_FROM),
                     agreement,
                     shelf: shelf.expect("an export just offered is there"),
+                    expires: handshake.expires,
                 });
             }
         }
@@ -100,6 +104,7 @@ impl<'a> Handshake<'a> {
             inbox,
             negotiation: Negotiation::new(flags, tls).map_err(io::Error::other)?,
             prepared: Prepared::default(),
+            expires: None,
         })
     }
 
@@ -138,6 +143,11 @@ impl<'a> Handshake<'a> {
         let stream = Rc::clone(&self.connection.stream);
         let wire = TlsWire::handshake(stream, session.into()).await?;
         let allowed = wire.with_certificates(|certificates| tls.allowed(certificates));
+        let shown = wire.with_certificates(|shown| {
+            let own = shown.and_then(<[_]>::first);
+            own.map(|own| Certificate::read(own).ok_or_else(|| io::Error::other("it is none")))
+        });
+        self.expires = shown.transpose()?.map(|shown| shown.not_after);
         self.wire = Rc::new(Wire::Tls(Box::new(wire)));
         self.prepared.allow(allowed);
         self.inbox = receiving(self.connection, &self.wire);

@@ -426,9 +426,9 @@ impl Shared {
     }
 }
 
-/// Ends the connection once the server's certificate is revoked.
+/// Ends the connection once the server's certificate is revoked or over.
 async fn end_when_revoked(tls: &tls::Client, shown: Option<&tls::Certificate>, shared: &Shared) {
-    let revoked = async { Some(tls.identity.until_revoked(shown).await) };
+    let revoked = async { Some(tls.identity.until_over(shown).await) };
     let over = async {
         shared.over().await;
         None

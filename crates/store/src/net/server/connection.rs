@@ -334,7 +334,7 @@ impl Connection {
         let revoked = entered.terms.until_revoked(&server.manager);
         let disowned = async {
             match &self.tls {
-                Some(tls) => End::Disowned(tls.until_revoked(self.shown.get()).await),
+                Some(tls) => End::Disowned(tls.until_over(self.shown.get()).await),
                 None => std::future::pending().await,
             }
         };

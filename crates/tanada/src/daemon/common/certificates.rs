@@ -175,6 +175,26 @@ impl Folder {
     }
 }
 
+/// Refuses a certificate that is not this node's, which is called `node` in its cluster.
+///
+/// # Errors
+/// Whose it is, and how to make the right one.
+pub fn check_own(folder: &Folder, peer: &Peer, node: Option<&str>) -> anyhow::Result<()> {
+    let path = folder.certificate();
+    match (peer, node) {
+        (Peer::Node(name), Some(node)) if name != node => Err(anyhow!(
+            "{} is the certificate of node {name}, and this node is called {node} ([cluster] node); make its own with \
+             `tanada node create {node}`",
+            path.display()
+        )),
+        (Peer::Node(_), _) => Ok(()),
+        (other, _) => Err(anyhow!(
+            "{} is the certificate of {other}, and a daemon needs that of a node; make it with `tanada node create`",
+            path.display()
+        )),
+    }
+}
+
 /// Seconds since 1970, by this machine's clock: for commands and the admin API, which have no runtime of `env`.
 pub fn now() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or(0)
@@ -226,6 +246,7 @@ mod tests {
         let (ca, _) = Authority::make("ca", KeyKind::P256, (1_000_000, 30), [1; 16]).unwrap();
         let subject = Subject {
             peer: Peer::Node("n1".into()),
+            account_id: None,
             hosts: vec![],
         };
         let issued = ca.issue(&subject, (1_000_000, 20), [2; 16]).unwrap();
@@ -263,6 +284,7 @@ mod tests {
     fn a_certificate_is_warned_of_from_two_weeks_before_its_end() {
         let own = |not_after| Certificate {
             peer: Peer::Node("n1".into()),
+            account_id: None,
             hosts: vec![],
             serial: Serial::parse("1").unwrap(),
             not_before: 0,

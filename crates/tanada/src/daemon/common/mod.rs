@@ -8,6 +8,7 @@ pub mod polling;
 pub mod registry;
 pub mod repair_text;
 pub mod restart;
+pub mod revocation;
 pub mod secrets;
 pub mod socket_folder;
 pub mod users;

@@ -5,6 +5,7 @@
 //!                another user -> the account that names it (`door` looks), else as a client without a token
 //! TCP         -> the admin token                     -> everything
 //!             -> a token of an account (`door` looks)
+//!             -> in TLS, the certificate of an account (`door` looks)
 //!             -> no token, on loopback               -> GET of the paths in READABLE, nothing else
 //! ```
 //!
@@ -21,7 +22,9 @@ use access::caller::{Caller, Denied, How};
 use access::role::Role;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use subtle::ConstantTimeEq;
+use tls::{Peer, Serial};
 
+use super::admin_tls::TlsPeer;
 use super::control::Failure;
 use crate::api::access::{Access, READABLE};
 
@@ -41,6 +44,8 @@ pub struct UnixPeer {
 pub enum Entrance {
     /// Over TCP, from this address: the user at the other end is unknown.
     Tcp(IpAddr),
+    /// Over TLS, with what the client showed.
+    Tls(TlsPeer),
     /// Over a Unix socket.
     Unix(UnixPeer),
 }
@@ -53,7 +58,9 @@ impl Entrance {
     /// Is it a process of this machine?
     pub fn is_near(&self) -> bool {
         match self {
-            Entrance::Tcp(from) => from.to_canonical().is_loopback(),
+            Entrance::Tcp(from) | Entrance::Tls(TlsPeer { from, .. }) => {
+                from.to_canonical().is_loopback()
+            }
             Entrance::Unix(_) => true,
         }
     }
@@ -64,6 +71,7 @@ impl std::fmt::Display for Entrance {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Entrance::Tcp(from) => write!(f, "tcp {from}"),
+            Entrance::Tls(peer) => write!(f, "tls {}", peer.from),
             Entrance::Unix(peer) => {
                 f.write_str("unix")?;
                 if let Some(process) = peer.process {
@@ -85,6 +93,8 @@ pub(crate) enum Claim<'a> {
     Is(Caller),
     /// It shows a token of an account.
     Token(&'a str),
+    /// It shows the certificate of this account, and says which one of the name: its name, identity and the serial number.
+    Certificate(&'a str, Option<u64>, &'a Serial),
     /// It comes from a user who may be named by an account.
     User(u32, &'a [u32]),
     /// It shows nothing.
@@ -123,6 +133,14 @@ pub(crate) fn claim<'a>(
             Some(user) => Claim::User(user, &peer.groups),
             None => Claim::Nothing,
         },
+        Entrance::Tls(TlsPeer { shown, .. }) => match shown.as_deref() {
+            Some(shown) => match &shown.peer {
+                Peer::Account(name) => Claim::Certificate(name, shown.account_id, &shown.serial),
+                // A node has its key for stores, and commands no other node.
+                _ => Claim::Nothing,
+            },
+            None => Claim::Nothing,
+        },
         Entrance::Tcp(_) => Claim::Nothing,
     })
 }
@@ -145,16 +163,18 @@ impl Access {
                 );
                 Failure::new(StatusCode::FORBIDDEN, error, self.ways_in())
             }
-            Entrance::Tcp(_) if entrance.is_near() => self.unauthorized(format!(
-                "{method} {path} is for the daemon's owner, user {}, and for accounts; without a token TCP answers only \
-                 GET of {}",
+            _ if entrance.is_near() => self.unauthorized(format!(
+                "{method} {path} is for the daemon's owner, user {}, and for accounts; without a token or the certificate of \
+                 an account TCP answers only GET of {}",
                 self.owner_user,
                 READABLE.join(", ")
             )),
-            Entrance::Tcp(from) => self.unauthorized(format!(
-                "{method} {path} was asked from {from} without a token, and from other machines nothing is answered \
-                 without one"
-            )),
+            Entrance::Tcp(from) | Entrance::Tls(TlsPeer { from, .. }) => {
+                self.unauthorized(format!(
+                    "{method} {path} was asked from {from} without a token or the certificate of an account, and from other \
+                     machines nothing is answered without one"
+                ))
+            }
         }
     }
 
@@ -178,7 +198,8 @@ impl Access {
         };
         format!(
             "{socket}, or bring the token in {}: TANADA_ADMIN_TOKEN_FILE=FILE for `tanada`, the header \
-             `Authorization: Bearer TOKEN` for others; or a token of an account (`tanada token create`): TANADA_TOKEN",
+             `Authorization: Bearer TOKEN` for others; or a token of an account (`tanada token create`): TANADA_TOKEN; or, \
+             in TLS, a certificate of one (`tanada cluster ca issue --account`): TANADA_IDENTITY",
             self.token_file
         )
     }
@@ -217,6 +238,21 @@ mod tests {
         Entrance::Tcp(from.parse().unwrap())
     }
 
+    fn in_tls(from: &str, peer: Option<Peer>) -> Entrance {
+        let shown = peer.map(|peer| tls::Certificate {
+            peer,
+            account_id: Some(9),
+            hosts: Vec::new(),
+            serial: Serial::parse("a1").unwrap(),
+            not_before: 0,
+            not_after: 1,
+        });
+        Entrance::Tls(TlsPeer {
+            from: from.parse().unwrap(),
+            shown: shown.map(Arc::new),
+        })
+    }
+
     fn said(entrance: &Entrance, bearer: Option<&str>) -> String {
         let mut headers = HeaderMap::new();
         if let Some(bearer) = bearer {
@@ -246,8 +282,22 @@ mod tests {
     }
 
     #[test]
+    fn in_tls_an_account_is_known_by_its_certificate_and_a_node_is_nothing_here() {
+        let astro = Some(Peer::Account("astro".into()));
+        let of_astro = r#"Certificate("astro", Some(9), Serial("a1"))"#;
+        assert_eq!(said(&in_tls("10.0.0.7", astro), None), of_astro);
+        let node = Some(Peer::Node("n1".into()));
+        for nothing in [node, Some(Peer::Unknown), None] {
+            assert_eq!(said(&in_tls("10.0.0.7", nothing), None), "Nothing");
+        }
+        assert!(in_tls("::1", None).is_near() && !in_tls("10.0.0.7", None).is_near());
+        assert!(!in_tls("127.0.0.1", None).is_unix(), "browsers reach it");
+    }
+
+    #[test]
     fn what_is_shown_counts_before_where_it_comes_from() {
-        for entrance in [tcp("10.0.0.7"), unix(Some(0)), unix(Some(1001))] {
+        let astro = in_tls("10.0.0.7", Some(Peer::Account("astro".into())));
+        for entrance in [tcp("10.0.0.7"), astro, unix(Some(0)), unix(Some(1001))] {
             assert!(said(&entrance, Some("Bearer 00ff")).contains("AdminToken"));
             assert_eq!(
                 said(&entrance, Some("Bearer tanada_x")),

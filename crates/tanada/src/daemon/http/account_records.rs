@@ -39,7 +39,7 @@ fn failure(error: &AccessError) -> Failure {
         AccessError::TooManyUsers { .. } | AccessError::BadToken(_) => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
-        AccessError::Token(_) => StatusCode::UNAUTHORIZED,
+        AccessError::Token(_) | AccessError::NotOfAccount { .. } => StatusCode::UNAUTHORIZED,
         AccessError::Ambiguous { .. } => StatusCode::FORBIDDEN,
         AccessError::Busy(_) | AccessError::Meta(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -22,6 +22,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 
 use super::account_records::Accounts;
+use super::charged::Charged;
 use super::control::{Answer, Control, Failure, body};
 use crate::api::access::{
     Account, AccountChange, AccountsGone, MadeToken, NewAccount, NewToken, Quota, Token, Used,
@@ -115,6 +116,7 @@ fn shown((account, quota, usage): &Whole) -> Account {
     };
     Account {
         name: account.name.to_string(),
+        id: format!("{:016x}", account.id),
         role: account.role.to_string(),
         state: state.to_owned(),
         users: names(&account.users, users::user_name),
@@ -240,11 +242,17 @@ pub(super) async fn change_account(
         users,
         groups,
     };
+    let off = change.on == Some(false);
     let changed = Accounts(&control).ask(async move |it| {
         let account = it.change(&name, &change).await?;
         whole(it, account).await
     });
-    answer_one(changed.await?).await
+    let changed = changed.await?;
+    if off {
+        // Elsewhere, and what cannot be reached now, within seconds.
+        Charged(&control).end_of_accounts_off().await;
+    }
+    answer_one(changed).await
 }
 
 /// Removes an account and its projects, with their tokens: nothing of them is let in from now on.
@@ -261,6 +269,7 @@ pub(super) async fn delete_account(
     let (name, now) = (called(&name)?, unix_seconds() as u64);
     let gone = Accounts(&control).ask(async move |it| it.delete(&name, now).await);
     let gone = gone.await?;
+    Charged(&control).end_of_accounts_off().await;
     Ok(Json(AccountsGone {
         deleted: gone.iter().map(ToString::to_string).collect(),
     }))

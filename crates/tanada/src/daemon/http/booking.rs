@@ -1,7 +1,7 @@
 //! Reservations over several stores: held at each, then committed, or at none.
 //!
 //! ```text
-//! reserve: ask -> hold at every store -> commit at every store, the deciding one last -> capabilities
+//! reserve: ask -> an account's: charged (`charged`) -> hold at every store -> commit at every store, the deciding one last -> capabilities
 //!                    \ one refuses: release what is held, say what would fit
 //! start:   parts a crash left -> what did the deciding store say? -> commit | release
 //! ```
@@ -12,6 +12,7 @@
 
 use std::rc::Rc;
 
+use access::name::AccountName;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -23,10 +24,10 @@ use store::qos::manager::{Decision, Group, ReservationRequest, ReserveError};
 use tokio::sync::oneshot;
 use vdisk::names::RESERVED_HOLDER;
 
+use super::charged::{Charged, commitment, fresh_id};
 use super::control::{Control, Failure, gone};
 use super::reserve_words::{instead, said, shown};
 use crate::api::store::{Offer, Reservation, ReserveAsk, ReserveRefusal, StoreRefusal};
-use crate::daemon::common::secrets;
 use crate::daemon::thread::command::{Command, ThreadHandle};
 use crate::daemon::thread::store::OpenStore;
 
@@ -40,7 +41,7 @@ const ROUNDS_MAX: usize = 100;
 pub struct Stores<'a>(pub &'a Control);
 
 impl<'a> Stores<'a> {
-    fn store_names(self) -> impl Iterator<Item = &'a str> {
+    pub(super) fn store_names(self) -> impl Iterator<Item = &'a str> {
         let threads = self.0.threads.iter();
         threads.flat_map(|thread| thread.stores.iter().map(String::as_str))
     }
@@ -280,10 +281,33 @@ impl<'a> Stores<'a> {
         Ok((ask, slot))
     }
 
-    /// Reserves at all stores, or at none.
-    pub(super) async fn reserve(self, asked: &ReserveAsk) -> Result<Vec<Reservation>, NotReserved> {
-        let (ask, _) = self.ask(asked).await?;
-        let group = self.group(asked).await?;
+    /// Reserves at all stores, or at none; what it takes counts against the quota of `account`, if it is for one.
+    pub(super) async fn reserve(
+        self,
+        asked: &ReserveAsk,
+        account: Option<&AccountName>,
+    ) -> Result<Vec<Reservation>, NotReserved> {
+        let (ask, slot) = self.ask(asked).await?;
+        let group = self.group(asked, account.is_some()).await?;
+        let (Some(account), Some(id)) = (account, group.as_ref().map(|group| group.id)) else {
+            return self.reserve_at(asked, ask, group).await;
+        };
+        let _made = self.0.making.begin(id);
+        let charged = Charged(self.0);
+        charged.charge(account, commitment(asked, slot, id)).await?;
+        let made = self.reserve_at(asked, ask, group).await;
+        if made.is_err() {
+            charged.settle(account, id).await;
+        }
+        made
+    }
+
+    async fn reserve_at(
+        self,
+        asked: &ReserveAsk,
+        ask: ReservationRequest,
+        group: Option<Group>,
+    ) -> Result<Vec<Reservation>, NotReserved> {
         let mut held: Vec<(String, BookingId)> = Vec::new();
         for name in &asked.stores {
             let (ask, group) = (ask.clone(), group.clone());
@@ -321,23 +345,16 @@ impl<'a> Stores<'a> {
         Ok(made)
     }
 
-    /// Of several stores, who belongs together; the last decides.
-    async fn group(self, asked: &ReserveAsk) -> Result<Option<Group>, Failure> {
-        if asked.stores.len() < 2 {
+    /// Of several stores, who belongs together; the last decides. One store has a group, too, if `always`.
+    async fn group(self, asked: &ReserveAsk, always: bool) -> Result<Option<Group>, Failure> {
+        if asked.stores.len() < 2 && !always {
             return Ok(None);
         }
         let mut stores = Vec::new();
         for name in &asked.stores {
             stores.push(self.at_store(name, async |store| store.node.uuid()).await?);
         }
-        let id = secrets::fresh().map_err(|error| {
-            Failure::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                error.to_string(),
-                "try again",
-            )
-        })?;
-        let id = u128::from_le_bytes(*id.first_chunk().expect("32 bytes"));
+        let id = fresh_id(stores.first().copied().unwrap_or_default())?;
         Ok(Some(Group { id, stores }))
     }
 

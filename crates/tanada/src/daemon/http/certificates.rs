@@ -77,6 +77,8 @@ pub async fn revoke_certificates(
         });
         recorded.await?;
     }
+    let numbers = revoked.iter().map(|(serial, _)| serial.clone());
+    control.revocation.spread(&numbers.collect());
     // In a cluster the file has it in a moment all the same; here whose it was is known, too.
     let kept = control.certificates.add_revoked(&revoked);
     kept.map_err(|error| failed(&error))?;

@@ -15,11 +15,13 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
 
 use super::audit_log::AuditLog;
+use super::charged::Making;
 use super::kernel_disks::KernelDisks;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::{Folder, own_certificate};
+use crate::daemon::common::revocation::Revocation;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
 use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
@@ -45,6 +47,10 @@ pub struct Control {
     pub kernel_disks: KernelDisks,
     /// What this daemon shows where TLS is spoken.
     pub certificates: Folder,
+    /// Tells all threads which certificates are revoked.
+    pub revocation: Revocation,
+    /// Reservations of accounts that are being made at its stores.
+    pub making: Making,
 }
 
 /// An answer that is no success.

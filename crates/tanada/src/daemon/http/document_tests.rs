@@ -22,6 +22,8 @@ fn control() -> Arc<Control> {
         audit: None,
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: kernel_disks::KernelDisks::default(),
+        revocation: crate::daemon::common::revocation::Revocation::default(),
+        making: charged::Making::default(),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     })
 }

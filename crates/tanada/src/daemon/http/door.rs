@@ -1,12 +1,12 @@
 //! The door of the admin API: whose request it is, whether it may, and the line in the audit log.
 //!
 //! ```text
-//! request -> guard (browsers) -> access::claim -> meta store, for tokens and users -> Caller
+//! request -> guard (browsers) -> access::claim -> meta store, for tokens, certificates and users -> Caller
 //!         -> rights: may this role? -> handler, which finds the Caller in the request -> audit -> answer
 //! ```
 //!
 //! Always true:
-//! 1. A meta store that is silent lets no token in (status 503), and the owner and root at the Unix socket without asking it.
+//! 1. A meta store that is silent lets no token or certificate in (status 503), and the owner and root at the Unix socket without asking it.
 //! 2. What changes something runs to its end and is in the audit log, durable, before its answer goes out, be the client
 //!    there or not.
 
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use access::audit::Event;
 use access::caller::Caller;
 use access::name::AccountName;
-use access::registry::{Peer, Registry};
+use access::registry::{AccessError, Peer, Registry};
 use access::role::{Action, Whose};
 use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
@@ -159,12 +159,21 @@ impl Door {
             Claim::Nothing => Ok(Caller::nothing()),
             Claim::Token(token) => {
                 let (token, now) = (token.to_owned(), unix_seconds() as u64);
-                let found = Accounts(&self.control)
-                    .ask(async move |it: &Registry| it.by_token(&token, now).await);
-                found.await.map_err(|failure| match failure.status {
-                    StatusCode::UNAUTHORIZED => access.unauthorized(failure.refusal.error),
-                    _ => failure,
+                self.asked_of_accounts(async move |it: &Registry| it.by_token(&token, now).await)
+                    .await
+            }
+            Claim::Certificate(name, id, serial) => {
+                let (account, serial) = (name.parse::<AccountName>(), serial.to_string());
+                let (Ok(account), Some(id)) = (account, id) else {
+                    return Err(access.unauthorized(format!(
+                        "the certificate {serial} does not say which account {name} it is for; issue another one with `tanada \
+                         cluster ca issue --account {name}`"
+                    )));
+                };
+                self.asked_of_accounts(async move |it: &Registry| {
+                    it.by_certificate((&account, id), &serial).await
                 })
+                .await
             }
             Claim::User(user, groups) => {
                 if self.control.records.were_never_made() {
@@ -183,6 +192,18 @@ impl Door {
                 Ok(found.unwrap_or_else(Caller::nothing))
             }
         }
+    }
+
+    /// Whose is what was shown? With the ways in, where it is not taken.
+    async fn asked_of_accounts(
+        &self,
+        look: impl AsyncFnOnce(&Registry) -> Result<Caller, AccessError> + Send + 'static,
+    ) -> Result<Caller, Failure> {
+        let found = Accounts(&self.control).ask(look).await;
+        found.map_err(|failure| match failure.status {
+            StatusCode::UNAUTHORIZED => self.gate.access.unauthorized(failure.refusal.error),
+            _ => failure,
+        })
     }
 
     /// Refuses what could not be noted, but not to the owner, who can repair that.

@@ -41,7 +41,7 @@ impl Gate {
         });
         Ok(Gate {
             guard: Guard {
-                allow_remote: config.admin.allow_remote,
+                far: config.admin.listen.iter().any(Address::is_tls),
                 hosts: config.admin.hosts.clone(),
             },
             access: Access {

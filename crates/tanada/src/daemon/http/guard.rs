@@ -16,8 +16,8 @@ const FETCH_SITE: &str = "sec-fetch-site";
 /// What the TCP listeners let in.
 #[derive(Debug, Clone, Default)]
 pub struct Guard {
-    /// Listening beyond this machine was asked for.
-    pub allow_remote: bool,
+    /// Other machines may reach it, in TLS: then any address of this machine may be named.
+    pub far: bool,
     /// Names, beside IP addresses and localhost, by which clients may call this machine.
     pub hosts: Vec<String>,
 }
@@ -62,7 +62,7 @@ impl Guard {
             .ok();
         match address {
             // An address is no name, so no name server can have changed it.
-            Some(address) => address.is_loopback() || self.allow_remote,
+            Some(address) => address.is_loopback() || self.far,
             None => {
                 host.eq_ignore_ascii_case("localhost")
                     || self
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn remote_use_takes_addresses_and_the_names_it_was_given() {
         let guard = Guard {
-            allow_remote: true,
+            far: true,
             hosts: vec!["nas.example".to_owned()],
         };
         assert_eq!(asked(&guard, "10.0.0.7:10880", None), Ok(()));

@@ -1,17 +1,19 @@
 //! The sockets of the admin API: who comes in, how many at once, and how long may a request take to arrive?
 //!
 //! ```text
-//! listener -> a slot free, or one that a silent connection leaves? -> one task: HTTP/1.1, each request marked with its
-//!                \-> else closed at once                                        entrance -> router
+//! listener -> a slot free, or one that a silent connection leaves? -> one task: TLS where it is spoken -> HTTP/1.1,
+//!                \-> else closed at once                                each request marked with its entrance, once it is
+//!                                                                         whole -> router
 //! ```
 //!
 //! Always true:
 //! 1. TCP and Unix connections have slots of their own, and silent ones make room: readers never keep the owner out.
-//! 2. A connection that does not send a whole header in [`HEADER_TIMEOUT`] is closed.
+//! 2. A connection that does not send a whole header in [`HEADER_TIMEOUT`], or a body in [`BODY_TIMEOUT`], is closed, and
+//!    makes room before.
 
 use std::fs;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -19,8 +21,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use axum::body::Body;
+use axum::http::{HeaderValue, Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use env::net::Address;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -29,13 +36,18 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::BODY_MAX;
 use super::access::{Entrance, UnixPeer};
-use super::slots::{Slot, Slots};
+use super::admin_tls::{AdminTls, HANDSHAKE_TIMEOUT, TlsPeer};
+use super::control::Failure;
+use super::slots::{Party, Slot, Slots};
 use crate::daemon::common::address::plain;
 use crate::daemon::common::socket_folder;
 
 /// How long a connection may take to send the header of its next request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long a request's body may take behind its header.
+const BODY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Until the next try where none could be accepted.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -47,6 +59,7 @@ pub struct AdminListener {
 
 enum Listener {
     Tcp(TcpListener),
+    Tls(TcpListener, Arc<AdminTls>),
     Unix {
         listener: UnixListener,
         _file: SocketFile,
@@ -64,25 +77,29 @@ impl Drop for SocketFile {
 }
 
 impl AdminListener {
-    /// Listens at `address`; a Unix socket's file gets the permissions `socket_mode`.
+    /// Listens at `address`; a Unix socket's file gets the permissions `socket_mode`. `tls` is for addresses where it is
+    /// spoken.
     ///
     /// # Errors
     /// What stands in the way, and what to do.
-    pub async fn open(address: &Address, socket_mode: u32) -> anyhow::Result<AdminListener> {
+    pub async fn open(
+        address: &Address,
+        socket_mode: u32,
+        tls: Option<&Arc<AdminTls>>,
+    ) -> anyhow::Result<AdminListener> {
         socket_folder::make(address)?;
         match address {
-            Address::Tls(_) => Err(anyhow!(
-                "cannot listen on {address} for the admin API: it speaks no TLS; write the address without tls:"
-            )),
+            Address::Tls(socket) => {
+                let tls = tls.ok_or_else(|| anyhow!("{address}: there is no certificate"))?;
+                let listener = bind(address, *socket).await?;
+                let address = Address::Tls(listener.local_addr()?);
+                Ok(AdminListener {
+                    address,
+                    listener: Listener::Tls(listener, Arc::clone(tls)),
+                })
+            }
             Address::Tcp(socket) => {
-                let listener = TcpListener::bind(socket).await.map_err(|error| {
-                    anyhow!(
-                        "cannot listen on {address} for the admin API: {}; another program has it, \
-                         perhaps another `tanada serve`: end it, or write another address in \
-                         [admin] listen",
-                        plain(&error)
-                    )
-                })?;
+                let listener = bind(address, *socket).await?;
                 // Port 0 asks for any free one; the answer says which.
                 let address = Address::Tcp(listener.local_addr()?);
                 Ok(AdminListener {
@@ -129,20 +146,13 @@ impl AdminListener {
                     tracing::warn!(%error, address = %self.address, "cannot accept");
                     tokio::time::sleep(RETRY).await;
                 }
-                Ok((stream, entrance, from)) => {
-                    let Some(slot) = slots.take(from) else {
+                Ok(stream) => {
+                    let Some(slot) = slots.take(stream.party()) else {
                         tracing::warn!(address = %self.address, "too many admin connections: one more was closed");
                         continue;
                     };
-                    let router = router.clone().layer(Extension(entrance));
-                    let closed = closed.clone();
-                    let slot = Arc::new(slot);
-                    open.spawn(async move {
-                        match stream {
-                            Stream::Tcp(stream) => answer(stream, router, slot, closed).await,
-                            Stream::Unix(stream) => answer(stream, router, slot, closed).await,
-                        }
-                    });
+                    let (router, closed) = (router.clone(), closed.clone());
+                    open.spawn(stream.serve(router, Arc::new(slot), closed));
                 }
             }
         }
@@ -150,26 +160,101 @@ impl AdminListener {
     }
 }
 
+/// Listens at an address of TCP.
+async fn bind(address: &Address, socket: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(socket).await.map_err(|error| {
+        anyhow!(
+            "cannot listen on {address} for the admin API: {}; another program has it, perhaps another `tanada serve`: end \
+             it, or write another address in [admin] listen",
+            plain(&error)
+        )
+    })
+}
+
+/// A connection that has just come.
 enum Stream {
-    Tcp(tokio::net::TcpStream),
-    Unix(tokio::net::UnixStream),
+    Tcp(tokio::net::TcpStream, IpAddr),
+    Tls(tokio::net::TcpStream, IpAddr, Arc<AdminTls>),
+    Unix(tokio::net::UnixStream, UnixPeer),
+}
+
+impl Stream {
+    /// With whom it shares its places.
+    fn party(&self) -> Party {
+        match self {
+            Stream::Tcp(_, from) | Stream::Tls(_, from, _) => Party::Host(*from),
+            Stream::Unix(_, peer) => match peer.user {
+                Some(user) if user == 0 || user == rustix::process::geteuid().as_raw() => {
+                    Party::Owner(user)
+                }
+                user => Party::User(user),
+            },
+        }
+    }
+
+    /// Answers its requests to its end.
+    async fn serve(self, router: Router, slot: Arc<Slot>, closed: watch::Receiver<bool>) {
+        match self {
+            Stream::Tcp(stream, from) => {
+                let router = router.layer(Extension(Entrance::Tcp(from)));
+                answer(stream, router, slot, closed).await;
+            }
+            Stream::Tls(stream, from, tls) => {
+                serve_tls((stream, from), &tls, router, (slot, closed)).await;
+            }
+            Stream::Unix(stream, peer) => {
+                let router = router.layer(Extension(Entrance::Unix(peer)));
+                answer(stream, router, slot, closed).await;
+            }
+        }
+    }
+}
+
+/// As [`answer`], in TLS: until the certificate that the client showed is revoked or over.
+async fn serve_tls(
+    (stream, from): (tokio::net::TcpStream, IpAddr),
+    tls: &AdminTls,
+    router: Router,
+    (slot, mut closed): (Arc<Slot>, watch::Receiver<bool>),
+) {
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.greet(stream)) => greeted,
+        () = slot.needed() => return,
+        () = until(&mut closed) => return,
+    };
+    let (stream, shown) = match greeted {
+        Ok(Ok(greeted)) => greeted,
+        Ok(Err(why)) => return tracing::debug!(%from, why, "an admin client was turned away"),
+        Err(_) => return tracing::debug!(%from, "an admin client took too long for a handshake"),
+    };
+    let shown = shown.map(Arc::new);
+    let peer = TlsPeer {
+        from,
+        shown: shown.clone(),
+    };
+    let router = router.layer(Extension(Entrance::Tls(peer)));
+    tokio::select! {
+        biased;
+        why = tls.until_over(shown.as_deref()) => tracing::info!(%from, why, "an admin connection ends"),
+        () = answer(stream, router, slot, closed) => {}
+    }
 }
 
 impl Listener {
-    async fn accept(&self) -> io::Result<(Stream, Entrance, Option<IpAddr>)> {
+    async fn accept(&self) -> io::Result<Stream> {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
-                Ok((
-                    Stream::Tcp(stream),
-                    Entrance::Tcp(from.ip()),
-                    Some(from.ip()),
-                ))
+                Ok(Stream::Tcp(stream, from.ip()))
+            }
+            Listener::Tls(listener, tls) => {
+                let (stream, from) = listener.accept().await?;
+                Ok(Stream::Tls(stream, from.ip(), Arc::clone(tls)))
             }
             Listener::Unix { listener, .. } => {
                 let (stream, _) = listener.accept().await?;
-                let peer = Entrance::Unix(peer_of(&stream));
-                Ok((Stream::Unix(stream), peer, None))
+                let peer = peer_of(&stream);
+                Ok(Stream::Unix(stream, peer))
             }
         }
     }
@@ -204,11 +289,17 @@ async fn answer(
 ) {
     let router = TowerToHyperService::new(router);
     let busy = Arc::clone(&slot);
-    let service = service_fn(move |request| {
-        let under_way = busy.begin();
-        let answer = router.call(request);
+    let service = service_fn(move |request: Request<Incoming>| {
+        // What has no body is whole, and begins at once.
+        let begun = request.body().is_end_stream().then(|| busy.begin());
+        let (busy, router) = (Arc::clone(&busy), router.clone());
         async move {
-            let answer = answer.await;
+            let request = match whole(request).await {
+                Ok(request) => request,
+                Err(refused) => return Ok(refused),
+            };
+            let under_way = begun.unwrap_or_else(|| busy.begin());
+            let answer = router.call(request).await;
             drop(under_way);
             answer
         }
@@ -234,6 +325,34 @@ async fn answer(
     if let Err(error) = done {
         tracing::debug!("an admin connection ended: {error}");
     }
+}
+
+/// A request with all of its body, or why that has not come.
+async fn whole(request: Request<Incoming>) -> Result<Request<Body>, Response> {
+    let (head, body) = request.into_parts();
+    let read = Limited::new(body, BODY_MAX).collect();
+    let failure = match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(Ok(read)) => return Ok(Request::from_parts(head, Body::from(read.to_bytes()))),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is longer than {BODY_MAX} bytes"),
+            "no request of this API is longer: send less",
+        ),
+        Ok(Err(error)) => Failure::new(
+            StatusCode::BAD_REQUEST,
+            format!("the body did not come whole: {error}"),
+            "send as many bytes as Content-Length says",
+        ),
+        Err(_) => Failure::new(
+            StatusCode::REQUEST_TIMEOUT,
+            format!("the body did not come within {} s", BODY_TIMEOUT.as_secs()),
+            "send it at once, behind the header",
+        ),
+    };
+    let mut refused = failure.into_response();
+    let close = HeaderValue::from_static("close");
+    refused.headers_mut().insert(header::CONNECTION, close);
+    Err(refused)
 }
 
 /// Removes a socket that a killed daemon left; refuses if one lives.
@@ -267,6 +386,44 @@ mod tests {
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
 
     #[test]
+    fn a_request_whose_body_has_not_come_keeps_no_place_and_one_that_came_whole_does() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            for (body, kept) in [("", false), ("ab", true)] {
+                let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
+                let slow = move || {
+                    asked.send(()).expect("it is heard");
+                    std::future::pending::<&str>()
+                };
+                let router = Router::new().route("/", axum::routing::post(slow));
+                let slots = Slots::default();
+                let host = Party::Host(IpAddr::from([10, 0, 0, 1]));
+                let slot = Arc::new(slots.take(host).expect("there is room"));
+                let (mut client, stream) = tokio::io::duplex(4096);
+                let head = "POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 2\r\n\r\n";
+                let request = format!("{head}{body}");
+                client.write_all(request.as_bytes()).await.expect("it fits");
+                let (_closed, closing) = watch::channel(false);
+                let answering = tokio::spawn(answer(stream, router, slot, closing));
+                if kept {
+                    heard.recv().await.expect("it has begun");
+                } else {
+                    // It has read the header when it waits for the body.
+                    for _ in 0..20 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+                let others: Vec<Slot> = std::iter::from_fn(|| slots.take(host)).take(64).collect();
+                let ended = tokio::time::timeout(Duration::from_millis(200), answering).await;
+                assert_eq!(ended.is_err(), kept, "{body:?}");
+                drop(others);
+            }
+        });
+    }
+
+    #[test]
     fn a_request_that_came_before_its_connection_was_closed_is_answered() {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -276,7 +433,7 @@ mod tests {
             for _ in 0..50 {
                 let router = Router::new().route("/", axum::routing::get(|| async { "done" }));
                 let slots = Slots::default();
-                let host = Some(IpAddr::from([10, 0, 0, 1]));
+                let host = Party::Host(IpAddr::from([10, 0, 0, 1]));
                 let slot = Arc::new(slots.take(host).expect("there is room"));
                 let (mut client, stream) = tokio::io::duplex(4096);
                 client.write_all(REQUEST).await.expect("it fits");

@@ -1,17 +1,21 @@
 //! Whose is a booking, and who may see names and capabilities?
 //!
 //! ```text
-//! a booking's holder -> an account of that name: its owner | none: it is the daemon's owner's
+//! a reservation at a store -> the account that its holder names, if the account's usage has it | the daemon's owner
+//! another holder           -> an account of that name: its owner | none: it is the daemon's owner's
 //! caller             -> sees its own names, as operator all; a capability as its owner alone
 //! ```
 //!
-//! Always true: where the accounts cannot be looked up, a holder that could be one counts as one.
+//! Always true: where the accounts cannot be looked up, a holder that could be one counts as one, but to the daemon's owner.
+
+use std::collections::BTreeSet;
 
 use access::caller::Caller;
 use access::name::AccountName;
 use access::role::Action;
 
 use super::account_records::Accounts;
+use super::charged::{Charged, id_of};
 use super::control::{Control, Failure};
 use crate::api::cluster::Disk;
 use crate::api::store::{Reservation, Store};
@@ -43,9 +47,36 @@ pub(super) fn hide_in_stores(caller: &Caller, stores: &mut [Store]) {
     }
 }
 
-/// The same of a reservation.
-pub(super) fn hide_in_reservation(caller: &Caller, it: &mut Reservation) {
-    hide(caller, &mut it.holder, &mut it.scope);
+/// The identities of what belongs to a caller's account.
+pub(super) struct Mine(BTreeSet<u128>);
+
+/// What belongs to the caller's account, as far as it can be looked up.
+pub(super) async fn mine(control: &Control, caller: &Caller) -> Mine {
+    match &caller.account {
+        Some(account) => Mine(Charged(control).all_of(account).await),
+        None => Mine(BTreeSet::new()),
+    }
+}
+
+/// The same of a reservation: one that an earlier account of the caller's name had is not its own.
+pub(super) fn hide_in_reservation(caller: &Caller, mine: &Mine, it: &mut Reservation) {
+    let is_mine = id_of(it).is_some_and(|id| mine.0.contains(&id));
+    let named: Option<AccountName> = it.holder.parse().ok();
+    let owner = named.filter(|name| is_mine || caller.account.as_ref() != Some(name));
+    if !caller.may(Action::Names, owner.as_ref()) {
+        it.holder.clear();
+        it.scope.clear();
+    }
+}
+
+/// The account that a reservation at a store belongs to; `None`: it is the daemon's owner's.
+pub(super) async fn owner_of(control: &Control, it: &Reservation) -> Option<AccountName> {
+    let name: AccountName = it.holder.parse().ok()?;
+    let id = id_of(it)?;
+    if control.records.were_never_made() {
+        return None;
+    }
+    Charged(control).is_of(&name, id).await.then_some(name)
 }
 
 /// The same of a volume's reservation.
@@ -64,7 +95,9 @@ pub(super) async fn owner(control: &Control, caller: &Caller, holder: &str) -> O
     }
     let asked = name.clone();
     let found = Accounts(control).ask(async move |it| it.has(&asked).await);
-    found.await.unwrap_or(true).then_some(name)
+    // The daemon's owner goes on: what is not charged belongs to no account.
+    let unknown = !caller.is_owner();
+    found.await.unwrap_or(unknown).then_some(name)
 }
 
 /// For whom a caller books who writes this holder: itself, or, as operator, another account.
@@ -89,21 +122,21 @@ pub(super) async fn holder(
     }
 }
 
-/// May the caller have the capability of what `holder` booked?
-pub(super) async fn may_have(control: &Control, caller: &Caller, holder: &str) -> bool {
-    let owner = owner(control, caller, holder).await;
+/// May the caller have the capability of this reservation?
+pub(super) async fn may_have(control: &Control, caller: &Caller, it: &Reservation) -> bool {
+    let owner = owner_of(control, it).await;
     caller.may(Action::Capability, owner.as_ref())
 }
 
-/// May the caller amend or cancel what `holder` booked?
+/// May the caller amend or cancel this reservation?
 ///
 /// # Errors
 /// Status 403.
 pub(super) async fn check_book(
     control: &Control,
     caller: &Caller,
-    holder: &str,
+    it: &Reservation,
 ) -> Result<(), Failure> {
-    let owner = owner(control, caller, holder).await;
+    let owner = owner_of(control, it).await;
     Ok(caller.check(Action::Book, owner.as_ref())?)
 }

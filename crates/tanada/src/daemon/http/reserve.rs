@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use access::caller::Caller;
+use access::role::Action;
 use axum::extract::{Path, Query, State, rejection::QueryRejection};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 use policy::share::calendar::BookingId;
 use policy::share::{Second, Slot};
 use report::terminal::said;
-use store::qos::manager::{Group, ReserveError};
+use store::qos::manager::Group;
 
-use super::booking::failed;
 use super::booking::{NotReserved, Stores};
+use super::charged::{self, Charged};
 use super::control::{Answer, Control, Failure, body};
 use super::names;
+use super::release::end;
 use super::reserve_words::shown;
 use crate::api::refusal::Refusal;
 use crate::api::store::{
@@ -183,8 +185,9 @@ pub(super) async fn get_calendar(
         }
     });
     let mut calendar = calendar.await?;
+    let mine = names::mine(&control, &caller).await;
     for it in &mut calendar.reservations {
-        names::hide_in_reservation(&caller, it);
+        names::hide_in_reservation(&caller, &mine, it);
     }
     Ok(Json(calendar))
 }
@@ -196,8 +199,9 @@ pub(super) async fn get_reservations(
     Extension(caller): Extension<Caller>,
 ) -> Answer<Vec<Reservation>> {
     let mut all = Stores(&control).reservations().await?;
+    let mine = names::mine(&control, &caller).await;
     for it in &mut all {
-        names::hide_in_reservation(&caller, it);
+        names::hide_in_reservation(&caller, &mine, it);
     }
     Ok(Json(all))
 }
@@ -206,7 +210,7 @@ pub(super) async fn get_reservations(
 #[utoipa::path(post, path = "/v1/reservations", request_body = ReserveAsk, responses(
     (status = 200, body = Vec<Reservation>),
     (status = 404, description = "No such store", body = Refusal),
-    (status = 409, description = "It does not fit; `offer` says what would", body = ReserveRefusal),
+    (status = 409, description = "It does not fit; `offer` says what would. Or the account's quota does not allow it", body = ReserveRefusal),
     (status = 422, body = Refusal),
 ))]
 pub(super) async fn add_reservation(
@@ -217,9 +221,11 @@ pub(super) async fn add_reservation(
 ) -> Result<Json<Vec<Reservation>>, NotReserved> {
     let mut asked: ReserveAsk = body(&headers, &text, ASK)?;
     asked.holder = names::holder(&control, &caller, &asked.holder).await?;
-    let shows = names::may_have(&control, &caller, &asked.holder).await;
+    let owner = names::owner(&control, &caller, &asked.holder).await;
+    let shows = caller.may(Action::Capability, owner.as_ref());
     // The client may hang up in between: what is begun is done or undone all the same.
-    let done = tokio::spawn(async move { Stores(&control).reserve(&asked).await }).await;
+    let done =
+        tokio::spawn(async move { Stores(&control).reserve(&asked, owner.as_ref()).await }).await;
     let done = done.map_err(|_| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -264,12 +270,13 @@ pub(super) async fn get_reservation(
 ) -> Answer<Reservation> {
     let id = BookingId(number);
     let mut reservation = Stores(&control).reservation(&store, id).await?;
-    if names::may_have(&control, &caller, &reservation.holder).await {
+    let mine = names::mine(&control, &caller).await;
+    if names::may_have(&control, &caller, &reservation).await {
         let capability =
             Stores(&control).at_store(&store, async move |store| store.node.capability(id));
         reservation.capability = capability.await?;
     }
-    names::hide_in_reservation(&caller, &mut reservation);
+    names::hide_in_reservation(&caller, &mine, &mut reservation);
     Ok(Json(reservation))
 }
 
@@ -310,7 +317,7 @@ pub(super) async fn cancel_reservation(
     let named = Stores(&control)
         .reservation(&store, BookingId(number))
         .await?;
-    names::check_book(&control, &caller, &named.holder).await?;
+    names::check_book(&control, &caller, &named).await?;
     refuse_part(&control, &store, number).await?;
     let parts = match &named.group {
         None => vec![named],
@@ -319,36 +326,13 @@ pub(super) async fn cancel_reservation(
             all.filter(|it| it.group.as_ref() == Some(group)).collect()
         }
     };
-    // The store that decides first: what a crash leaves then is released as well.
-    let mut ordered = Vec::new();
-    for part in parts {
-        let number: u64 = part
-            .id
-            .rsplit('/')
-            .next()
-            .and_then(|n| n.parse().ok())
-            .unwrap_or(0);
-        let id = BookingId(number);
-        let decides = Stores(&control).at_store(&part.store, async move |at| {
-            let all = at.node.reservations().into_iter();
-            let group = all.filter(|it| it.id == id).find_map(|it| it.group);
-            group.is_none_or(|group| group.decider() == Some(at.node.uuid()))
-        });
-        ordered.push((!decides.await?, id, part));
+    let (id, owner) = (
+        charged::id_of(&parts[0]),
+        names::owner_of(&control, &parts[0]).await,
+    );
+    let released = end(Stores(&control), parts).await;
+    if let (Some(id), Some(owner)) = (id, owner) {
+        Charged(&control).settle(&owner, id).await;
     }
-    ordered.sort_by_key(|(later, id, _)| (*later, *id));
-    let mut released = Vec::new();
-    let mut trouble = None;
-    for (_, id, part) in ordered {
-        let release =
-            Stores(&control).at_store(&part.store, async move |at| at.node.release(id).await);
-        match release.await {
-            // What ended by itself a moment ago needs no release.
-            Ok(Ok(()) | Err(ReserveError::NoBooking(_))) => released.push(part),
-            Ok(Err(error)) => drop(trouble.get_or_insert(failed(&part.store, &error))),
-            Err(failure) => drop(trouble.get_or_insert(failure)),
-        }
-    }
-    // The other parts are gone whatever stood in the way of one.
-    trouble.map_or(Ok(Json(released)), Err)
+    released.map(Json)
 }

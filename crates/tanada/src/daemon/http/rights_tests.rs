@@ -14,6 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use vdisk::meta::Redb;
 
 use super::access::{Entrance, UnixPeer};
+use super::admin_tls::TlsPeer;
 use super::audit_log::AuditLog;
 use super::routes::routes;
 use super::*;
@@ -97,6 +98,8 @@ struct Bed {
     dir: tempfile::TempDir,
     router: Router,
     tokens: BTreeMap<Role, String>,
+    /// Which account of its name each is.
+    ids: BTreeMap<Role, u64>,
     /// Of the other booker.
     other: String,
 }
@@ -104,7 +107,7 @@ struct Bed {
 impl Bed {
     fn new() -> Bed {
         let dir = tempfile::tempdir().expect("a directory");
-        let (tokens, other) = accounts(&dir.path().join(FILE));
+        let (tokens, ids, other) = accounts(&dir.path().join(FILE));
         let audit = Arc::new(AuditLog::open(dir.path()).expect("it is ours"));
         let access = Access {
             owner_user: OWNER,
@@ -120,11 +123,13 @@ impl Bed {
             audit: Some(Arc::clone(&audit)),
             searching: Arc::new(tokio::sync::Semaphore::new(1)),
             kernel_disks: kernel_disks::KernelDisks::default(),
+            revocation: crate::daemon::common::revocation::Revocation::default(),
+            making: charged::Making::default(),
             certificates: Folder::at(dir.path()),
         });
         let gate = Gate {
             guard: guard::Guard {
-                allow_remote: true,
+                far: true,
                 hosts: Vec::new(),
             },
             access,
@@ -135,6 +140,7 @@ impl Bed {
             router: router(control, gate),
             dir,
             tokens,
+            ids,
             other,
         }
     }
@@ -166,6 +172,12 @@ impl Bed {
         let mut all = vec![
             (Who::tcp("127.0.0.1", None), None),
             (Who::tcp("10.0.0.7", None), None),
+            (Who::tls("127.0.0.1", None), None),
+            (Who::tls("10.0.0.7", None), None),
+            (
+                Who::tls("10.0.0.7", Some((tls::Peer::Node("n1".to_owned()), None))),
+                None,
+            ),
             (Who::unix(OWNER), Some(Role::Admin)),
             (Who::unix(0), Some(Role::Admin)),
             (Who::unix(5000), Some(Role::Booker)),
@@ -176,6 +188,13 @@ impl Bed {
             let token = self.tokens[&role].as_str();
             all.push((Who::tcp("127.0.0.1", Some(token)), Some(role)));
             all.push((Who::tcp("10.0.0.7", Some(token)), Some(role)));
+            let peer = tls::Peer::Account(role.as_str().to_owned());
+            let tls = Who::tls("10.0.0.7", Some((peer, Some(self.ids[&role]))));
+            all.push((tls.clone(), Some(role)));
+            // A token counts before a certificate, too.
+            let token = Some(ADMIN_TOKEN.to_owned());
+            all.push((Who { token, ..tls }, Some(Role::Admin)));
+            let token = self.tokens[&role].as_str();
             // What is shown counts before the user who shows it.
             let unix = Who::unix(OWNER);
             all.push((
@@ -206,6 +225,24 @@ impl Who {
         }
     }
 
+    fn tls(from: &str, shown: Option<(tls::Peer, Option<u64>)>) -> Who {
+        let shown = shown.map(|(peer, account_id)| tls::Certificate {
+            peer,
+            account_id,
+            hosts: Vec::new(),
+            serial: tls::Serial::parse("a1b2").expect("one"),
+            not_before: 0,
+            not_after: u64::MAX,
+        });
+        Who {
+            entrance: Entrance::Tls(TlsPeer {
+                from: from.parse().expect("an address"),
+                shown: shown.map(Arc::new),
+            }),
+            token: None,
+        }
+    }
+
     fn unix(user: u32) -> Who {
         Who {
             entrance: Entrance::Unix(UnixPeer {
@@ -219,21 +256,22 @@ impl Who {
 }
 
 /// Makes the accounts in a file, and a token of each; and one of the account `other`.
-fn accounts(path: &std::path::Path) -> (BTreeMap<Role, String>, String) {
+fn accounts(path: &std::path::Path) -> (BTreeMap<Role, String>, BTreeMap<Role, u64>, String) {
     let redb = Redb::open(path).expect("a file");
     let runtime = env::Runtime::real(env::RealConfig::default()).expect("a runtime");
     let meta = redb.handle().client();
     runtime.block_on(async move {
         let registry = Registry::new(meta);
         let now = crate::daemon::common::when::unix_seconds() as u64;
-        let mut tokens = BTreeMap::new();
+        let (mut tokens, mut ids) = (BTreeMap::new(), BTreeMap::new());
         for role in ROLES {
             let name: AccountName = role.as_str().parse().expect("a name");
             let mut new = NewAccount::new(name.clone(), role);
             if role == Role::Booker {
                 new.users.insert(5000);
             }
-            registry.create(&new, now).await.expect("it is new");
+            let account = registry.create(&new, now).await.expect("it is new");
+            ids.insert(role, account.id);
             let made = registry.make_token(&name, (now, 1000), "").await;
             tokens.insert(role, made.expect("it is there").0.reveal());
         }
@@ -241,7 +279,7 @@ fn accounts(path: &std::path::Path) -> (BTreeMap<Role, String>, String) {
         let new = NewAccount::new(other.clone(), Role::Booker);
         registry.create(&new, now).await.expect("it is new");
         let made = registry.make_token(&other, (now, 1000), "").await;
-        (tokens, made.expect("it is there").0.reveal())
+        (tokens, ids, made.expect("it is there").0.reveal())
     })
 }
 
@@ -294,7 +332,7 @@ fn every_role_gets_what_the_table_says_at_every_route_and_nothing_else() {
                 .replace("{id}", "ffffffffffffffff");
             let there = there.replace(['{', '}'], "");
             for (who, role) in bed.everyone() {
-                let far = matches!(&who.entrance, Entrance::Tcp(from) if !from.is_loopback());
+                let far = !who.entrance.is_near();
                 let expected = match (least, role) {
                     ("-", None) => !far,
                     ("-", Some(_)) => true,
@@ -423,6 +461,43 @@ fn a_token_that_is_none_unknown_or_of_an_account_that_is_off_is_refused_in_its_o
 }
 
 #[test]
+fn a_certificate_is_good_for_the_account_it_was_made_for_and_while_that_is_on() {
+    with_bed(async |bed| {
+        let id = bed.ids[&Role::Booker];
+        let account = || tls::Peer::Account("booker".to_owned());
+        let ask = async |id: Option<u64>| {
+            let who = Who::tls("10.0.0.7", Some((account(), id)));
+            bed.ask(&who, "GET", "/v1/devices", "").await
+        };
+        assert_eq!(ask(Some(id)).await.0, 200);
+        let (status, said) = ask(None).await;
+        assert!(
+            status == 401 && said.contains("does not say which account"),
+            "{said}"
+        );
+        let (status, said) = ask(Some(id ^ 1)).await;
+        assert!(
+            status == 401 && said.contains("not there any more"),
+            "{said}"
+        );
+        let owner = Who::unix(OWNER);
+        let (off, on) = (r#"{"on": false}"#, r#"{"on": true}"#);
+        let path = "/v1/accounts/booker";
+        for (state, expected) in [(off, 401), (on, 200)] {
+            assert_eq!(bed.ask(&owner, "PATCH", path, state).await.0, 200);
+            assert_eq!(ask(Some(id)).await.0, expected);
+        }
+        // A later account of the name does not inherit it.
+        assert_eq!(bed.ask(&owner, "DELETE", path, "").await.0, 200);
+        let again = r#"{"name": "booker", "role": "admin"}"#;
+        assert_eq!(bed.ask(&owner, "POST", "/v1/accounts", again).await.0, 200);
+        assert_eq!(ask(Some(id)).await.0, 401);
+        let (_, page) = bed.ask(&owner, "GET", "/v1/audit", "").await;
+        assert!(page.contains("tls 10.0.0.7"), "{page}");
+    });
+}
+
+#[test]
 fn a_silent_meta_store_answers_503_to_tokens_and_locks_the_owner_out_of_nothing() {
     with_bed(async |bed| {
         // The file is opened at the first question: from here on it is none.
@@ -432,7 +507,7 @@ fn a_silent_meta_store_answers_503_to_tokens_and_locks_the_owner_out_of_nothing(
             let knows = match (&who.token, &who.entrance) {
                 (Some(token), _) => token == ADMIN_TOKEN,
                 (None, Entrance::Unix(peer)) => matches!(peer.user, Some(0 | OWNER)),
-                (None, Entrance::Tcp(_)) => false,
+                (None, Entrance::Tcp(_) | Entrance::Tls(_)) => false,
             };
             let expected = match (knows, role, who.entrance.is_unix()) {
                 (true, _, _) => 200,

@@ -1,17 +1,19 @@
 //! How many connections has one listener of the admin API open, from where, and which makes room for the next?
 //!
 //! ```text
-//! one more -> too many of its host, or in all? -> the silent one that was heard longest ago is closed
-//!                                              \-> all of them are being answered: the new one is turned away
+//! one more -> too many of its party, of all users, or in all? -> the silent one that was heard longest ago is closed
+//!                                                             \-> all of them are being answered: the new one is turned away
 //! ```
 //!
-//! Silent is a connection without a request under way. The addresses of one host count as one ([`env::net::host_of`]).
+//! Silent is a connection without a request under way, and a request whose body has not come whole is none. The addresses of
+//! one host count as one ([`env::net::host_of`]).
 //!
 //! Always true:
 //! 1. A connection whose request is being answered is not closed to make room. If its request begins after it was chosen and
 //!    before it is closed, it stays.
 //! 2. No more than the limit are open when one is taken in, those that are about to close left out. Those that stay may be
 //!    beyond the limit; then the next one needs as many more silent ones to make room.
+//! 3. Of a Unix socket's places [`RESERVED`] are never taken by other users than root and the daemon's owner.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,8 +23,32 @@ use tokio::sync::Notify;
 
 /// Connections at once of one listener.
 pub const CONNECTIONS_MAX: usize = 128;
-/// Of these, from one host.
+/// Of these, from one host, and of root or the daemon's owner.
 const CONNECTIONS_PER_HOST_MAX: usize = 64;
+/// Of these, of one other user at a Unix socket.
+const CONNECTIONS_PER_USER_MAX: usize = 32;
+/// Of these, for root and the daemon's owner alone, at a Unix socket.
+pub const RESERVED: usize = 32;
+
+/// With whom a connection shares its places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Party {
+    /// Those of one host.
+    Host(IpAddr),
+    /// Those of one user of this machine; `None`: users of whom the system does not say who they are.
+    User(Option<u32>),
+    /// Those of root, or of the daemon's owner.
+    Owner(u32),
+}
+
+impl Party {
+    fn most(self) -> usize {
+        match self {
+            Party::Host(_) | Party::Owner(_) => CONNECTIONS_PER_HOST_MAX,
+            Party::User(_) => CONNECTIONS_PER_USER_MAX,
+        }
+    }
+}
 
 /// The connections of one listener.
 #[derive(Clone, Default)]
@@ -36,7 +62,7 @@ struct Open {
 }
 
 struct Member {
-    host: Option<IpAddr>,
+    party: Party,
     /// Requests under way.
     under_way: usize,
     /// When its last request ended; 0: it never sent one.
@@ -88,11 +114,19 @@ pub struct Slot {
 pub struct UnderWay(Arc<Slot>);
 
 impl Slots {
-    /// A slot, if there is one for this address or a silent connection leaves one; Unix sockets have no address.
-    pub fn take(&self, from: Option<IpAddr>) -> Option<Slot> {
+    /// A slot, if there is one for this party or a silent connection leaves one.
+    pub fn take(&self, party: Party) -> Option<Slot> {
         let mut open = self.0.lock().ok()?;
-        let host = from.map(env::net::host_of);
-        if host.is_some() && !open.make_room(CONNECTIONS_PER_HOST_MAX, |it| it.host == host) {
+        let party = match party {
+            Party::Host(address) => Party::Host(env::net::host_of(address)),
+            user => user,
+        };
+        if !open.make_room(party.most(), |it| it.party == party) {
+            return None;
+        }
+        let is_other = |it: &Member| matches!(it.party, Party::User(_));
+        let is_user = matches!(party, Party::User(_));
+        if is_user && !open.make_room(CONNECTIONS_MAX - RESERVED, is_other) {
             return None;
         }
         if !open.make_room(CONNECTIONS_MAX, |_| true) {
@@ -101,7 +135,7 @@ impl Slots {
         let number = open.next();
         let needed = Arc::new(Notify::new());
         let member = Member {
-            host,
+            party,
             under_way: 0,
             heard: 0,
             leaving: false,
@@ -117,7 +151,7 @@ impl Slots {
 }
 
 impl Slot {
-    /// A request has come; it is under way until the answer is dropped.
+    /// A request has come whole; it is under way until the answer is dropped.
     pub fn begin(self: &Arc<Self>) -> UnderWay {
         self.with(|_, member| {
             member.under_way += 1;
@@ -126,7 +160,7 @@ impl Slot {
         UnderWay(Arc::clone(self))
     }
 
-    /// Waits until another connection has taken its place. A request that has come must have begun before this is asked.
+    /// Waits until another connection has taken its place. A request that has come whole must have begun before this is asked.
     pub async fn needed(&self) {
         let mut leaving = false;
         while !leaving {
@@ -167,8 +201,8 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> Option<IpAddr> {
-        Some(text.parse().unwrap())
+    fn address(text: &str) -> Party {
+        Party::Host(text.parse().unwrap())
     }
 
     /// The numbers of those that are open and not about to close.
@@ -219,6 +253,51 @@ mod tests {
                 CONNECTIONS_MAX - CONNECTIONS_PER_HOST_MAX
             );
         }
+    }
+
+    #[test]
+    fn users_have_a_share_each_and_leave_the_owner_and_root_theirs() {
+        let slots = Slots::default();
+        // Every user has as many requests under way as it can.
+        let mut requests = Vec::new();
+        for user in 0..CONNECTIONS_MAX as u32 {
+            for _ in 0..CONNECTIONS_MAX {
+                let slot = slots.take(Party::User((user > 0).then_some(user)));
+                let Some(slot) = slot else { break };
+                requests.push(Arc::new(slot).begin());
+            }
+            let all = CONNECTIONS_MAX - RESERVED;
+            let share = CONNECTIONS_PER_USER_MAX * (user as usize + 1);
+            assert_eq!(requests.len(), share.min(all));
+        }
+        assert_eq!(open(&slots).len(), CONNECTIONS_MAX - RESERVED);
+        // The owner has a request under way at each place that is left, and root waits for one.
+        let owner = || {
+            slots
+                .take(Party::Owner(1000))
+                .map(|it| Arc::new(it).begin())
+        };
+        let mut owners: Vec<UnderWay> = std::iter::from_fn(owner).collect();
+        assert_eq!(owners.len(), RESERVED);
+        drop(owners.pop());
+        assert!(slots.take(Party::User(Some(5))).is_none());
+        assert!(slots.take(Party::Owner(0)).is_some());
+    }
+
+    #[test]
+    fn what_silent_users_hold_others_take() {
+        let slots = Slots::default();
+        let users = (0..CONNECTIONS_MAX as u32).map(|user| Party::User(Some(user)));
+        let silent: Vec<Slot> = users.map(|user| slots.take(user).unwrap()).collect();
+        assert_eq!(open(&slots).len(), CONNECTIONS_MAX - RESERVED);
+        assert!(is_needed(&silent[0]) && !is_needed(&silent[RESERVED]));
+        // The owner's own share is no more than a host's, where others are silent, too.
+        let owners: Vec<Slot> = (0..CONNECTIONS_MAX)
+            .map(|_| slots.take(Party::Owner(0)).unwrap())
+            .collect();
+        assert_eq!(open(&slots).len(), CONNECTIONS_MAX);
+        assert!(is_needed(&owners[0]) && !is_needed(&owners[CONNECTIONS_MAX - 1]));
+        assert!(slots.take(Party::Owner(1000)).is_some());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! DATA_DIR/tls -> Identity -> servers of stores, ways to other nodes' stores
 //!      ^ looked at every 250 ms: another certificate, another authority, more revoked numbers
-//! revoked/... in the meta store -> cut here at once, and into DATA_DIR/tls/revoked for the other threads and the next start
+//! revoked/... in the meta store -> cut here and on the other threads at once, and into DATA_DIR/tls/revoked for the next start
 //! ```
 //!
 //! Always true:
@@ -15,13 +15,15 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use base::{Instant, Nanos};
+use env::Mailbox;
 use report::terminal::said;
-use tls::{Expected, Identity, Peer, Serial};
+use tls::{Expected, Identity, Serial};
 use vdisk::cluster::revoked::Revocations;
 
-use crate::daemon::common::certificates::{Folder, Stamp, warning};
+use crate::daemon::common::certificates::{Folder, Stamp, check_own, warning};
+use crate::daemon::common::revocation::{Revocation, Revoked};
 
 /// Between two looks at the files: a revocation is to be known everywhere within a second.
 const LOOK: Nanos = Nanos::millis(250);
@@ -36,46 +38,41 @@ pub struct Secured {
     /// The files that could not be used at the last look.
     failed: RefCell<Option<Stamp>>,
     revoked: RefCell<BTreeSet<Serial>>,
-    /// Ends with this.
-    look: RefCell<Option<env::CancelOnDrop<()>>>,
+    /// Tells the other threads, and hears of them.
+    revocation: Revocation,
+    /// They end with this.
+    tasks: RefCell<Vec<env::CancelOnDrop<()>>>,
 }
 
 impl Secured {
     /// From the files of the daemon; `None` if it has no certificate. `node` is what this node is called in its cluster.
-    pub fn open(data_dir: &Path, node: Option<&str>) -> anyhow::Result<Option<Rc<Secured>>> {
+    pub fn open(
+        data_dir: &Path,
+        node: Option<&str>,
+        revocation: &Revocation,
+    ) -> anyhow::Result<Option<Rc<Secured>>> {
         let folder = Folder::of_daemon(data_dir);
         if !folder.has_certificate() {
             return Ok(None);
         }
         let stamp = folder.stamp();
         let identity = Identity::new(&folder.material()?).context("tls")?;
-        match (identity.peer(), node) {
-            (Peer::Node(name), Some(node)) if name != node => {
-                return Err(anyhow!(
-                    "{} is the certificate of node {name}, and this node is called {node} ([cluster] node); make its own \
-                     with `tanada node create {node}`",
-                    folder.certificate().display()
-                ));
-            }
-            (Peer::Node(_), _) => {}
-            (other, _) => {
-                return Err(anyhow!(
-                    "{} is the certificate of {other}, and a daemon needs that of a node; make it with `tanada node create`",
-                    folder.certificate().display()
-                ));
-            }
-        }
+        check_own(&folder, &identity.peer(), node)?;
         let secured = Rc::new(Secured {
             identity,
             folder,
             stamp: RefCell::new(stamp),
             failed: RefCell::default(),
             revoked: RefCell::default(),
-            look: RefCell::default(),
+            revocation: revocation.clone(),
+            tasks: RefCell::default(),
         });
         secured.revoke(secured.folder.read_revoked()?);
-        let look = env::spawn(keep_looking(Rc::downgrade(&secured)));
-        *secured.look.borrow_mut() = Some(env::cancel_scope(look));
+        let own = || Rc::downgrade(&secured);
+        let looking = env::spawn(keep_looking(own()));
+        let listening = env::spawn(keep_listening(own(), revocation.listen()));
+        let tasks = [looking, listening].map(env::cancel_scope);
+        *secured.tasks.borrow_mut() = tasks.into();
         Ok(Some(secured))
     }
 
@@ -89,6 +86,7 @@ impl Secured {
 
     /// These are revoked, too.
     fn revoke(&self, more: BTreeSet<Serial>) {
+        self.revocation.spread(&more);
         let mut revoked = self.revoked.borrow_mut();
         let fresh: Vec<Serial> = more.difference(&revoked).cloned().collect();
         for serial in &fresh {
@@ -165,6 +163,16 @@ impl Secured {
         if let Some(warning) = self.identity.own().and_then(|own| warning(&own, now)) {
             tracing::warn!("{warning}");
         }
+    }
+}
+
+/// Takes over what the other threads hear of.
+async fn keep_listening(secured: Weak<Secured>, mut mailbox: Mailbox<Revoked>) {
+    while let Ok(more) = mailbox.receive().await {
+        let Some(secured) = secured.upgrade() else {
+            return;
+        };
+        secured.revoke(more);
     }
 }
 

@@ -43,7 +43,13 @@ impl Ca {
             let hosts = vec!["10.0.0.1".to_owned()];
             let life = (seconds_now(), days);
             let random = [self.issued.get(); 16];
-            let issued = self.authority.issue(&Subject { peer, hosts }, life, random);
+            let account_id = None;
+            let subject = Subject {
+                peer,
+                account_id,
+                hosts,
+            };
+            let issued = self.authority.issue(&subject, life, random);
             let issued = issued.expect("issued");
             (issued.certificate.into_bytes(), issued.key.into_bytes())
         });
@@ -258,6 +264,44 @@ fn a_certificate_ends_with_its_days_and_a_renewed_one_goes_on() {
         let fresh = ca.identity(Some(node("n2")));
         let refused = why(come(&site, &fresh).await);
         assert!(refused.contains("its certificate has expired"), "{refused}");
+    });
+}
+
+#[test]
+fn an_open_connection_ends_with_the_certificate_that_opened_it() {
+    in_virtual_time(66, async {
+        let ca = Ca::new(1);
+        let n1 = ca.identity(Some(node("n1")));
+        let site = secure_site(&n1, Limits::default()).await;
+        let brief = Identity::new(&ca.material(Some(node("n2")), 2)).expect("usable");
+        let long = ca.identity(Some(node("n3")));
+        let client = come(&site, &brief).await.expect("let in");
+        let stays = come(&site, &long).await.expect("let in");
+        let day = Nanos::secs(24 * 3600);
+        let ends = brief.own().expect("it has one").not_after;
+        env::sleep(Nanos(2 * day.0 - Nanos::secs(10).0)).await;
+        client.ping().await.expect("answered to its last second");
+        let why = env::timeout(Nanos::secs(20), client.over()).await;
+        let why = why.expect("it ends");
+        assert!(why.contains("of node n2 has expired"), "{why}");
+        let late = seconds_now() - ends;
+        assert!(late <= 2, "{late} s after its last second");
+        stays.ping().await.expect("others stay");
+        // Renewed, it comes in again; the new one does not end with the old.
+        brief
+            .replace(&ca.material(Some(node("n2")), 2))
+            .expect("renewed");
+        let again = come(&site, &brief).await.expect("let in");
+        env::sleep(day).await;
+        again.ping().await.expect("answered");
+        // A client ends with the server's certificate, too.
+        n1.replace(&ca.material(Some(node("n1")), 1))
+            .expect("renewed");
+        let of_brief = come(&site, &long).await.expect("let in");
+        let why = env::timeout(Nanos(2 * day.0), of_brief.over()).await;
+        let why = why.expect("it ends");
+        assert!(why.contains("of node n1 has expired"), "{why}");
+        stays.ping().await.expect("that of its time lasts");
     });
 }
 

@@ -1,0 +1,293 @@
+//! Reservations that accounts make at this daemon's stores, store by store: each counts against its account's quota, belongs to
+//! that account alone, and ends with it.
+//!
+//! ```text
+//! charge (meta store) -> hold and commit at the stores -> answer
+//!                            \-> refused: given back
+//! every 3 s:    its account is off or deleted -> released at all stores, given back
+//! every minute: charged at these stores, and not there -> given back: a crash came between
+//! ```
+//!
+//! A reservation's identity is that of its group: half of the first store's, which says whose charges a daemon looks after, and
+//! half by chance.
+//!
+//! Always true:
+//! 1. What a reservation takes is charged before a store is asked, and given back when no store has it any more.
+//! 2. A reservation belongs to an account whose usage has its identity: not to a later account of the name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use access::charge::{QuotaError, charge_alone, is_on, refund_alone};
+use access::name::AccountName;
+use access::quota::Commitment;
+use access::registry::Registry;
+use axum::http::StatusCode;
+use policy::share::Slot;
+
+use super::booking::Stores;
+use super::control::{Control, Failure};
+use super::release::end;
+use crate::api::store::{Reservation, ReserveAsk};
+use crate::daemon::common::secrets;
+use crate::daemon::common::when::unix_seconds;
+
+/// Between two looks at the accounts of reservations.
+const EVERY: Duration = Duration::from_secs(3);
+/// Charges are looked at every so many times.
+const LOST_EVERY: u64 = 20;
+
+/// The reservations of accounts at this daemon's stores.
+#[derive(Clone, Copy)]
+pub(super) struct Charged<'a>(pub &'a Control);
+
+/// Those that are being made: charged, and perhaps not at their stores yet.
+#[derive(Default)]
+pub struct Making(Mutex<BTreeSet<u128>>);
+
+/// One of them, until this is dropped.
+pub(super) struct BeingMade<'a>(&'a Making, u128);
+
+impl Making {
+    pub(super) fn begin(&self, id: u128) -> BeingMade<'_> {
+        self.with(|all| all.insert(id));
+        BeingMade(self, id)
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeSet<u128>) -> T) -> T {
+        // It is whole between any two operations.
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for BeingMade<'_> {
+    fn drop(&mut self) {
+        self.0.with(|all| all.remove(&self.1));
+    }
+}
+
+/// A new identity of a reservation whose first store is `uuid`.
+///
+/// # Errors
+/// The system gives no randomness.
+pub(super) fn fresh_id(uuid: u128) -> Result<u128, Failure> {
+    let random = secrets::fresh().map_err(|error| {
+        let status = StatusCode::INTERNAL_SERVER_ERROR;
+        Failure::new(status, error.to_string(), "try again")
+    })?;
+    let random: [u8; 8] = *random.first_chunk().expect("32 bytes");
+    Ok(half(uuid) << 64 | u128::from(u64::from_le_bytes(random)))
+}
+
+fn half(uuid: u128) -> u128 {
+    uuid >> 64
+}
+
+/// The identity of a reservation, as it is shown.
+pub(super) fn id_of(it: &Reservation) -> Option<u128> {
+    u128::from_str_radix(it.group.as_ref()?, 16).ok()
+}
+
+/// What a reservation takes of its account's quota: at each of its stores as much.
+pub(super) fn commitment(asked: &ReserveAsk, slot: Slot, id: u128) -> Commitment {
+    let stores = asked.stores.len() as u64;
+    Commitment {
+        id,
+        rate: asked.rate_bytes_per_second.saturating_mul(stores),
+        from: slot.start.0,
+        until: slot.end.0,
+        space: asked.space_bytes.saturating_mul(stores),
+    }
+}
+
+fn now() -> u64 {
+    unix_seconds() as u64
+}
+
+fn refused(error: &QuotaError) -> Failure {
+    let status = match error {
+        QuotaError::Slot { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        QuotaError::Busy(_) | QuotaError::Meta(_) => StatusCode::SERVICE_UNAVAILABLE,
+        QuotaError::Record(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::CONFLICT,
+    };
+    let said = error.to_string();
+    match said.rsplit_once("; ") {
+        Some((error, todo)) => Failure::new(status, error, todo),
+        None => Failure::new(status, said, "look at the daemon's log"),
+    }
+}
+
+impl Charged<'_> {
+    /// Charges what a reservation takes.
+    ///
+    /// # Errors
+    /// Status 409: the quota does not allow it; 503: the meta store is silent.
+    pub(super) async fn charge(self, account: &AccountName, it: Commitment) -> Result<(), Failure> {
+        let account = account.clone();
+        let charged = self.0.records.with(&self.0.threads, async move |meta| {
+            charge_alone(&*meta, &account, &it, now()).await
+        });
+        let charged = charged.await.map_err(|silent| {
+            let todo = "look at the daemon's log and the meta store, and try again";
+            Failure::new(StatusCode::SERVICE_UNAVAILABLE, silent.to_string(), todo)
+        })?;
+        charged.map_err(|error| refused(&error))
+    }
+
+    /// Gives back what a reservation takes, if no store has it any more. What fails now is done later (`give_back_lost`).
+    pub(super) async fn settle(self, account: &AccountName, id: u128) {
+        let Ok(all) = Stores(self.0).reservations().await else {
+            return;
+        };
+        if all.iter().any(|it| id_of(it) == Some(id)) {
+            return;
+        }
+        self.give_back(account.clone(), id).await;
+    }
+
+    async fn give_back(self, account: AccountName, id: u128) {
+        let shown = account.clone();
+        let given = self.0.records.with(&self.0.threads, async move |meta| {
+            refund_alone(&*meta, &account, id, now()).await
+        });
+        let why = match given.await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(silent) => silent.to_string(),
+        };
+        tracing::warn!(account = %shown, why, "what a reservation took of a quota is given back later");
+    }
+
+    /// Does this reservation belong to that account? So it does if the accounts cannot be asked.
+    pub(super) async fn is_of(self, account: &AccountName, id: u128) -> bool {
+        let account = account.clone();
+        let found = self.0.records.with(&self.0.threads, async move |meta| {
+            let usage = access::charge::usage(&*meta, &account).await;
+            usage.map_or(true, |usage| usage.get(id).is_some())
+        });
+        found.await.unwrap_or(true)
+    }
+
+    /// What belongs to an account.
+    pub(super) async fn all_of(self, account: &AccountName) -> BTreeSet<u128> {
+        let account = account.clone();
+        let found = self.0.records.with(&self.0.threads, async move |meta| {
+            let usage = access::charge::usage(&*meta, &account).await;
+            let usage = usage.unwrap_or_default();
+            usage.commitments().map(|it| it.id).collect()
+        });
+        found.await.unwrap_or_default()
+    }
+
+    /// Halves of the identities that reservations at this daemon's stores begin with.
+    async fn own_halves(self) -> Result<BTreeSet<u128>, Failure> {
+        let stores = Stores(self.0);
+        let mut own = BTreeSet::new();
+        let names: Vec<String> = stores.store_names().map(str::to_owned).collect();
+        for name in names {
+            let uuid = stores.at_store(&name, async |store| store.node.uuid());
+            own.insert(half(uuid.await?));
+        }
+        Ok(own)
+    }
+
+    /// Ends reservations whose accounts are switched off or deleted.
+    pub(super) async fn end_of_accounts_off(self) {
+        if self.0.records.were_never_made() {
+            return;
+        }
+        let (Ok(own), Ok(all)) = (self.own_halves().await, Stores(self.0).reservations().await)
+        else {
+            return;
+        };
+        let mut of: BTreeMap<AccountName, BTreeMap<u128, Vec<Reservation>>> = BTreeMap::new();
+        for it in all {
+            let id = id_of(&it).filter(|id| own.contains(&half(*id)));
+            if let (Some(id), Ok(account)) = (id, it.holder.parse()) {
+                let of_account = of.entry(account).or_default();
+                of_account.entry(id).or_default().push(it);
+            }
+        }
+        for (account, reservations) in of {
+            let asked = account.clone();
+            let over = self.0.records.with(&self.0.threads, async move |meta| {
+                // What cannot be looked up goes on.
+                let on = is_on(&*meta, &asked).await.unwrap_or(true);
+                let usage = access::charge::usage(&*meta, &asked).await;
+                usage.ok().filter(|_| !on)
+            });
+            let Ok(Some(usage)) = over.await else {
+                continue;
+            };
+            for (id, parts) in reservations {
+                if usage.get(id).is_none() {
+                    continue;
+                }
+                let ended = end(Stores(self.0), parts).await;
+                let ids = ended.iter().flatten().map(|it| it.id.clone());
+                let ids: Vec<String> = ids.collect();
+                tracing::info!(%account, ?ids, "a reservation ends with its account");
+                self.settle(&account, id).await;
+            }
+        }
+    }
+
+    /// Gives back what was charged at these stores for reservations that are not there, and finishes deletions.
+    pub(super) async fn give_back_lost(self) {
+        if self.0.records.were_never_made() {
+            return;
+        }
+        let Ok(own) = self.own_halves().await else {
+            return;
+        };
+        let charged = self.0.records.with(&self.0.threads, async move |meta| {
+            let registry = Registry::new(meta);
+            let mut charged: Vec<(AccountName, u128)> = Vec::new();
+            for account in registry.accounts().await? {
+                let usage = registry.usage(&account.name).await?;
+                let ids = usage.commitments().map(|it| it.id);
+                let ids = ids.filter(|id| own.contains(&half(*id)));
+                charged.extend(ids.map(|id| (account.name.clone(), id)));
+            }
+            Ok::<_, access::registry::AccessError>(charged)
+        });
+        let Ok(Ok(mut charged)) = charged.await else {
+            return;
+        };
+        // In this order: what was charged before is in the first if it is not at its stores, and at its stores if it has left it.
+        self.0
+            .making
+            .with(|making| charged.retain(|(_, id)| !making.contains(id)));
+        let Ok(all) = Stores(self.0).reservations().await else {
+            return;
+        };
+        let there: BTreeSet<u128> = all.iter().filter_map(id_of).collect();
+        for (account, id) in charged {
+            if !there.contains(&id) {
+                self.give_back(account, id).await;
+            }
+        }
+        let swept = self.0.records.with(&self.0.threads, async move |meta| {
+            Registry::new(meta).sweep(now()).await
+        });
+        if let Ok(Err(error)) = swept.await {
+            tracing::debug!(%error, "deleted accounts are finished later");
+        }
+    }
+}
+
+/// Looks after the reservations of accounts, for ever.
+pub async fn keep(control: Arc<Control>) {
+    let mut round = 0_u64;
+    loop {
+        let charged = Charged(&control);
+        charged.end_of_accounts_off().await;
+        if round.is_multiple_of(LOST_EVERY) {
+            charged.give_back_lost().await;
+        }
+        round += 1;
+        tokio::time::sleep(EVERY).await;
+    }
+}

@@ -1,0 +1,48 @@
+//! The end of a reservation: at all its stores, the deciding one first.
+//!
+//! Always true: what a crash leaves in between is released as well, since the store that decides has it no more.
+
+use policy::share::calendar::BookingId;
+use store::qos::manager::ReserveError;
+
+use super::booking::{Stores, failed};
+use super::control::Failure;
+use crate::api::store::Reservation;
+
+fn number(it: &Reservation) -> BookingId {
+    let digits = it.id.rsplit('/').next();
+    BookingId(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0))
+}
+
+/// Releases the parts of a reservation; answers those that are gone.
+///
+/// # Errors
+/// What stood in the way of one of them; the others are gone.
+pub(super) async fn end(
+    stores: Stores<'_>,
+    parts: Vec<Reservation>,
+) -> Result<Vec<Reservation>, Failure> {
+    let mut ordered = Vec::new();
+    for part in parts {
+        let id = number(&part);
+        let decides = stores.at_store(&part.store, async move |at| {
+            let all = at.node.reservations().into_iter();
+            let group = all.filter(|it| it.id == id).find_map(|it| it.group);
+            group.is_none_or(|group| group.decider() == Some(at.node.uuid()))
+        });
+        ordered.push((!decides.await?, id, part));
+    }
+    ordered.sort_by_key(|(later, id, _)| (*later, *id));
+    let mut released = Vec::new();
+    let mut trouble = None;
+    for (_, id, part) in ordered {
+        let release = stores.at_store(&part.store, async move |at| at.node.release(id).await);
+        match release.await {
+            // What ended by itself a moment ago needs no release.
+            Ok(Ok(()) | Err(ReserveError::NoBooking(_))) => released.push(part),
+            Ok(Err(error)) => drop(trouble.get_or_insert(failed(&part.store, &error))),
+            Err(failure) => drop(trouble.get_or_insert(failure)),
+        }
+    }
+    trouble.map_or(Ok(released), Err)
+}
