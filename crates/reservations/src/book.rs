@@ -19,12 +19,13 @@ use policy::share::{BytesPerSec, Direction, Second};
 use store::qos::manager::{Group, ReservationRequest};
 use vdisk::{StoreNumber, VolumeId};
 
+use crate::calendar::{PartError, PartRequest};
 use crate::error::ReservationError;
 use crate::plan::Wanted;
 use crate::record::{Part, Phase, Promise, Reservation, ReservationId, Target};
 use crate::records::{Beside, Swapped, Versioned};
 use crate::service::Service;
-use crate::stores::{Facts, PartError};
+use crate::stores::Facts;
 
 /// How long parts are held at least.
 pub const HOLD_SECONDS: u64 = 30;
@@ -264,18 +265,28 @@ impl Booking<'_> {
         before: Option<&Part>,
         (group, until): (Group, Second),
     ) -> Result<u64, PartError> {
-        let request = request(record, wanted);
+        let wanted_there = request(record, wanted);
         let held = async {
             let calendar = self.service.cluster.calendar(wanted.store).await?;
             if let Some(part) = before {
-                let amended = calendar.amend(part.booking(), &request, group.clone(), until);
-                match amended.await {
+                let amend = PartRequest::Amend {
+                    replaced: part.booking(),
+                    wanted: wanted_there.clone(),
+                    group: group.clone(),
+                    until,
+                };
+                match calendar.hold(amend).await {
                     // Its store lost it: it is made anew.
                     Err(PartError::Absent(_)) => {}
                     other => return other,
                 }
             }
-            calendar.hold(&request, group, until).await
+            let hold = PartRequest::Hold {
+                wanted: wanted_there,
+                group,
+                until,
+            };
+            calendar.hold(hold).await
         };
         within(held).await.map(|id| id.0)
     }
@@ -312,7 +323,7 @@ impl Booking<'_> {
         let commits = parts.iter().map(async |part| {
             let done = async {
                 let calendar = self.service.cluster.calendar(part.store).await?;
-                calendar.commit(part.booking()).await.map(drop)
+                calendar.commit(part.name(self.id)).await.map(drop)
             };
             if let Err(error) = within(done).await {
                 tracing::info!(reservation = %self.id, store = self.facts.label(part.store), %error,
@@ -327,7 +338,7 @@ impl Booking<'_> {
         let releases = parts.map(async |part| {
             let done = async {
                 let calendar = self.service.cluster.calendar(part.store).await?;
-                calendar.release(part.booking()).await
+                calendar.release(part.name(self.id)).await
             };
             match within(done).await {
                 Ok(()) | Err(PartError::Absent(_)) => None,

@@ -50,7 +50,7 @@ pub(crate) fn judge(
         Phase::Aborted | Phase::Ended => Verdict::Release,
         Phase::Holding if time_is_out(record.hold_until) => Verdict::Abort,
         Phase::Holding => Verdict::Wait,
-        Phase::Committed | Phase::Degraded if record.lists(store, part.id) => Verdict::Commit,
+        Phase::Committed | Phase::Degraded if record.lists(store, part) => Verdict::Commit,
         // Held for a change of the record that may still come, or to be replaced by what is.
         Phase::Committed | Phase::Degraded if record.changing.is_some() => Verdict::Wait,
         Phase::Committed | Phase::Degraded => Verdict::Release,
@@ -89,7 +89,7 @@ pub async fn note_lost(
         }
         let is_lost = |part: &Part| {
             let mut own = stores.iter().filter(|(number, _)| *number == part.store);
-            own.any(|(_, manager)| !manager.parts().has(part.booking(), known.id.0))
+            own.any(|(_, manager)| !manager.parts().has(part.name(known.id)))
         };
         let (lost, parts): (Vec<Part>, Vec<Part>) = record.parts.iter().partition(|it| is_lost(it));
         if lost.is_empty() {
@@ -121,7 +121,7 @@ async fn confirm_part(
     let verdict = judge(record, number, part, service.now());
     let done = match verdict {
         Verdict::Wait => return Ok(()),
-        Verdict::Commit => manager.commit(part.id).await.map(drop),
+        Verdict::Commit => manager.commit(part.part()).await.map(drop),
         // What is to replace it may have come since the parts were listed: together they are never gone.
         Verdict::Release
             if manager.parts().is_amended(part.id)
@@ -129,7 +129,7 @@ async fn confirm_part(
         {
             return Ok(());
         }
-        Verdict::Release => manager.release(part.id).await,
+        Verdict::Release => manager.release(part.part()).await,
         Verdict::Abort => {
             if let Some(known) = &known {
                 let over = known

@@ -9,7 +9,7 @@
 //! cluster makes reservations.
 //!
 //! - `record` what is written, and its states; `records` how it is read and changed; `ask`, `plan` which parts it takes.
-//! - `stores` the cluster and its calendars; `book` the two phases; `offer` what would fit instead.
+//! - `stores` the cluster, `calendar` those of its stores; `book` the two phases; `offer` what would fit instead.
 //! - `confirm` what a store does about a part; `sweep` what becomes of records unasked; `quota` what accounts may.
 //! - [`service`] all of it, as the API has it.
 //!
@@ -18,6 +18,7 @@
 
 pub mod ask;
 pub mod book;
+pub mod calendar;
 pub mod confirm;
 pub mod error;
 pub mod offer;

@@ -22,6 +22,7 @@
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 use serde::{Deserialize, Serialize};
+use store::qos::manager::{PartName, Unconfirmed};
 use vdisk::StoreNumber;
 
 /// The version of records.
@@ -213,6 +214,11 @@ impl Part {
     pub fn booking(&self) -> BookingId {
         BookingId(self.number)
     }
+
+    /// What its store knows it by, as part of `whole`.
+    pub fn name(&self, whole: ReservationId) -> PartName {
+        PartName::of(self.booking(), whole.0)
+    }
 }
 
 /// A reservation as its record has it.
@@ -282,10 +288,14 @@ impl Reservation {
         }
     }
 
-    /// Does it list this part?
-    pub fn lists(&self, store: StoreNumber, booking: BookingId) -> bool {
+    /// Does it list this part, as that store has it? Of a number that was given twice it lists one at most.
+    pub fn lists(&self, store: StoreNumber, part: &Unconfirmed) -> bool {
+        let terms = (part.direction, part.rate.0, part.slot.end.0);
         let mut parts = self.parts.iter();
-        parts.any(|it| it.store == store && it.number == booking.0)
+        parts.any(|it| {
+            (it.store, it.booking()) == (store, part.id)
+                && (it.direction(), it.rate, it.until) == terms
+        })
     }
 
     /// It was never promised, or it is over, for `why`.

@@ -8,12 +8,13 @@ use vdisk::meta::MetaStore;
 
 use crate::ask::{Ask, Planned, parts};
 use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
+use crate::calendar::PartError;
 use crate::error::ReservationError;
 use crate::offer::{self, Offer};
 use crate::quota::Quotas;
 use crate::record::{Promise, Reservation, ReservationId, Target};
 use crate::records::{Beside, Records, Swapped, Versioned};
-use crate::stores::{ClusterStores, Facts, PartError};
+use crate::stores::{ClusterStores, Facts};
 
 /// How often a release is tried again that another change came before.
 const RELEASE_TRIES: u64 = 20;
@@ -328,7 +329,7 @@ impl Service {
             };
             let calendar = self.cluster.calendar(part.store).await.map_err(failed)?;
             // A part that its store does not know as committed yet is committed by this.
-            let token = calendar.commit(part.booking()).await.map_err(failed)?;
+            let token = calendar.commit(part.name(known.id)).await.map_err(failed)?;
             let Some(store) = facts.stores.get(&part.store) else {
                 continue;
             };

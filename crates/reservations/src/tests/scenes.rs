@@ -493,9 +493,9 @@ fn parts_that_a_store_lost_are_noticed_and_made_anew() {
         let _tending = world.tend(&service);
         let (made, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
         let part = made.record.parts[1];
-        let (_, manager) = &world.stores[1];
-        manager.release(part.booking()).await.unwrap();
-        note_lost(&service, &world.stores).await.unwrap();
+        let (_, manager) = &world.stores()[1];
+        manager.release(part.name(made.id)).await.unwrap();
+        note_lost(&service, &world.stores()).await.unwrap();
         let degraded = service.find("astro", "vm").await.unwrap().record;
         assert_eq!(degraded.state, Phase::Degraded);
         // A store may be lost.
@@ -505,5 +505,59 @@ fn parts_that_a_store_lost_are_noticed_and_made_anew() {
         let whole = records(&service).await;
         assert_eq!(whole[0].state, Phase::Committed);
         world.agree(&whole).unwrap();
+    });
+}
+
+#[test]
+fn a_store_put_back_to_an_older_copy_gives_no_part_of_another_away() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let of = |name: &str, stores: &[&str]| {
+            let mut ask = of_vm1(&service, name, 20);
+            ask.target = TargetAsk::Stores {
+                stores: stores.iter().map(|it| (*it).to_owned()).collect(),
+                stripe: false,
+                scope: format!("{name}/"),
+            };
+            ask
+        };
+        let older = world.copy_of(StoreNumber(2));
+        let (first, _) = service.create(of("first", &["s1", "s2"])).await.unwrap();
+        world.put_back(StoreNumber(2), &older).await;
+        let (second, _) = service.create(of("second", &["s2"])).await.unwrap();
+        assert_eq!(
+            first.record.parts[1].number, second.record.parts[0].number,
+            "the number was given twice"
+        );
+        let others = |world: &World| {
+            let parts = world.parts().into_iter();
+            let group = |it: &store::qos::manager::Reserved| it.group.as_ref().unwrap().id;
+            let parts = parts.filter(|(_, it)| group(it) == second.id.0);
+            parts.map(|(_, it)| it.request).collect::<Vec<_>>()
+        };
+        let before = others(&world);
+        let capabilities = service.capabilities(&first).await.unwrap_err();
+        assert!(
+            matches!(capabilities, ReservationError::Refused { .. }),
+            "{capabilities}"
+        );
+        let more = Change {
+            read: Some(30_000_000),
+            ..Change::default()
+        };
+        let first = service.amend(first, more).await.unwrap();
+        assert_eq!(others(&world), before);
+        world.agree(&records(&service).await).unwrap();
+        // Once more, and given up as it stands in its record.
+        world.put_back(StoreNumber(2), &older).await;
+        let (third, _) = service.create(of("third", &["s2"])).await.unwrap();
+        assert_eq!(third.record.parts[0].number, second.record.parts[0].number);
+        service.release(second.clone(), "done").await.unwrap();
+        service.release(first, "done").await.unwrap();
+        assert_eq!(rates(&world), [(2, 20)]);
+        let _tending = world.tend(&service);
+        env::sleep(Nanos::secs(100)).await;
+        world.agree(&records(&service).await).unwrap();
     });
 }

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::rc::Rc;
 
-use base::{Bytes, Nanos};
+use base::{Bytes, Nanos, Sector, Span};
 use device::Memory;
-use policy::share::calendar::{BookingId, State};
-use policy::share::{BytesPerSec, Costs, Second};
-use store::qos::manager::{Group, Manager, ManagerOptions, Quote, ReservationRequest, Reserved};
+use policy::share::calendar::State;
+use policy::share::{BytesPerSec, Costs};
+use store::qos::manager::{Manager, ManagerOptions, Reserved};
 use store::{Settings, Store};
 use vdisk::StoreNumber;
 use vdisk::meta::{
@@ -18,13 +18,12 @@ use vdisk::meta::{
 };
 
 use crate::ask::{Ask, TargetAsk};
+use crate::calendar::{Calendar, LocalCalendar, PartAnswer, PartError, PartRequest};
 use crate::confirm::confirm;
 use crate::quota::Unlimited;
 use crate::record::{PlanKind, Promise, Reservation};
 use crate::service::Service;
-use crate::stores::{
-    Calendar, ClusterStores, Facts, LocalCalendar, PartError, Pending, StoreFact, VolumeFact,
-};
+use crate::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use crate::sweep::sweep;
 
 /// When a node is killed: it does so many more steps, a call of the meta store or of a store being two.
@@ -41,7 +40,8 @@ async fn step(steps: &Steps) {
 /// All that nodes have in common.
 pub struct World {
     pub meta: Rc<MemoryMetaStore>,
-    pub stores: Vec<(StoreNumber, Rc<Manager>)>,
+    stores: RefCell<Vec<(StoreNumber, Rc<Manager>)>>,
+    disks: BTreeMap<StoreNumber, Rc<Memory>>,
     pub facts: RefCell<Facts>,
     /// Stores that do not answer.
     pub silent: RefCell<BTreeSet<StoreNumber>>,
@@ -128,34 +128,8 @@ impl Near {
 }
 
 impl Calendar for Near {
-    fn quote<'a>(&'a self, wanted: &'a [ReservationRequest]) -> Pending<'a, Quote> {
-        Box::pin(self.do_it(self.calendar.quote(wanted)))
-    }
-    fn hold<'a>(
-        &'a self,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(self.do_it(self.calendar.hold(wanted, group, until)))
-    }
-    fn amend<'a>(
-        &'a self,
-        replaced: BookingId,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(self.do_it(self.calendar.amend(replaced, wanted, group, until)))
-    }
-    fn commit(&self, id: BookingId) -> Pending<'_, String> {
-        Box::pin(self.do_it(self.calendar.commit(id)))
-    }
-    fn release(&self, id: BookingId) -> Pending<'_, ()> {
-        Box::pin(self.do_it(self.calendar.release(id)))
-    }
-    fn capability(&self, id: BookingId) -> Pending<'_, Option<String>> {
-        Box::pin(self.do_it(self.calendar.capability(id)))
+    fn ask(&self, request: PartRequest) -> Pending<'_, PartAnswer> {
+        Box::pin(self.do_it(self.calendar.ask(request)))
     }
 }
 
@@ -165,7 +139,8 @@ impl ClusterStores for Stores {
     }
     fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>> {
         Box::pin(async move {
-            let mut stores = self.world.stores.iter();
+            let stores = self.world.stores();
+            let mut stores = stores.iter();
             let Some((_, manager)) = stores.find(|(number, _)| *number == store) else {
                 return Err(PartError::Unreachable("it has left".to_owned()));
             };
@@ -179,10 +154,20 @@ impl ClusterStores for Stores {
     }
 }
 
-async fn store(number: u16) -> Rc<Manager> {
-    let disk = Memory::new(format!("disk{number}"), Bytes::mib(16));
+/// All of a store's disk.
+const WHOLE: Span = Span {
+    start: Sector(0),
+    len: Bytes::mib(16),
+};
+
+async fn format(number: u16) -> Rc<Memory> {
+    let disk = Memory::new(format!("disk{number}"), WHOLE.len);
     let formatted = Store::format(disk.clone(), Settings::default()).await;
     formatted.unwrap().close().await.unwrap();
+    disk
+}
+
+async fn open(number: u16, disk: Rc<Memory>) -> Rc<Manager> {
     let options = ManagerOptions {
         scrub: None,
         ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [number as u8; 32])
@@ -195,10 +180,12 @@ async fn store(number: u16) -> Rc<Manager> {
 impl World {
     /// Three stores, the volume `vm1` with two copies on all of them, nodes n1 and n2 up.
     pub async fn new() -> Rc<World> {
-        let mut stores = Vec::new();
+        let (mut stores, mut disks) = (Vec::new(), BTreeMap::new());
         let mut facts = Facts::default();
         for number in 1..=3 {
-            let manager = store(number).await;
+            let disk = format(number).await;
+            let manager = open(number, Rc::clone(&disk)).await;
+            disks.insert(StoreNumber(number), disk);
             let fact = StoreFact {
                 name: format!("s{number}"),
                 uuid: manager.uuid(),
@@ -219,7 +206,8 @@ impl World {
         facts.nodes = ["n1", "n2"].map(str::to_owned).into();
         Rc::new(World {
             meta: MemoryMetaStore::new("memory"),
-            stores,
+            stores: RefCell::new(stores),
+            disks,
             facts: RefCell::new(facts),
             silent: RefCell::default(),
         })
@@ -250,7 +238,7 @@ impl World {
         let (world, service) = (Rc::clone(self), Rc::clone(service));
         env::cancel_scope(env::spawn(async move {
             for second in 0_u64.. {
-                confirm(&service, &world.stores).await;
+                confirm(&service, &world.stores()).await;
                 if second % 3 == 0 {
                     let _ = sweep(&service).await;
                 }
@@ -259,9 +247,36 @@ impl World {
         }))
     }
 
+    /// The stores as they are now.
+    pub fn stores(&self) -> Vec<(StoreNumber, Rc<Manager>)> {
+        self.stores.borrow().clone()
+    }
+
+    /// All that is on a store's disk.
+    pub fn copy_of(&self, store: StoreNumber) -> Vec<u8> {
+        self.disks[&store].contents(WHOLE)
+    }
+
+    /// Puts a store back to a copy of its disk, and opens it again.
+    pub async fn put_back(&self, store: StoreNumber, copy: &[u8]) {
+        let disk = &self.disks[&store];
+        let at = self
+            .stores()
+            .iter()
+            .position(|(number, _)| *number == store);
+        let (_, before) = self.stores.borrow_mut().remove(at.unwrap());
+        before.close().await.unwrap();
+        drop(before);
+        disk.load(WHOLE.start, copy);
+        let manager = open(store.0, Rc::clone(disk)).await;
+        self.stores
+            .borrow_mut()
+            .insert(at.unwrap(), (store, manager));
+    }
+
     /// The parts that all stores have.
     pub fn parts(&self) -> Vec<(StoreNumber, Reserved)> {
-        let stores = self.stores.iter();
+        let stores = self.stores();
         let of = |(number, manager): &(StoreNumber, Rc<Manager>)| {
             let number = *number;
             manager
@@ -269,7 +284,7 @@ impl World {
                 .into_iter()
                 .map(move |it| (number, it))
         };
-        stores.flat_map(of).collect()
+        stores.iter().flat_map(of).collect()
     }
 
     /// Each part stands by a record that lists it, and each that is listed is there.

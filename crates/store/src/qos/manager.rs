@@ -55,7 +55,7 @@ use crate::qos::state::Core;
 use keys::KeyChanger;
 use reserve::Reserver;
 
-pub use crate::qos::book::record::{Calibration, Group};
+pub use crate::qos::book::record::{Calibration, Group, PartName};
 pub use crate::qos::state::bookings::Unconfirmed;
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
@@ -307,7 +307,7 @@ impl Manager {
     /// Until then, and if it is released, `replaced` is as it was. Durable when answered.
     ///
     /// # Errors
-    /// [`ReserveError::NoBooking`] if there is no `replaced`; [`ReserveError::Request`] if it is only held or of the other
+    /// [`ReserveError::NoBooking`] if there is no `replaced` of that group; [`ReserveError::Request`] if it is only held or of the other
     /// direction; else as for [`Manager::hold`].
     pub async fn amend(
         &self,
@@ -320,21 +320,22 @@ impl Manager {
         self.reserver.amend(replaced, request, group, until).await
     }
 
-    /// Promises what was held; answers the capability. Committing twice is committing once. Durable when answered.
+    /// Promises what was held; answers the capability. Committing twice is committing once. Durable when answered. What is
+    /// part of a whole is named with it.
     ///
     /// # Errors
-    /// [`ReserveError::NoBooking`] if it expired or was never held; [`ReserveError::Store`].
-    pub async fn commit(&self, id: BookingId) -> Result<String, ReserveError> {
-        self.reserver.commit(id).await
+    /// [`ReserveError::NoBooking`] if it expired, was never held, or is part of another whole; [`ReserveError::Store`].
+    pub async fn commit(&self, part: impl Into<PartName>) -> Result<String, ReserveError> {
+        self.reserver.commit(part.into()).await
     }
 
     /// Ends a reservation: its capability is refused from now on, its sessions do nothing more, what is left of its room
-    /// is free. Durable when answered.
+    /// is free. Durable when answered. What is part of a whole is named with it.
     ///
     /// # Errors
-    /// [`ReserveError::NoBooking`]; [`ReserveError::Store`].
-    pub async fn release(&self, id: BookingId) -> Result<(), ReserveError> {
-        self.reserver.release(id).await
+    /// [`ReserveError::NoBooking`], also if it is part of another whole; [`ReserveError::Store`].
+    pub async fn release(&self, part: impl Into<PartName>) -> Result<(), ReserveError> {
+        self.reserver.release(part.into()).await
     }
 
     /// What becomes of parts of reservations over several stores.

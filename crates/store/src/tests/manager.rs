@@ -5,13 +5,13 @@ use std::rc::Rc;
 use base::{Bytes, Nanos, View};
 use device::Memory;
 use device::fault::{Book, Done, Injury, Rule};
-use policy::share::calendar::{BookingId, Refusal, State};
+use policy::share::calendar::{BookingId, NoBooking, Refusal, State};
 use policy::share::{BytesPerSec, Costs, Direction, Second, Share, Slot};
 
 use super::{pattern, small, small_size, sums_hold};
 use crate::qos::capability::CapabilityError;
 use crate::qos::manager::{
-    Calibration, Group, Manager, ManagerOptions, ReservationRequest, ReserveError,
+    Calibration, Group, Manager, ManagerOptions, PartName, ReservationRequest, ReserveError,
 };
 use crate::qos::session::{Access, OperationError, Phase, SessionError};
 use crate::{Change, ObjectCalls, OpenError, Store, StoreError};
@@ -753,7 +753,8 @@ fn what_a_record_decides_is_held_until_the_record_is_asked() {
         );
         manager.parts().take_by_record();
         let (stands, waits) = (hold(&manager).await.unwrap(), hold(&manager).await.unwrap());
-        manager.commit(stands).await.unwrap();
+        let named = |id| PartName::of(id, group.id);
+        manager.commit(named(stands)).await.unwrap();
         let unconfirmed = |manager: &Manager| {
             let all = manager.parts().unconfirmed(60).into_iter();
             all.map(|it| (it.id, it.held_until.is_some()))
@@ -772,11 +773,56 @@ fn what_a_record_decides_is_held_until_the_record_is_asked() {
         assert_eq!(unconfirmed(&manager), [(stands, false), (waits, true)]);
         // None of it is for stores to decide.
         assert_eq!(manager.parts().undecided(), []);
-        manager.commit(stands).await.unwrap();
-        manager.release(waits).await.unwrap();
+        manager.commit(named(stands)).await.unwrap();
+        manager.release(named(waits)).await.unwrap();
         assert_eq!(unconfirmed(&manager), []);
         assert!(manager.offer(&full).is_ok());
         env::sleep(Nanos::secs(61)).await;
         assert_eq!(unconfirmed(&manager), [], "its slot is over");
+    });
+}
+
+#[test]
+fn a_part_is_named_with_its_whole_and_of_another_it_is_not_there() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        manager.parts().take_by_record();
+        let group = Group {
+            id: 9,
+            stores: vec![manager.uuid(), Group::BY_RECORD],
+        };
+        let wanted = request(&manager, Direction::Read, 10);
+        let held = manager.hold(&wanted, Some(group.clone()), soon(&manager));
+        let id = held.await.unwrap();
+        let alone = manager.hold(&wanted, None, soon(&manager)).await.unwrap();
+        for stranger in [
+            PartName::from(id),
+            PartName::of(id, 8),
+            PartName::of(alone, 9),
+        ] {
+            let none = Err(ReserveError::NoBooking(NoBooking(stranger.id)));
+            assert_eq!(manager.commit(stranger).await, none);
+            assert_eq!(
+                manager.release(stranger).await.map(|()| String::new()),
+                none
+            );
+            assert!(!manager.parts().has(stranger));
+        }
+        manager.commit(PartName::of(id, 9)).await.unwrap();
+        let other = Group {
+            id: 8,
+            ..group.clone()
+        };
+        for stranger in [None, Some(other)] {
+            let amended = manager.amend(id, &wanted, stranger, soon(&manager)).await;
+            assert_eq!(amended, Err(ReserveError::NoBooking(NoBooking(id))));
+        }
+        let longer = manager.amend(id, &wanted, Some(group), soon(&manager));
+        manager
+            .commit(PartName::of(longer.await.unwrap(), 9))
+            .await
+            .unwrap();
+        manager.commit(alone).await.unwrap();
+        assert_eq!(manager.reservations().len(), 2);
     });
 }

@@ -39,7 +39,7 @@ use crate::net::wire::{DATA_MAX, Request, Response};
 use crate::object::error::StoreError;
 use crate::ops::{self, Limits, ObjectOps, Pending};
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Group, Quote, ReservationRequest, Reserved};
+use crate::qos::manager::{Group, PartName, Quote, ReservationRequest, Reserved};
 use connection::{Got, Shared};
 
 pub use crate::net::wire::{NodeKey, RefusedKind};
@@ -344,9 +344,9 @@ impl Client {
     /// As [`crate::qos::manager::Manager::commit`]: the capability.
     ///
     /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn commit(&self, id: BookingId) -> Result<String, ClientError> {
-        match self.shared().answer(Request::Commit(id)).await? {
+    /// As for [`Client::read_into`]; [`ClientError::Refused`] by a server that knows no part by its whole.
+    pub async fn commit(&self, part: impl Into<PartName>) -> Result<String, ClientError> {
+        match self.shared().answer(Request::Commit(part.into())).await? {
             Response::Capability(Some(token)) => Ok(token),
             other => Err(self.shared().unfit(&other)),
         }
@@ -355,9 +355,9 @@ impl Client {
     /// As [`crate::qos::manager::Manager::release`].
     ///
     /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn release(&self, id: BookingId) -> Result<(), ClientError> {
-        self.shared().done(Request::Release(id)).await
+    /// As for [`Client::commit`].
+    pub async fn release(&self, part: impl Into<PartName>) -> Result<(), ClientError> {
+        self.shared().done(Request::Release(part.into())).await
     }
 
     /// As [`crate::qos::manager::Manager::capability`].

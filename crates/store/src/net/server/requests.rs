@@ -207,9 +207,9 @@ async fn reserve(
             group,
             until,
         } => Response::Booking(manager.amend(id, &wanted, group, until).await?),
-        Request::Commit(id) => Response::Capability(Some(manager.commit(id).await?)),
-        Request::Release(id) => {
-            manager.release(id).await?;
+        Request::Commit(part) => Response::Capability(Some(manager.commit(part).await?)),
+        Request::Release(part) => {
+            manager.release(part).await?;
             Response::Done
         }
         Request::Capability(id) => Response::Capability(manager.capability(id)),

@@ -10,7 +10,7 @@ use super::objects;
 use super::state::{origin, put_origin};
 use crate::ops;
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Decision, Group, ReservationRequest};
+use crate::qos::manager::{Decision, Group, PartName, ReservationRequest};
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $said:literal;)*) => {
@@ -101,6 +101,10 @@ ops! {
     Amend = 41, "amend";
     /// Would a reservation fit, and what would instead?
     Quote = 42, "quote";
+    /// Keep what is held, named with the whole that it is part of.
+    CommitPart = 43, "commit a part";
+    /// Give it back, named so.
+    ReleasePart = 44, "release a part";
     /// How the manager is.
     Report = 48, "report";
 }
@@ -155,8 +159,8 @@ pub enum Request {
     },
     /// All for one slot.
     Quote(Vec<ReservationRequest>),
-    Commit(BookingId),
-    Release(BookingId),
+    Commit(PartName),
+    Release(PartName),
     Reservations {
         /// Those with a greater number than this.
         after: Option<BookingId>,
@@ -236,6 +240,19 @@ pub(super) fn group(fields: &mut Fields<'_>) -> Result<Option<Group>, Malformed>
         return fields.refuse("a group is given and not announced");
     }
     Ok(is_some.then_some(Group { id, stores }))
+}
+
+/// A part and, where there is one, the whole: which of the two is the operation's.
+fn put_part(out: &mut Vec<u8>, part: PartName) {
+    out.u64(part.id.0);
+    if let Some(group) = part.group {
+        out.u128(group);
+    }
+}
+
+fn part(fields: &mut Fields<'_>) -> Result<PartName, Malformed> {
+    let id = BookingId(fields.u64()?);
+    Ok(PartName::of(id, fields.u128()?))
 }
 
 pub(super) fn put_decision(out: &mut Vec<u8>, decision: Decision) {
@@ -328,8 +345,10 @@ impl Request {
             Request::Quote(_) => Op::Quote,
             Request::Hold { .. } => Op::Hold,
             Request::Amend { .. } => Op::Amend,
-            Request::Commit(_) => Op::Commit,
-            Request::Release(_) => Op::Release,
+            Request::Commit(PartName { group: None, .. }) => Op::Commit,
+            Request::Commit(_) => Op::CommitPart,
+            Request::Release(PartName { group: None, .. }) => Op::Release,
+            Request::Release(_) => Op::ReleasePart,
             Request::Reservations { .. } => Op::Reservations,
             Request::Undecided => Op::Undecided,
             Request::Decision { .. } => Op::Decision,
@@ -393,7 +412,8 @@ impl Request {
                 out.u64(id.0);
                 put_decision(&mut out, *decision);
             }
-            Request::Commit(id) | Request::Release(id) | Request::Capability(id) => out.u64(id.0),
+            Request::Commit(part) | Request::Release(part) => put_part(&mut out, *part),
+            Request::Capability(id) => out.u64(id.0),
         }
         out
     }
@@ -453,8 +473,10 @@ impl Request {
                 until: Second(fields.u64()?),
                 group: group(fields)?,
             },
-            Op::Commit => Request::Commit(BookingId(fields.u64()?)),
-            Op::Release => Request::Release(BookingId(fields.u64()?)),
+            Op::Commit => Request::Commit(BookingId(fields.u64()?).into()),
+            Op::Release => Request::Release(BookingId(fields.u64()?).into()),
+            Op::CommitPart => Request::Commit(part(fields)?),
+            Op::ReleasePart => Request::Release(part(fields)?),
             Op::Reservations => {
                 let (is_some, after) = (fields.flag()?, fields.u64()?);
                 if !is_some && after != 0 {

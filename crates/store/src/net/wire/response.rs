@@ -209,11 +209,12 @@ impl Response {
             | Op::Seal
             | Op::Offer
             | Op::Release
+            | Op::ReleasePart
             | Op::Decide => Response::Done,
             Op::Report => Response::Report(data.freeze()),
             Op::Quote => Response::Quote(quote(&mut fields)?),
             Op::Hold | Op::Amend => Response::Booking(BookingId(fields.u64()?)),
-            Op::Commit | Op::Capability => {
+            Op::Commit | Op::CommitPart | Op::Capability => {
                 let (is_some, token) = (fields.flag()?, fields.text()?);
                 if !is_some && !token.is_empty() {
                     return fields.refuse("a capability is given and not announced");

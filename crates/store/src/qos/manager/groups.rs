@@ -15,7 +15,7 @@ use policy::share::calendar::BookingId;
 use super::Manager;
 use super::request::{Decision, ReserveError};
 use super::reserve::Reserver;
-use crate::qos::book::record::Group;
+use crate::qos::book::record::{Group, PartName};
 use crate::qos::state::bookings::Unconfirmed;
 
 /// Parts of reservations over several stores, at one of them; see the module's head.
@@ -45,10 +45,9 @@ impl Parts<'_> {
         self.0.decide(id, decision).await
     }
 
-    /// Is there a part of this number, of this whole?
-    pub fn has(self, id: BookingId, group: u128) -> bool {
-        let record = self.0.core().bookings.record(id);
-        record.is_ok_and(|it| it.group.is_some_and(|it| it.id == group))
+    /// Is there this part?
+    pub fn has(self, part: PartName) -> bool {
+        self.0.core().bookings.named(part).is_ok()
     }
 
     /// Is there one that is held to take its place?

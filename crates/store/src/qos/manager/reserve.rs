@@ -29,7 +29,7 @@ use super::request::{
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
 use crate::qos::book;
-use crate::qos::book::record::{Group, Record};
+use crate::qos::book::record::{Group, PartName, Record};
 use crate::qos::session::table::Sessions;
 use crate::qos::state::Core;
 
@@ -150,7 +150,9 @@ impl Reserver {
         let bookings = &core.bookings;
         let _changing = bookings.changing.acquire(1).await;
         self.expire().await.map_err(failed("hold"))?;
-        let replaced = hold.replaces.map(|id| bookings.record(id)).transpose()?;
+        let group = hold.group.as_ref().map(|group| group.id);
+        let named = |id| bookings.named(PartName { id, group });
+        let replaced = hold.replaces.map(named).transpose()?;
         let (request, until) = (hold.request_beside(replaced.as_ref())?, hold.until);
         let here = (core.now(), core.store.uuid(), bookings.by_record.get());
         check(&request, hold.group.as_ref(), until, here)?;
@@ -221,19 +223,19 @@ impl Reserver {
     }
 
     /// Promises what was held; answers the capability.
-    pub async fn commit(&self, id: BookingId) -> Result<String, ReserveError> {
+    pub async fn commit(&self, part: PartName) -> Result<String, ReserveError> {
         let reserver = self.clone();
         env::spawn(async move {
             let _changing = reserver.core().bookings.changing.acquire(1).await;
-            reserver.do_commit(id).await
+            reserver.do_commit(part).await
         })
         .await
     }
 
-    async fn do_commit(&self, id: BookingId) -> Result<String, ReserveError> {
+    async fn do_commit(&self, part: PartName) -> Result<String, ReserveError> {
         self.expire().await.map_err(failed("commit"))?;
         let bookings = &self.core().bookings;
-        let mut record = bookings.record(id)?;
+        let (mut record, id) = (bookings.named(part)?, part.id);
         if record.state != State::Committed {
             let replaced = record.replaces.and_then(|id| bookings.record(id).ok());
             if let (None, Some(gone)) = (&replaced, record.replaces)
@@ -275,14 +277,14 @@ impl Reserver {
     }
 
     /// Ends a reservation.
-    pub async fn release(&self, id: BookingId) -> Result<(), ReserveError> {
+    pub async fn release(&self, part: PartName) -> Result<(), ReserveError> {
         let reserver = self.clone();
         env::spawn(async move {
             let bookings = &reserver.core().bookings;
             let _changing = bookings.changing.acquire(1).await;
-            bookings.record(id)?;
+            bookings.named(part)?;
             reserver
-                .end(id, "released")
+                .end(part.id, "released")
                 .await
                 .map_err(failed("release"))
         })
@@ -379,9 +381,13 @@ impl Reserver {
 
     /// Carries out what was decided over a part.
     pub async fn decide(&self, id: BookingId, decision: Decision) -> Result<(), ReserveError> {
+        let part = match self.core().bookings.record(id) {
+            Ok(record) => record.part(),
+            Err(_) => id.into(),
+        };
         let done = match decision {
-            Decision::Committed => self.commit(id).await.map(drop),
-            Decision::Aborted => self.release(id).await,
+            Decision::Committed => self.commit(part).await.map(drop),
+            Decision::Aborted => self.release(part).await,
         };
         match done {
             Err(ReserveError::NoBooking(_)) | Ok(()) => {

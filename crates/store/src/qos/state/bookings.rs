@@ -7,9 +7,9 @@ use std::rc::Rc;
 use base::Bytes;
 use env::sync::Semaphore;
 use policy::share::calendar::{BookingId, Calendar, NoBooking, State};
-use policy::share::{Direction, Probability, Second, Slot};
+use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
-use crate::qos::book::record::{Group, Record};
+use crate::qos::book::record::{Group, PartName, Record};
 
 /// What is promised, as the book has it.
 pub(crate) struct Bookings {
@@ -38,6 +38,19 @@ pub struct Unconfirmed {
     pub group: u128,
     /// Not committed here, and held until then at least.
     pub held_until: Option<Second>,
+    /// Which way.
+    pub direction: Direction,
+    /// How fast.
+    pub rate: BytesPerSec,
+    /// When.
+    pub slot: Slot,
+}
+
+impl Unconfirmed {
+    /// What it is called.
+    pub fn part(&self) -> PartName {
+        PartName::of(self.id, self.group)
+    }
 }
 
 impl Bookings {
@@ -75,6 +88,18 @@ impl Bookings {
     /// [`NoBooking`] if there is none of this number.
     pub fn record(&self, id: BookingId) -> Result<Record, NoBooking> {
         self.records.borrow().get(&id).cloned().ok_or(NoBooking(id))
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// [`NoBooking`] if there is none of this number, or one of another whole.
+    pub fn named(&self, part: PartName) -> Result<Record, NoBooking> {
+        let record = self.record(part.id)?;
+        match record.part() == part {
+            true => Ok(record),
+            false => Err(NoBooking(part.id)),
+        }
     }
 
     /// Those that were held too long, and those whose slot is over.
@@ -154,6 +179,9 @@ impl Bookings {
                 id: record.id,
                 group: group.id,
                 held_until,
+                direction: record.contract.direction,
+                rate: record.contract.rate,
+                slot: record.contract.slot,
             })
         };
         records.values().filter_map(unconfirmed).collect()

@@ -9,7 +9,7 @@ use axum::{Extension, Json};
 use policy::share::calendar::BookingId;
 use policy::share::{Second, Slot};
 use report::terminal::said;
-use store::qos::manager::{Group, ReserveError};
+use store::qos::manager::{Group, PartName, ReserveError};
 
 use super::booking::failed;
 use super::booking::{NotReserved, Stores};
@@ -296,6 +296,11 @@ async fn refuse_part(control: &Control, store: &str, number: u64) -> Result<(), 
     }
 }
 
+/// The whole that a part is of, from the digits it is shown with.
+fn whole_of(digits: &str) -> Option<u128> {
+    u128::from_str_radix(digits, 16).ok()
+}
+
 /// Gives a reservation up, at all stores it is over; answers what was given up.
 #[utoipa::path(delete, path = "/v1/reservations/{store}/{number}",
     params(("store" = String, Path), ("number" = u64, Path)), responses(
@@ -340,8 +345,10 @@ pub(super) async fn cancel_reservation(
     let mut released = Vec::new();
     let mut trouble = None;
     for (_, id, part) in ordered {
+        let group = part.group.as_deref().and_then(whole_of);
+        let named = PartName { id, group };
         let release =
-            Stores(&control).at_store(&part.store, async move |at| at.node.release(id).await);
+            Stores(&control).at_store(&part.store, async move |at| at.node.release(named).await);
         match release.await {
             // What ended by itself a moment ago needs no release.
             Ok(Ok(()) | Err(ReserveError::NoBooking(_))) => released.push(part),

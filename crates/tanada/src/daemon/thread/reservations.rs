@@ -17,14 +17,12 @@ use access::quota::Commitment;
 use base::Nanos;
 use env::net::Address;
 use policy::share::Second;
+use reservations::calendar::{Calendar, LocalCalendar, PartError, RemoteCalendar};
 use reservations::confirm::{confirm, note_lost};
 use reservations::quota::Quotas;
 use reservations::record::{Reservation, ReservationId, Target};
 use reservations::records::Beside;
-use reservations::stores::{
-    Calendar, ClusterStores, Facts, LocalCalendar, PartError, Pending, RemoteCalendar, StoreFact,
-    VolumeFact,
-};
+use reservations::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use reservations::sweep::{EVERY, abort_own, sweep};
 use reservations::{ReservationError, Service};
 use store::net::client::{Client, ClientOptions, Credentials};
