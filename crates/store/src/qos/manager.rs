@@ -56,7 +56,7 @@ use keys::KeyChanger;
 use reserve::Reserver;
 
 pub use crate::qos::book::record::{Calibration, Group, PartName};
-pub use crate::qos::state::bookings::Unconfirmed;
+pub use crate::qos::state::bookings::{PartState, Unconfirmed};
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
 pub use beside::open_beside;

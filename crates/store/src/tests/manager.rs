@@ -826,3 +826,98 @@ fn a_part_is_named_with_its_whole_and_of_another_it_is_not_there() {
         assert_eq!(manager.reservations().len(), 2);
     });
 }
+
+#[test]
+fn what_is_within_an_allotment_takes_nothing_else_and_ends_with_it() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        manager.parts().take_by_record();
+        let uuid = manager.uuid();
+        let group = |id| Group {
+            id,
+            stores: vec![uuid, Group::BY_RECORD],
+        };
+        let all = request(&manager, Direction::Read, 60);
+        let allotment = manager.hold(&all, Some(group(9)), soon(&manager));
+        let allotment = PartName::of(allotment.await.unwrap(), 9);
+        let inside = async |manager: &Manager, id, mb| {
+            let part = request(manager, Direction::Read, mb);
+            let held = manager
+                .parts()
+                .hold_within(9, &part, group(id), soon(manager));
+            Ok::<_, ReserveError>(PartName::of(held.await?, id))
+        };
+        let early = inside(&manager, 1, 10).await.unwrap_err();
+        assert!(
+            early.to_string().contains("no allotment has reads here"),
+            "{early}"
+        );
+        manager.commit(allotment).await.unwrap();
+        let taken = manager.calendar(all.slot);
+        let first = inside(&manager, 1, 40).await.unwrap();
+        manager.commit(first).await.unwrap();
+        let too_much = inside(&manager, 2, 21).await.unwrap_err();
+        assert!(
+            too_much
+                .to_string()
+                .contains("20 MB/s of the allotment's 60 MB/s"),
+            "{too_much}"
+        );
+        let second = inside(&manager, 2, 20).await.unwrap();
+        assert_eq!(
+            manager.calendar(all.slot),
+            taken,
+            "the device promises no more"
+        );
+        // Less of the one leaves more for others; until then both count.
+        let less = request(&manager, Direction::Read, 30);
+        let less = manager.amend(first.id, &less, Some(group(1)), soon(&manager));
+        let less = PartName::of(less.await.unwrap(), 1);
+        assert!(inside(&manager, 3, 1).await.is_err());
+        manager.commit(less).await.unwrap();
+        inside(&manager, 3, 10).await.unwrap();
+        manager.commit(second).await.unwrap();
+        manager.close().await.unwrap();
+        drop(manager);
+        let manager = Manager::open(disk, options()).await.unwrap();
+        manager.parts().take_by_record();
+        assert_eq!(manager.calendar(all.slot), taken);
+        assert!(inside(&manager, 4, 1).await.is_err());
+        manager.release(allotment).await.unwrap();
+        assert_eq!(manager.reservations(), []);
+    });
+}
+
+#[test]
+fn a_store_knows_when_something_of_a_part_was_asked_last() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let begin = manager.now();
+        let part = request(&manager, Direction::Write, 10);
+        let id = manager.hold(&part, None, soon(&manager)).await.unwrap();
+        let capability = manager.commit(id).await.unwrap();
+        let asked = |manager: &Manager, id| manager.parts().look(id).unwrap().asked.0 - begin.0;
+        env::sleep(Nanos::secs(7)).await;
+        assert_eq!(asked(&manager, id.into()), 0);
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        assert_eq!(asked(&manager, id.into()), 0, "it was only opened");
+        session
+            .write("a", 0, View::copy_of(b"x"), CREATE)
+            .await
+            .unwrap();
+        assert_eq!(asked(&manager, id.into()), 7);
+        env::sleep(Nanos::secs(5)).await;
+        drop(session);
+        assert_eq!(asked(&manager, id.into()), 7);
+        let amended = manager
+            .amend(id, &part, None, soon(&manager))
+            .await
+            .unwrap();
+        manager.commit(amended).await.unwrap();
+        assert_eq!(asked(&manager, amended.into()), 7);
+        let none = manager.parts().look(id.into());
+        assert_eq!(none, Err(NoBooking(id)));
+    });
+}

@@ -39,7 +39,7 @@ use crate::net::wire::{DATA_MAX, Request, Response};
 use crate::object::error::StoreError;
 use crate::ops::{self, Limits, ObjectOps, Pending};
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Group, PartName, Quote, ReservationRequest, Reserved};
+use crate::qos::manager::{Group, PartName, PartState, Quote, ReservationRequest, Reserved};
 use connection::{Got, Shared};
 
 pub use crate::net::wire::{NodeKey, RefusedKind};
@@ -314,6 +314,40 @@ impl Client {
         };
         match self.shared().answer(request).await? {
             Response::Booking(id) => Ok(id),
+            other => Err(self.shared().unfit(&other)),
+        }
+    }
+
+    /// As [`crate::qos::manager::Parts::hold_within`].
+    ///
+    /// # Errors
+    /// As for [`Client::amend`].
+    pub async fn hold_within(
+        &self,
+        within: u128,
+        wanted: &ReservationRequest,
+        group: Group,
+        until: Second,
+    ) -> Result<BookingId, ClientError> {
+        let request = Request::HoldWithin {
+            within,
+            wanted: wanted.clone(),
+            group,
+            until,
+        };
+        match self.shared().answer(request).await? {
+            Response::Booking(id) => Ok(id),
+            other => Err(self.shared().unfit(&other)),
+        }
+    }
+
+    /// As [`crate::qos::manager::Parts::look`].
+    ///
+    /// # Errors
+    /// As for [`Client::commit`].
+    pub async fn look(&self, part: PartName) -> Result<PartState, ClientError> {
+        match self.shared().answer(Request::Look(part)).await? {
+            Response::Look(state) => Ok(state),
             other => Err(self.shared().unfit(&other)),
         }
     }

@@ -207,6 +207,19 @@ async fn reserve(
             group,
             until,
         } => Response::Booking(manager.amend(id, &wanted, group, until).await?),
+        Request::HoldWithin {
+            within,
+            wanted,
+            group,
+            until,
+        } => {
+            let held = manager.parts().hold_within(within, &wanted, group, until);
+            Response::Booking(held.await?)
+        }
+        Request::Look(part) => {
+            let found = manager.parts().look(part).map_err(ReserveError::from);
+            Response::Look(found?)
+        }
         Request::Commit(part) => Response::Capability(Some(manager.commit(part).await?)),
         Request::Release(part) => {
             manager.release(part).await?;

@@ -105,6 +105,10 @@ ops! {
     CommitPart = 43, "commit a part";
     /// Give it back, named so.
     ReleasePart = 44, "release a part";
+    /// How a part is, and when something of it was asked last.
+    Look = 45, "look at a part";
+    /// Hold one within an allotment.
+    HoldWithin = 46, "hold within an allotment";
     /// How the manager is.
     Report = 48, "report";
 }
@@ -150,6 +154,13 @@ pub enum Request {
         group: Option<Group>,
         until: Second,
     },
+    HoldWithin {
+        /// The whole, an allotment, that has parts here.
+        within: u128,
+        wanted: ReservationRequest,
+        group: Group,
+        until: Second,
+    },
     Amend {
         /// Which is to be replaced.
         id: BookingId,
@@ -161,6 +172,7 @@ pub enum Request {
     Quote(Vec<ReservationRequest>),
     Commit(PartName),
     Release(PartName),
+    Look(PartName),
     Reservations {
         /// Those with a greater number than this.
         after: Option<BookingId>,
@@ -247,6 +259,20 @@ fn put_part(out: &mut Vec<u8>, part: PartName) {
     out.u64(part.id.0);
     if let Some(group) = part.group {
         out.u128(group);
+    }
+}
+
+fn hold_within(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
+    let within = fields.u128()?;
+    let (wanted, until) = (wanted(fields)?, Second(fields.u64()?));
+    match group(fields)? {
+        Some(group) => Ok(Request::HoldWithin {
+            within,
+            wanted,
+            group,
+            until,
+        }),
+        None => fields.refuse("what is within an allotment belongs to a group"),
     }
 }
 
@@ -344,11 +370,13 @@ impl Request {
             Request::Offer(_) => Op::Offer,
             Request::Quote(_) => Op::Quote,
             Request::Hold { .. } => Op::Hold,
+            Request::HoldWithin { .. } => Op::HoldWithin,
             Request::Amend { .. } => Op::Amend,
             Request::Commit(PartName { group: None, .. }) => Op::Commit,
             Request::Commit(_) => Op::CommitPart,
             Request::Release(PartName { group: None, .. }) => Op::Release,
             Request::Release(_) => Op::ReleasePart,
+            Request::Look(_) => Op::Look,
             Request::Reservations { .. } => Op::Reservations,
             Request::Undecided => Op::Undecided,
             Request::Decision { .. } => Op::Decision,
@@ -392,6 +420,17 @@ impl Request {
                 out.u64(until.0);
                 put_group(&mut out, group.as_ref());
             }
+            Request::HoldWithin {
+                within,
+                wanted,
+                group,
+                until,
+            } => {
+                out.u128(*within);
+                put_wanted(&mut out, wanted);
+                out.u64(until.0);
+                put_group(&mut out, Some(group));
+            }
             Request::Amend {
                 id,
                 wanted,
@@ -412,7 +451,9 @@ impl Request {
                 out.u64(id.0);
                 put_decision(&mut out, *decision);
             }
-            Request::Commit(part) | Request::Release(part) => put_part(&mut out, *part),
+            Request::Commit(part) | Request::Release(part) | Request::Look(part) => {
+                put_part(&mut out, *part);
+            }
             Request::Capability(id) => out.u64(id.0),
         }
         out
@@ -467,6 +508,7 @@ impl Request {
                 until: Second(fields.u64()?),
                 group: group(fields)?,
             },
+            Op::HoldWithin => hold_within(fields)?,
             Op::Amend => Request::Amend {
                 id: BookingId(fields.u64()?),
                 wanted: wanted(fields)?,
@@ -477,6 +519,7 @@ impl Request {
             Op::Release => Request::Release(BookingId(fields.u64()?).into()),
             Op::CommitPart => Request::Commit(part(fields)?),
             Op::ReleasePart => Request::Release(part(fields)?),
+            Op::Look => Request::Look(part(fields)?),
             Op::Reservations => {
                 let (is_some, after) = (fields.flag()?, fields.u64()?);
                 if !is_some && after != 0 {

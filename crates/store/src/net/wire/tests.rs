@@ -16,7 +16,9 @@ use crate::object::types::{
 };
 use crate::ops;
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Decision, Group, PartName, Quote, ReservationRequest, Reserved};
+use crate::qos::manager::{
+    Decision, Group, PartName, PartState, Quote, ReservationRequest, Reserved,
+};
 
 fn text(rng: &mut Rng) -> String {
     let len = [0, 1, 7, 40, 1024][rng.below(5) as usize];
@@ -189,6 +191,16 @@ fn request(op: Op, rng: &mut Rng) -> Request {
             group: rng.chance(0.5).then(|| group(rng)),
             until: Second(number(rng)),
         },
+        Op::HoldWithin => Request::HoldWithin {
+            within: u128::from(rng.bits()),
+            wanted: wanted(rng),
+            group: Group {
+                id: u128::from(rng.bits()),
+                stores: vec![u128::from(rng.bits())],
+            },
+            until: Second(number(rng)),
+        },
+        Op::Look => Request::Look(part(rng)),
         Op::Commit => Request::Commit(BookingId(number(rng)).into()),
         Op::Release => Request::Release(BookingId(number(rng)).into()),
         Op::CommitPart => Request::Commit(part(rng)),
@@ -286,7 +298,11 @@ fn response(op: Op, rng: &mut Rng) -> Response {
                 .collect(),
             more: rng.chance(0.5),
         }),
-        Op::Hold | Op::Amend => Response::Booking(BookingId(number(rng))),
+        Op::Look => Response::Look(PartState {
+            now: Second(number(rng)),
+            asked: Second(number(rng)),
+        }),
+        Op::Hold | Op::HoldWithin | Op::Amend => Response::Booking(BookingId(number(rng))),
         Op::Quote => Response::Quote(Quote {
             earliest: rng.chance(0.5).then(|| Second(number(rng))),
             refused: rng.chance(0.5).then(|| text(rng)),

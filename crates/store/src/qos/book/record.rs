@@ -74,6 +74,8 @@ pub(crate) struct Record {
     pub made: Second,
     /// Once it is committed it takes the place of this one.
     pub replaces: Option<BookingId>,
+    /// It is of what the parts of this whole, an allotment, promise here, and takes no time of the device beside them.
+    pub within: Option<u128>,
 }
 
 impl Record {

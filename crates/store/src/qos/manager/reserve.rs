@@ -24,7 +24,7 @@ use policy::share::{Contract, Direction, Second, Share};
 
 use super::request::{
     Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_beside,
-    check_calibration, check_room, failed,
+    check_calibration, check_room, check_within, failed,
 };
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
@@ -32,6 +32,7 @@ use crate::qos::book;
 use crate::qos::book::record::{Group, PartName, Record};
 use crate::qos::session::table::Sessions;
 use crate::qos::state::Core;
+use crate::qos::state::bookings::PartState;
 
 /// What makes, keeps and ends reservations.
 #[derive(Clone)]
@@ -117,13 +118,37 @@ impl Reserver {
         group: Option<Group>,
         until: Second,
     ) -> Result<BookingId, ReserveError> {
-        let (reserver, replaces) = (self.clone(), None);
+        let (replaces, within) = (None, None);
         let hold = Hold {
             request,
             group,
             until,
             replaces,
+            within,
         };
+        self.hold_it(hold).await
+    }
+
+    /// Sets aside until `until` what is within the whole `within`: no time of the device, but of what that has here.
+    pub async fn hold_within(
+        &self,
+        within: u128,
+        request: ReservationRequest,
+        group: Group,
+        until: Second,
+    ) -> Result<BookingId, ReserveError> {
+        let hold = Hold {
+            request,
+            group: Some(group),
+            until,
+            replaces: None,
+            within: Some(within),
+        };
+        self.hold_it(hold).await
+    }
+
+    async fn hold_it(&self, hold: Hold) -> Result<BookingId, ReserveError> {
+        let reserver = self.clone();
         env::spawn(async move { reserver.do_hold(hold).await }).await
     }
 
@@ -135,14 +160,15 @@ impl Reserver {
         group: Option<Group>,
         until: Second,
     ) -> Result<BookingId, ReserveError> {
-        let (reserver, replaces) = (self.clone(), Some(replaced));
+        let (replaces, within) = (Some(replaced), None);
         let hold = Hold {
             request,
             group,
             until,
             replaces,
+            within,
         };
-        env::spawn(async move { reserver.do_hold(hold).await }).await
+        self.hold_it(hold).await
     }
 
     async fn do_hold(&self, hold: Hold) -> Result<BookingId, ReserveError> {
@@ -161,7 +187,6 @@ impl Reserver {
         let contract = request.contract();
         let now = core.now();
         check_calibration(bookings.calibrating.get(), request.slot.start, now)?;
-        let held = contract.without_room();
         let mut record = Record {
             id: BookingId(0),
             contract,
@@ -172,20 +197,12 @@ impl Reserver {
             room: None,
             made: now,
             replaces: hold.replaces,
+            within: hold.within.or(replaced.as_ref().and_then(|it| it.within)),
         };
-        let State::Tentative { until } = record.booking().state else {
-            unreachable!("it was just made so")
-        };
-        let id = match &replaced {
-            Some(replaced) => {
-                let mut calendar = bookings.calendar.borrow_mut();
-                calendar.amend(now, replaced.id, held, until)?
-            }
-            None => {
-                check_room(&core.store.space(), contract.space)?;
-                bookings.calendar.borrow_mut().hold(now, held, until)?
-            }
-        };
+        if replaced.is_none() {
+            check_room(&core.store.space(), contract.space)?;
+        }
+        let id = self.place(&record, replaced.as_ref())?;
         record.id = id;
         let written = self.write_hold(&mut record).await;
         if written.is_err() {
@@ -194,6 +211,28 @@ impl Reserver {
         written.map_err(failed("hold"))?;
         bookings.records.borrow_mut().insert(id, record);
         Ok(id)
+    }
+
+    /// Finds its place in the calendar, or in what it is within; answers its number.
+    fn place(&self, record: &Record, replaced: Option<&Record>) -> Result<BookingId, ReserveError> {
+        let bookings = &self.core().bookings;
+        let Booking { contract, state } = record.booking();
+        let State::Tentative { until } = state else {
+            unreachable!("what is held is tentative")
+        };
+        let now = record.made;
+        if let Some(group) = record.within {
+            check_within(bookings, record, group)?;
+            let mut calendar = bookings.calendar.borrow_mut();
+            let id = calendar.next_id();
+            calendar.number_from(BookingId(id.0 + 1));
+            return Ok(id);
+        }
+        let mut calendar = bookings.calendar.borrow_mut();
+        Ok(match replaced {
+            Some(replaced) => calendar.amend(now, replaced.id, contract, until)?,
+            None => calendar.hold(now, contract, until)?,
+        })
     }
 
     /// A number is given only after it was set aside, so that it is given once.
@@ -253,9 +292,11 @@ impl Reserver {
             written.map_err(failed("commit"))?;
             bookings.records.borrow_mut().insert(id, record.clone());
             // Between the two the hold may have run out; what is written is promised.
-            let booking = record.booking();
-            let adopted = bookings.calendar.borrow_mut().adopt(id, booking, Bytes(0));
-            adopted.expect("the calendar keeps no room");
+            if record.within.is_none() {
+                let booking = record.booking();
+                let adopted = bookings.calendar.borrow_mut().adopt(id, booking, Bytes(0));
+                adopted.expect("the calendar keeps no room");
+            }
             if let Some(replaced) = &replaced {
                 self.take_the_place(&record, replaced).await;
             }
@@ -267,7 +308,7 @@ impl Reserver {
     /// What was replaced is gone, and its sessions go on under the terms of what replaced it.
     async fn take_the_place(&self, record: &Record, replaced: &Record) {
         let core = self.core();
-        core.bookings.remove(replaced.id);
+        core.bookings.take_the_place(record.id, replaced.id);
         self.0.replaced(replaced.id, record);
         // Opening leaves it out, too, if it cannot be removed now.
         if let Err(error) = self.forget(replaced).await {
@@ -303,8 +344,24 @@ impl Reserver {
         book::remove_record(store, record.id).await
     }
 
-    /// Takes a reservation out of everything.
+    /// Takes a reservation out of everything; with the last of an allotment also what is within it.
     async fn end(&self, id: BookingId, why: &'static str) -> Result<(), StoreError> {
+        let bookings = &self.core().bookings;
+        if let Ok(record) = bookings.record(id)
+            && let (None, Some(group)) = (record.within, record.part().group)
+        {
+            let direction = record.contract.direction;
+            if bookings.allotted(group, direction).len() == 1 {
+                for inside in bookings.within(group, direction) {
+                    self.end_one(inside.id, "what it was within is over")
+                        .await?;
+                }
+            }
+        }
+        self.end_one(id, why).await
+    }
+
+    async fn end_one(&self, id: BookingId, why: &'static str) -> Result<(), StoreError> {
         let core = self.core();
         let Ok(record) = core.bookings.record(id) else {
             return Ok(());
@@ -358,6 +415,20 @@ impl Reserver {
         Ok(())
     }
 
+    /// The part as it is here, and when something was asked of it last.
+    pub fn look(&self, part: PartName) -> Result<PartState, NoBooking> {
+        let bookings = &self.core().bookings;
+        let record = bookings.named(part)?;
+        let open = self.0.open().into_iter();
+        let open = open.filter(|it| it.reservation() == Some(part.id));
+        let asked = open.map(|it| it.asked()).max().unwrap_or_default();
+        let begin = record.contract.slot.start.max(self.core().opened);
+        Ok(PartState {
+            now: self.core().now(),
+            asked: asked.max(bookings.asked(part.id)).max(begin),
+        })
+    }
+
     // --- groups -----------------------------------------------------------------------------------
 
     /// What this store, which decides over `group`, says of it. What is held of it here is released before it is aborted.
@@ -406,6 +477,8 @@ struct Hold {
     until: Second,
     /// It is to take the place of this one.
     replaces: Option<BookingId>,
+    /// It is of what this whole has here.
+    within: Option<u128>,
 }
 
 impl Hold {

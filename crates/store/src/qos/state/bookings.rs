@@ -27,6 +27,17 @@ pub(crate) struct Bookings {
     pub by_record: Cell<bool>,
     /// When the record of a part said last that it stands.
     confirmed: RefCell<BTreeMap<BookingId, Second>>,
+    /// When something was asked last, of those whose sessions are closed.
+    asked: RefCell<BTreeMap<BookingId, Second>>,
+}
+
+/// A part as its store sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartState {
+    /// The second it is, by the store's clock.
+    pub now: Second,
+    /// When something of it was asked last; at first the begin of its slot, or when the store was opened.
+    pub asked: Second,
 }
 
 /// A part of a reservation of which its record of the meta store is to be asked.
@@ -60,7 +71,7 @@ impl Bookings {
         records: BTreeMap<BookingId, Record>,
         numbers: u64,
     ) -> Bookings {
-        for record in records.values() {
+        for record in records.values().filter(|it| it.within.is_none()) {
             let adopted = calendar.adopt(record.id, record.booking(), Bytes(0));
             adopted.expect("the calendar keeps no room");
         }
@@ -79,6 +90,7 @@ impl Bookings {
             calibrating: Cell::new(None),
             by_record: Cell::new(false),
             confirmed: RefCell::default(),
+            asked: RefCell::default(),
         }
     }
 
@@ -195,9 +207,50 @@ impl Bookings {
         }
     }
 
+    /// Something was asked of it until then.
+    pub fn asked_until(&self, id: BookingId, at: Second) {
+        if self.records.borrow().contains_key(&id) {
+            let mut asked = self.asked.borrow_mut();
+            let last = asked.entry(id).or_default();
+            *last = at.max(*last);
+        }
+    }
+
+    /// When something was asked of it last by sessions that are closed.
+    pub fn asked(&self, id: BookingId) -> Second {
+        let asked = self.asked.borrow();
+        asked.get(&id).copied().unwrap_or_default()
+    }
+
+    /// `record` has taken the place of `replaced`, and goes on where that was.
+    pub fn take_the_place(&self, record: BookingId, replaced: BookingId) {
+        let asked = self.asked(replaced);
+        self.remove(replaced);
+        self.asked_until(record, asked);
+    }
+
+    /// What of `direction` the whole `group` has here beside what is within it, by number.
+    pub fn allotted(&self, group: u128, direction: Direction) -> Vec<Record> {
+        let of = |it: &&Record| it.within.is_none() && it.part().group == Some(group);
+        self.all_where(direction, of)
+    }
+
+    /// What of `direction` is within the whole `group`, by number.
+    pub fn within(&self, group: u128, direction: Direction) -> Vec<Record> {
+        self.all_where(direction, |it| it.within == Some(group))
+    }
+
+    fn all_where(&self, direction: Direction, of: impl Fn(&&Record) -> bool) -> Vec<Record> {
+        let records = self.records.borrow();
+        let all = records.values().filter(of);
+        let all = all.filter(|it| it.contract.direction == direction);
+        all.cloned().collect()
+    }
+
     /// A reservation is gone.
     pub fn remove(&self, id: BookingId) -> Option<Record> {
         self.confirmed.borrow_mut().remove(&id);
+        self.asked.borrow_mut().remove(&id);
         let _ = self.calendar.borrow_mut().release(id);
         self.records.borrow_mut().remove(&id)
     }
