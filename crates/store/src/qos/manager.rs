@@ -10,7 +10,7 @@
 //! [`Manager`] is the handle; each job is a type of its own over what all share, [`Core`] and the
 //! table of sessions:
 //!
-//! - `reserve` hold, commit, release; `request` what is asked and refused; `groups` reservations over several stores.
+//! - `reserve` hold, commit, release; `hold` what is held; `request` what is asked and refused; `groups` reservations over several stores.
 //! - `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
 //! - `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
 //! - `report` what operators see. `beside`: the device is a hybrid's, and what is promised is kept elsewhere.
@@ -27,6 +27,7 @@
 mod beside;
 mod calibration;
 mod groups;
+mod hold;
 mod keys;
 mod report;
 mod request;

@@ -216,10 +216,6 @@ async fn reserve(
             let held = manager.parts().hold_within(within, &wanted, group, until);
             Response::Booking(held.await?)
         }
-        Request::Look(part) => {
-            let found = manager.parts().look(part).map_err(ReserveError::from);
-            Response::Look(found?)
-        }
         Request::Commit(part) => Response::Capability(Some(manager.commit(part).await?)),
         Request::Release(part) => {
             manager.release(part).await?;
@@ -237,6 +233,18 @@ async fn reserve(
                 more,
             }
         }
+        Request::Report => report(manager, data_max)?,
+        other => of_parts(manager, other).await?,
+    })
+}
+
+/// What becomes of parts of reservations over several stores.
+async fn of_parts(manager: &Rc<Manager>, request: Request) -> Result<Response, Failure> {
+    Ok(match request {
+        Request::Look(part) => {
+            let found = manager.parts().look(part).map_err(ReserveError::from);
+            Response::Look(found?)
+        }
         Request::Undecided => {
             let mut all = manager.parts().undecided();
             all.truncate(RESERVED_MAX);
@@ -247,7 +255,6 @@ async fn reserve(
             manager.parts().decide(id, decision).await?;
             Response::Done
         }
-        Request::Report => report(manager, data_max)?,
         other => unreachable!("{} is not about reservations", other.op().name()),
     })
 }

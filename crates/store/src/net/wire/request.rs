@@ -1,12 +1,15 @@
 //! Requests: what is asked, as fields and back.
 
-use base::{Bytes, Nanos, View};
+use base::{Nanos, View};
 use policy::place::{Penalties, Permille};
+use policy::share::Second;
 use policy::share::calendar::BookingId;
-use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
 use super::fields::{Fields, Malformed, Put};
 use super::objects;
+use super::reserve::{
+    decision, group, part, put_decision, put_hold, put_part, put_wanted, quoted, wanted,
+};
 use super::state::{origin, put_origin};
 use crate::ops;
 use crate::qos::load_report::ClientTag;
@@ -189,78 +192,7 @@ pub enum Request {
     Report,
 }
 
-// --- reservations -----------------------------------------------------------------------------------
-
-/// Requests that are asked about together, at most.
-const QUOTED_MAX: usize = 8;
-/// Bytes of one request without its texts.
-const WANTED_LEN: usize = 49;
-
-pub(super) fn put_wanted(out: &mut Vec<u8>, wanted: &ReservationRequest) {
-    out.u8(match wanted.direction {
-        Direction::Read => 0,
-        Direction::Write => 1,
-    });
-    out.u64(wanted.rate.0);
-    out.u64(wanted.window.0);
-    out.u32(wanted.probability.0);
-    out.u64(wanted.slot.start.0);
-    out.u64(wanted.slot.end.0);
-    out.u64(wanted.space.0);
-    out.text(&wanted.scope);
-    out.text(&wanted.holder);
-}
-
-pub(super) fn wanted(fields: &mut Fields<'_>) -> Result<ReservationRequest, Malformed> {
-    let direction = match fields.u8()? {
-        0 => Direction::Read,
-        1 => Direction::Write,
-        other => return fields.refuse(format_args!("{other} is no direction")),
-    };
-    Ok(ReservationRequest {
-        direction,
-        rate: BytesPerSec(fields.u64()?),
-        window: Nanos(fields.u64()?),
-        probability: Probability(fields.u32()?),
-        slot: Slot {
-            start: Second(fields.u64()?),
-            end: Second(fields.u64()?),
-        },
-        space: Bytes(fields.u64()?),
-        scope: fields.text()?,
-        holder: fields.text()?,
-    })
-}
-
-pub(super) fn put_group(out: &mut Vec<u8>, group: Option<&Group>) {
-    out.flag(group.is_some());
-    out.u128(group.map_or(0, |group| group.id));
-    let stores = group.map_or(&[][..], |group| &group.stores);
-    out.u32(stores.len() as u32);
-    for store in stores {
-        out.u128(*store);
-    }
-}
-
-pub(super) fn group(fields: &mut Fields<'_>) -> Result<Option<Group>, Malformed> {
-    let (is_some, id) = (fields.flag()?, fields.u128()?);
-    let count = fields.count(16)?;
-    let stores: Vec<u128> = (0..count)
-        .map(|_| fields.u128())
-        .collect::<Result<_, _>>()?;
-    if !is_some && (id != 0 || count != 0) {
-        return fields.refuse("a group is given and not announced");
-    }
-    Ok(is_some.then_some(Group { id, stores }))
-}
-
-/// A part and, where there is one, the whole: which of the two is the operation's.
-fn put_part(out: &mut Vec<u8>, part: PartName) {
-    out.u64(part.id.0);
-    if let Some(group) = part.group {
-        out.u128(group);
-    }
-}
+// --- parts of requests ------------------------------------------------------------------------------
 
 fn hold_within(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
     let within = fields.u128()?;
@@ -276,22 +208,6 @@ fn hold_within(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
     }
 }
 
-fn part(fields: &mut Fields<'_>) -> Result<PartName, Malformed> {
-    let id = BookingId(fields.u64()?);
-    Ok(PartName::of(id, fields.u128()?))
-}
-
-pub(super) fn put_decision(out: &mut Vec<u8>, decision: Decision) {
-    out.flag(decision == Decision::Committed);
-}
-
-pub(super) fn decision(fields: &mut Fields<'_>) -> Result<Decision, Malformed> {
-    Ok(match fields.flag()? {
-        true => Decision::Committed,
-        false => Decision::Aborted,
-    })
-}
-
 fn proof(fields: &mut Fields<'_>) -> Result<Proof, Malformed> {
     Ok(match fields.u8()? {
         0 => Proof::Open,
@@ -299,17 +215,6 @@ fn proof(fields: &mut Fields<'_>) -> Result<Proof, Malformed> {
         2 => Proof::Capability(fields.text()?),
         other => return fields.refuse(format_args!("{other} is no way in")),
     })
-}
-
-/// Requests asked about together.
-fn quoted(fields: &mut Fields<'_>) -> Result<Vec<ReservationRequest>, Malformed> {
-    let count = fields.count(WANTED_LEN)?;
-    if count > QUOTED_MAX {
-        return fields.refuse(format_args!(
-            "at most {QUOTED_MAX} requests are asked about together"
-        ));
-    }
-    (0..count).map(|_| wanted(fields)).collect()
 }
 
 fn put_proof(out: &mut Vec<u8>, proof: &Proof) {
@@ -344,6 +249,14 @@ fn client_tag(fields: &mut Fields<'_>) -> Result<ClientTag, Malformed> {
             from_lower: weight(fields)?,
         },
     })
+}
+
+fn put_client_tag(out: &mut Vec<u8>, tag: &ClientTag) {
+    put_origin(out, tag.origin);
+    let penalties = &tag.penalties;
+    out.u32(penalties.other.0);
+    out.u32(penalties.from_higher.0);
+    out.u32(penalties.from_lower.0);
 }
 
 /// How much a seek counts: at most a million times.
@@ -398,11 +311,7 @@ impl Request {
                 out.u64(*token);
             }
             Request::ClientTag { tag, every } => {
-                put_origin(&mut out, tag.origin);
-                let penalties = &tag.penalties;
-                out.u32(penalties.other.0);
-                out.u32(penalties.from_higher.0);
-                out.u32(penalties.from_lower.0);
+                put_client_tag(&mut out, tag);
                 out.u64(every.0);
             }
             Request::AttachReservation { holder } => out.optional_text(holder.as_deref()),
@@ -415,11 +324,7 @@ impl Request {
                 wanted,
                 group,
                 until,
-            } => {
-                put_wanted(&mut out, wanted);
-                out.u64(until.0);
-                put_group(&mut out, group.as_ref());
-            }
+            } => put_hold(&mut out, wanted, *until, group.as_ref()),
             Request::HoldWithin {
                 within,
                 wanted,
@@ -427,9 +332,7 @@ impl Request {
                 until,
             } => {
                 out.u128(*within);
-                put_wanted(&mut out, wanted);
-                out.u64(until.0);
-                put_group(&mut out, Some(group));
+                put_hold(&mut out, wanted, *until, Some(group));
             }
             Request::Amend {
                 id,
@@ -438,9 +341,7 @@ impl Request {
                 until,
             } => {
                 out.u64(id.0);
-                put_wanted(&mut out, wanted);
-                out.u64(until.0);
-                put_group(&mut out, group.as_ref());
+                put_hold(&mut out, wanted, *until, group.as_ref());
             }
             Request::Reservations { after } => {
                 out.flag(after.is_some());

@@ -8,7 +8,8 @@ use policy::share::calendar::{BookingId, State};
 use super::failure::Failure;
 use super::fields::{Fields, Malformed, Put};
 use super::objects;
-use super::request::{Op, decision, group, put_decision, put_group, put_wanted, wanted};
+use super::request::Op;
+use super::reserve::{decision, group, put_decision, put_group, put_wanted, wanted};
 use crate::ops;
 use crate::qos::manager::{Decision, Group, PartState, Quote, Reserved};
 

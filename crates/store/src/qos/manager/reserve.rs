@@ -22,6 +22,7 @@ use base::Bytes;
 use policy::share::calendar::{Booking, BookingId, Calendar, NoBooking, Refusal, State};
 use policy::share::{Contract, Direction, Second, Share};
 
+use super::hold::Hold;
 use super::request::{
     Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_beside,
     check_calibration, check_room, check_within, failed,
@@ -467,50 +468,5 @@ impl Reserver {
             }
             other => other,
         }
-    }
-}
-
-/// What is to be held.
-struct Hold {
-    request: ReservationRequest,
-    group: Option<Group>,
-    until: Second,
-    /// It is to take the place of this one.
-    replaces: Option<BookingId>,
-    /// It is of what this whole has here.
-    within: Option<u128>,
-}
-
-impl Hold {
-    /// The request as it is beside what it is to replace, which keeps its objects, its holder and its room.
-    ///
-    /// # Errors
-    /// [`ReserveError::Request`] if that is not promised itself, or of the other direction.
-    fn request_beside(
-        &self,
-        replaced: Option<&Record>,
-    ) -> Result<ReservationRequest, ReserveError> {
-        let Some(replaced) = replaced else {
-            return Ok(self.request.clone());
-        };
-        let refuse = |why: String| Err(ReserveError::Request { why });
-        let number = replaced.id.0;
-        if replaced.state != State::Committed {
-            return refuse(format!(
-                "reservation {number} is only held; commit it first"
-            ));
-        }
-        let (before, after) = (replaced.contract.direction, self.request.direction);
-        if before != after {
-            return refuse(format!(
-                "reservation {number} is of {before}s and cannot become one of {after}s; reserve {after}s beside it"
-            ));
-        }
-        Ok(ReservationRequest {
-            space: replaced.contract.space,
-            scope: replaced.scope.clone(),
-            holder: replaced.holder.clone(),
-            ..self.request.clone()
-        })
     }
 }
