@@ -12,7 +12,9 @@ use policy::share::Second;
 use policy::share::calendar::{BookingId, NoBooking};
 use store::net::client::{Client, ClientError};
 use store::net::wire::RefusedKind;
-use store::qos::manager::{Group, Manager, PartName, Quote, ReservationRequest, ReserveError};
+use store::qos::manager::{
+    Group, Manager, PartName, PartState, Quote, ReservationRequest, ReserveError, Unconfirmed,
+};
 
 use crate::stores::Pending;
 
@@ -36,7 +38,7 @@ pub enum PartError {
 pub enum PartRequest {
     /// Would these fit together? Answers [`PartAnswer::Quote`].
     Quote(Vec<ReservationRequest>),
-    /// Answers [`PartAnswer::Held`].
+    /// Answers [`PartAnswer::Number`].
     Hold {
         /// What is wanted.
         wanted: ReservationRequest,
@@ -45,7 +47,18 @@ pub enum PartRequest {
         /// Held until then at least.
         until: Second,
     },
-    /// Answers [`PartAnswer::Held`].
+    /// As `Hold`, of what the allotment `within` has there.
+    HoldWithin {
+        /// The whole that is the allotment.
+        within: u128,
+        /// What is wanted.
+        wanted: ReservationRequest,
+        /// Of which it is to be part.
+        group: Group,
+        /// Held until then at least.
+        until: Second,
+    },
+    /// Answers [`PartAnswer::Number`].
     Amend {
         /// What is to be replaced, of the same group.
         replaced: BookingId,
@@ -60,6 +73,8 @@ pub enum PartRequest {
     Commit(PartName),
     /// Answers [`PartAnswer::Done`].
     Release(PartName),
+    /// How is it there? Answers [`PartAnswer::State`].
+    Look(PartName),
 }
 
 /// What it answers.
@@ -68,11 +83,13 @@ pub enum PartAnswer {
     /// What would fit.
     Quote(Quote),
     /// The number that it is held under.
-    Held(BookingId),
+    Number(BookingId),
     /// What its holder shows.
     Capability(String),
     /// It is done.
     Done,
+    /// How it is there.
+    State(PartState),
 }
 
 /// One store's calendar. Held as `Rc<dyn Calendar>`.
@@ -82,6 +99,30 @@ pub trait Calendar {
     /// # Errors
     /// [`PartError`].
     fn ask(&self, request: PartRequest) -> Pending<'_, PartAnswer>;
+}
+
+/// A calendar of this very node, whose parts are settled here.
+pub trait OwnCalendar: Calendar {
+    /// As [`store::qos::manager::Parts::unconfirmed`].
+    ///
+    /// # Errors
+    /// [`PartError::Unreachable`].
+    fn unconfirmed(&self, seconds: u64) -> Pending<'_, Vec<Unconfirmed>>;
+
+    /// Releases a part, unless another is held to take its place.
+    ///
+    /// # Errors
+    /// As for [`Calendar::ask`].
+    fn release_alone(&self, part: PartName) -> Pending<'_, ()>;
+
+    /// The same, to be asked.
+    fn as_calendar(&self) -> &dyn Calendar;
+}
+
+impl dyn OwnCalendar + '_ {
+    pub(crate) async fn look(&self, part: PartName) -> Result<PartState, PartError> {
+        self.as_calendar().look(part).await
+    }
 }
 
 impl dyn Calendar + '_ {
@@ -96,7 +137,7 @@ impl dyn Calendar + '_ {
     /// As [`Manager::hold`] and [`Manager::amend`].
     pub(crate) async fn hold(&self, request: PartRequest) -> Result<BookingId, PartError> {
         match self.ask(request).await? {
-            PartAnswer::Held(id) => Ok(id),
+            PartAnswer::Number(id) => Ok(id),
             other => Err(unfit(&other)),
         }
     }
@@ -105,6 +146,14 @@ impl dyn Calendar + '_ {
     pub(crate) async fn commit(&self, part: PartName) -> Result<String, PartError> {
         match self.ask(PartRequest::Commit(part)).await? {
             PartAnswer::Capability(token) => Ok(token),
+            other => Err(unfit(&other)),
+        }
+    }
+
+    /// As [`store::qos::manager::Parts::look`].
+    pub(crate) async fn look(&self, part: PartName) -> Result<PartState, PartError> {
+        match self.ask(PartRequest::Look(part)).await? {
+            PartAnswer::State(state) => Ok(state),
             other => Err(unfit(&other)),
         }
     }
@@ -141,7 +190,17 @@ pub async fn carry_out(manager: &Manager, request: PartRequest) -> Result<PartAn
                 wanted,
                 group,
                 until,
-            } => PartAnswer::Held(manager.hold(&wanted, Some(group), until).await?),
+            } => PartAnswer::Number(manager.hold(&wanted, Some(group), until).await?),
+            PartRequest::HoldWithin {
+                within,
+                wanted,
+                group,
+                until,
+            } => {
+                let held = manager.parts().hold_within(within, &wanted, group, until);
+                PartAnswer::Number(held.await?)
+            }
+            PartRequest::Look(part) => PartAnswer::State(manager.parts().look(part)?),
             PartRequest::Amend {
                 replaced,
                 wanted,
@@ -149,7 +208,7 @@ pub async fn carry_out(manager: &Manager, request: PartRequest) -> Result<PartAn
                 until,
             } => {
                 let amended = manager.amend(replaced, &wanted, Some(group), until);
-                PartAnswer::Held(amended.await?)
+                PartAnswer::Number(amended.await?)
             }
             PartRequest::Commit(part) => PartAnswer::Capability(manager.commit(part).await?),
             PartRequest::Release(part) => {
@@ -167,6 +226,31 @@ pub struct LocalCalendar(pub Rc<Manager>);
 impl Calendar for LocalCalendar {
     fn ask(&self, request: PartRequest) -> Pending<'_, PartAnswer> {
         Box::pin(carry_out(&self.0, request))
+    }
+}
+
+/// As [`OwnCalendar::release_alone`], of `manager`.
+///
+/// # Errors
+/// As for [`carry_out`].
+pub async fn release_alone(manager: &Manager, part: PartName) -> Result<(), PartError> {
+    match manager.parts().is_amended(part.id) {
+        true => Ok(()),
+        false => manager.release(part).await.map_err(here),
+    }
+}
+
+impl OwnCalendar for LocalCalendar {
+    fn unconfirmed(&self, seconds: u64) -> Pending<'_, Vec<Unconfirmed>> {
+        Box::pin(async move { Ok(self.0.parts().unconfirmed(seconds)) })
+    }
+
+    fn release_alone(&self, part: PartName) -> Pending<'_, ()> {
+        Box::pin(release_alone(&self.0, part))
+    }
+
+    fn as_calendar(&self) -> &dyn Calendar {
+        self
     }
 }
 
@@ -200,9 +284,13 @@ impl Calendar for RemoteCalendar {
         let client = &self.0;
         Box::pin(async move {
             let named = match &request {
-                PartRequest::Quote(_) | PartRequest::Hold { .. } => None,
+                PartRequest::Quote(_)
+                | PartRequest::Hold { .. }
+                | PartRequest::HoldWithin { .. } => None,
                 PartRequest::Amend { replaced, .. } => Some(*replaced),
-                PartRequest::Commit(part) | PartRequest::Release(part) => Some(part.id),
+                PartRequest::Commit(part)
+                | PartRequest::Release(part)
+                | PartRequest::Look(part) => Some(part.id),
             };
             let done = async {
                 Ok(match request {
@@ -211,7 +299,17 @@ impl Calendar for RemoteCalendar {
                         wanted,
                         group,
                         until,
-                    } => PartAnswer::Held(client.hold(&wanted, Some(group), until).await?),
+                    } => PartAnswer::Number(client.hold(&wanted, Some(group), until).await?),
+                    PartRequest::HoldWithin {
+                        within,
+                        wanted,
+                        group,
+                        until,
+                    } => {
+                        let held = client.hold_within(within, &wanted, group, until);
+                        PartAnswer::Number(held.await?)
+                    }
+                    PartRequest::Look(part) => PartAnswer::State(client.look(part).await?),
                     PartRequest::Amend {
                         replaced,
                         wanted,
@@ -219,7 +317,7 @@ impl Calendar for RemoteCalendar {
                         until,
                     } => {
                         let amended = client.amend(replaced, &wanted, Some(group), until);
-                        PartAnswer::Held(amended.await?)
+                        PartAnswer::Number(amended.await?)
                     }
                     PartRequest::Commit(part) => PartAnswer::Capability(client.commit(part).await?),
                     PartRequest::Release(part) => {

@@ -1,8 +1,8 @@
 //! The stores of a cluster as reservations see them: their calendars, and which of them are there.
 //!
 //! ```text
-//! Cluster -> facts: stores, volumes, nodes that are up
-//!         -> calendar of a store: here (a manager), or somewhere else (a client with the node key)
+//! Cluster -> facts: stores, volumes, exports of this node, nodes that are up
+//!         -> calendar of a store or export: here (a manager), or somewhere else (a client with the node key)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,7 @@ use vdisk::StoreNumber;
 use vdisk::meta::MetaError;
 
 use crate::calendar::{Calendar, PartError};
+use crate::record::{Place, QUEUE, ReservationId, Target};
 
 /// An answer, some time.
 pub type Pending<'a, T, E = PartError> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
@@ -55,6 +56,12 @@ pub struct Facts {
     pub volumes: BTreeMap<u32, VolumeFact>,
     /// The nodes that are up.
     pub nodes: BTreeSet<String>,
+    /// This node.
+    pub node: String,
+    /// Its exports of hybrids with a queue, by name, with the identity of each calendar.
+    pub exports: BTreeMap<String, u128>,
+    /// The allotments that stand.
+    pub allotments: BTreeSet<ReservationId>,
     /// Accounts that are known to be switched off, or not there.
     pub accounts_off: BTreeSet<String>,
 }
@@ -75,8 +82,27 @@ impl Facts {
             .collect()
     }
 
+    /// The identity of the store, or of the queue, that has a part of `target`.
+    pub(crate) fn identity(&self, target: &Target, store: StoreNumber) -> Option<u128> {
+        match target.place(store) {
+            Place::Store(store) => self.stores.get(&store).map(|it| it.uuid),
+            Place::Export { name, .. } => self.exports.get(name).copied(),
+        }
+    }
+
+    /// Is it served now, as far as is known?
+    pub(crate) fn is_up(&self, target: &Target, store: StoreNumber) -> bool {
+        match target.place(store) {
+            Place::Store(store) => self.stores.get(&store).is_some_and(|it| it.is_up),
+            Place::Export { node, .. } => self.nodes.contains(node),
+        }
+    }
+
     /// A store's name, or its number where it has left.
     pub fn label(&self, store: StoreNumber) -> String {
+        if store == QUEUE {
+            return "the export's queue".to_owned();
+        }
         let known = self.stores.get(&store);
         known.map_or_else(|| format!("number {}", store.0), |it| it.name.clone())
     }
@@ -87,9 +113,9 @@ pub trait ClusterStores {
     /// How it is now.
     fn facts(&self) -> Pending<'_, Facts, MetaError>;
 
-    /// A store's calendar.
+    /// The calendar at a place: a store's, or that of an export of this node.
     ///
     /// # Errors
     /// [`PartError::Unreachable`].
-    fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>>;
+    fn calendar<'a>(&'a self, place: Place<'a>) -> Pending<'a, Rc<dyn Calendar>>;
 }

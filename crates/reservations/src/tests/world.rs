@@ -6,7 +6,7 @@ use std::future::pending;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos, Sector, Span};
-use device::Memory;
+use device::{Device as _, Memory};
 use policy::share::calendar::State;
 use policy::share::{BytesPerSec, Costs};
 use store::qos::manager::{Manager, ManagerOptions, Reserved};
@@ -17,14 +17,17 @@ use vdisk::meta::{
     Page, Pending as MetaPending, Revision, Watch,
 };
 
-use crate::ask::{Ask, TargetAsk};
+use crate::ask::{Ask, AskTerms, TargetAsk};
 use crate::calendar::{Calendar, LocalCalendar, PartAnswer, PartError, PartRequest};
-use crate::confirm::confirm;
+use crate::confirm::{Own, confirm};
 use crate::quota::Unlimited;
-use crate::record::{PlanKind, Promise, Reservation};
+use crate::record::{Place, PlanKind, Promise, QUEUE, Reservation};
 use crate::service::Service;
 use crate::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use crate::sweep::sweep;
+
+/// The node that has the export.
+pub const EXPORTING: &str = "n2";
 
 /// When a node is killed: it does so many more steps, a call of the meta store or of a store being two.
 pub type Steps = Rc<Cell<u64>>;
@@ -43,6 +46,10 @@ pub struct World {
     stores: RefCell<Vec<(StoreNumber, Rc<Manager>)>>,
     disks: BTreeMap<StoreNumber, Rc<Memory>>,
     pub facts: RefCell<Facts>,
+    /// The calendar of the export `vol0` of node n2.
+    export: Rc<Manager>,
+    /// How often something was read of the meta store.
+    pub reads: Cell<u64>,
     /// Stores that do not answer.
     pub silent: RefCell<BTreeSet<StoreNumber>>,
 }
@@ -50,6 +57,7 @@ pub struct World {
 /// One node's way to the meta store.
 struct Meta {
     client: Rc<MemoryMetaClient>,
+    world: Rc<World>,
     steps: Steps,
 }
 
@@ -64,6 +72,7 @@ impl Meta {
 
 impl MetaStore for Meta {
     fn get<'a>(&'a self, key: &'a str) -> MetaPending<'a, Option<Entry>> {
+        self.world.reads.set(self.world.reads.get() + 1);
         Box::pin(self.do_it(self.client.get(key)))
     }
     fn range<'a>(
@@ -72,6 +81,7 @@ impl MetaStore for Meta {
         after: Option<&'a str>,
         most: usize,
     ) -> MetaPending<'a, Page> {
+        self.world.reads.set(self.world.reads.get() + 1);
         Box::pin(self.do_it(self.client.range(prefix, after, most)))
     }
     fn txn(&self, compares: Vec<Compare>, ops: Vec<Op>) -> MetaPending<'_, Outcome> {
@@ -99,6 +109,7 @@ impl MetaStore for Meta {
 
 /// One node's way to the stores.
 struct Stores {
+    node: String,
     world: Rc<World>,
     steps: Steps,
 }
@@ -135,11 +146,26 @@ impl Calendar for Near {
 
 impl ClusterStores for Stores {
     fn facts(&self) -> Pending<'_, Facts, MetaError> {
-        Box::pin(async { Ok(self.world.facts.borrow().clone()) })
+        Box::pin(async {
+            let mut facts = self.world.facts.borrow().clone();
+            facts.node.clone_from(&self.node);
+            if self.node == EXPORTING {
+                facts.exports = BTreeMap::from([("vol0".to_owned(), self.world.export.uuid())]);
+            }
+            Ok(facts)
+        })
     }
-    fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>> {
+    fn calendar<'a>(&'a self, place: Place<'a>) -> Pending<'a, Rc<dyn Calendar>> {
         Box::pin(async move {
-            let stores = self.world.stores();
+            let store = match place {
+                Place::Store(store) => store,
+                Place::Export { node, .. } if node == self.node => QUEUE,
+                Place::Export { node, .. } => {
+                    return Err(PartError::Unreachable(format!("ask at node {node}")));
+                }
+            };
+            let mut stores = self.world.stores();
+            stores.push((QUEUE, Rc::clone(&self.world.export)));
             let mut stores = stores.iter();
             let Some((_, manager)) = stores.find(|(number, _)| *number == store) else {
                 return Err(PartError::Unreachable("it has left".to_owned()));
@@ -154,17 +180,19 @@ impl ClusterStores for Stores {
     }
 }
 
-/// All of a store's disk.
-const WHOLE: Span = Span {
-    start: Sector(0),
-    len: Bytes::mib(16),
-};
-
-async fn format(number: u16) -> Rc<Memory> {
-    let disk = Memory::new(format!("disk{number}"), WHOLE.len);
+async fn format(number: u16, size: Bytes) -> Rc<Memory> {
+    let disk = Memory::new(format!("disk{number}"), size);
     let formatted = Store::format(disk.clone(), Settings::default()).await;
     formatted.unwrap().close().await.unwrap();
     disk
+}
+
+/// All of a store's disk.
+fn whole(disk: &Memory) -> Span {
+    Span {
+        start: Sector(0),
+        len: disk.info().size,
+    }
 }
 
 async fn open(number: u16, disk: Rc<Memory>) -> Rc<Manager> {
@@ -180,10 +208,15 @@ async fn open(number: u16, disk: Rc<Memory>) -> Rc<Manager> {
 impl World {
     /// Three stores, the volume `vm1` with two copies on all of them, nodes n1 and n2 up.
     pub async fn new() -> Rc<World> {
+        World::of(Bytes::mib(16)).await
+    }
+
+    /// The same with disks of this size.
+    pub async fn of(size: Bytes) -> Rc<World> {
         let (mut stores, mut disks) = (Vec::new(), BTreeMap::new());
         let mut facts = Facts::default();
         for number in 1..=3 {
-            let disk = format(number).await;
+            let disk = format(number, size).await;
             let manager = open(number, Rc::clone(&disk)).await;
             disks.insert(StoreNumber(number), disk);
             let fact = StoreFact {
@@ -208,6 +241,8 @@ impl World {
             meta: MemoryMetaStore::new("memory"),
             stores: RefCell::new(stores),
             disks,
+            export: open(4, format(4, size).await).await,
+            reads: Cell::default(),
             facts: RefCell::new(facts),
             silent: RefCell::default(),
         })
@@ -223,9 +258,11 @@ impl World {
         let client = self.meta.client();
         let meta = Meta {
             client: Rc::clone(&client),
+            world: Rc::clone(self),
             steps: Rc::clone(&steps),
         };
         let stores = Stores {
+            node: name.to_owned(),
             world: Rc::clone(self),
             steps: Rc::clone(&steps),
         };
@@ -237,8 +274,9 @@ impl World {
     pub fn tend(self: &Rc<Self>, service: &Rc<Service>) -> env::CancelOnDrop<()> {
         let (world, service) = (Rc::clone(self), Rc::clone(service));
         env::cancel_scope(env::spawn(async move {
+            let _following = service.follow();
             for second in 0_u64.. {
-                confirm(&service, &world.stores()).await;
+                confirm(&service, &world.own()).await;
                 if second % 3 == 0 {
                     let _ = sweep(&service).await;
                 }
@@ -252,9 +290,21 @@ impl World {
         self.stores.borrow().clone()
     }
 
+    /// The same, to be settled.
+    pub fn own(&self) -> Vec<Own> {
+        let stores = self.stores();
+        let stores = stores.iter().map(|(number, it)| Own::store(*number, it));
+        let export = Own {
+            exports: vec!["vol0".to_owned()],
+            ..Own::store(QUEUE, &self.export)
+        };
+        stores.chain([export]).collect()
+    }
+
     /// All that is on a store's disk.
     pub fn copy_of(&self, store: StoreNumber) -> Vec<u8> {
-        self.disks[&store].contents(WHOLE)
+        let disk = &self.disks[&store];
+        disk.contents(whole(disk))
     }
 
     /// Puts a store back to a copy of its disk, and opens it again.
@@ -267,7 +317,7 @@ impl World {
         let (_, before) = self.stores.borrow_mut().remove(at.unwrap());
         before.close().await.unwrap();
         drop(before);
-        disk.load(WHOLE.start, copy);
+        disk.load(whole(disk).start, copy);
         let manager = open(store.0, Rc::clone(disk)).await;
         self.stores
             .borrow_mut()
@@ -276,7 +326,8 @@ impl World {
 
     /// The parts that all stores have.
     pub fn parts(&self) -> Vec<(StoreNumber, Reserved)> {
-        let stores = self.stores();
+        let mut stores = self.stores();
+        stores.push((QUEUE, Rc::clone(&self.export)));
         let of = |(number, manager): &(StoreNumber, Rc<Manager>)| {
             let number = *number;
             manager
@@ -340,6 +391,7 @@ pub fn of_vm1(service: &Service, name: &str, mb: u64) -> Ask {
         },
         tolerate_said: false,
         from_said: false,
+        terms: AskTerms::default(),
     }
 }
 

@@ -183,6 +183,9 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
+    let exports = ready.iter().flat_map(|started| &started.exports);
+    let exports: Vec<String> = exports.map(|export| export.name.clone()).collect();
+    http::export_booking::join_cluster(&control, &exports).await;
     let keeping = http::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
     let learning = tokio::spawn(keeping);
     let (closing, closed) = watch::channel(false);
