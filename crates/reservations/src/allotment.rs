@@ -30,8 +30,10 @@ use crate::records::{Beside, Records};
 const PREFIX: &str = "reservation-allotment/";
 /// The version of calendars.
 const VERSION: u32 = 1;
-/// What is inside at once, at most: a calendar is one value of the meta store.
+/// What is inside at once, at most.
 pub const INSIDE_MAX: usize = 1000;
+/// A calendar is one value of the meta store, and goes through with a record.
+const BYTES_MAX: usize = 512 * 1024;
 
 /// So much at one store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -191,6 +193,15 @@ impl AllotmentCalendar {
         }
     }
 
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data")
+    }
+
+    /// Can it be written down?
+    fn is_short(&self) -> bool {
+        self.inside.len() <= INSIDE_MAX && self.encode().len() <= BYTES_MAX
+    }
+
     /// With `asked` inside, in place of what it had there before.
     fn with(mut self, asked: Inside) -> AllotmentCalendar {
         self.inside.retain(|it| it.id != asked.id);
@@ -226,7 +237,7 @@ fn key(id: ReservationId) -> String {
 fn put(id: ReservationId, calendar: &AllotmentCalendar) -> Op {
     Op::Put {
         key: key(id),
-        value: serde_json::to_vec(calendar).expect("plain data"),
+        value: calendar.encode(),
         lease: None,
     }
 }
@@ -274,9 +285,10 @@ impl Records {
             let asked = Inside::of(id, next.promise.slot(), wanted);
             calendar.check(&asked, label).or_else(refuse)?;
             let calendar = calendar.with(asked);
-            if calendar.inside.len() > INSIDE_MAX {
+            if !calendar.is_short() {
+                let there = calendar.inside.len() - 1;
                 return refuse(format!(
-                    "{INSIDE_MAX} reservations are inside of it, as many as there can be; end some first"
+                    "{there} reservations are inside of it, as many as its calendar holds; end some first"
                 ));
             }
             return Ok(Beside {
@@ -415,6 +427,19 @@ mod tests {
         );
         let never = there.quote(&inside(2, 110, 190, &[rate(1, 30)]), label);
         assert_eq!(never.earliest, None);
+    }
+
+    #[test]
+    fn a_calendar_is_no_longer_than_a_value_of_the_meta_store() {
+        let with = |count: u128, stores: u16| {
+            let rates: Vec<Rate> = (0..stores).map(|it| rate(it, u64::MAX)).collect();
+            let inside = (0..count).map(|it| inside(u128::MAX - it, u64::MAX, u64::MAX, &rates));
+            calendar(inside.collect())
+        };
+        assert!(with(1000, 6).is_short());
+        assert!(!with(1001, 1).is_short(), "too many");
+        assert!(!with(1000, 64).is_short(), "too long");
+        const { assert!(BYTES_MAX * 2 <= vdisk::meta::VALUE_MAX) };
     }
 
     #[test]

@@ -8,10 +8,10 @@ use vdisk::StoreNumber;
 use vdisk::meta::{Faults, MemoryMetaClient};
 
 use super::world::{World, of_vm1, records};
+use crate::ReservationError;
 use crate::ask::{Ask, TargetAsk};
 use crate::record::{Phase, Reservation};
 use crate::service::{Change, Service};
-use crate::{ReservationError, record};
 
 /// Reads at all three stores.
 fn of_all(service: &Service, name: &str, mb: u64) -> Ask {
@@ -220,13 +220,4 @@ fn a_hundred_at_once_never_book_more_than_the_allotment_has() {
     }
     println!("{least} of 60 MB/s were booked at least");
     assert!(least > 50, "{least}");
-}
-
-#[test]
-fn a_calendar_has_an_end() {
-    assert!(
-        crate::allotment::INSIDE_MAX * 3 * 200 < 1 << 20,
-        "it is one value of the meta store"
-    );
-    assert_eq!(record::QUEUE, StoreNumber(u16::MAX));
 }
