@@ -87,6 +87,8 @@ pub struct Session {
     peers: RefCell<Vec<String>>,
     /// Reservations attached to its requests.
     attached: RefCell<Option<AttachedReservations>>,
+    /// When something was asked last.
+    asked: Cell<Second>,
 }
 
 /// A connection of a session, as operators see it; gone when dropped.
@@ -144,6 +146,7 @@ impl Session {
             buffers: Buffers::new(Rc::clone(&sessions.split)),
             peers: RefCell::default(),
             attached: RefCell::default(),
+            asked: Cell::default(),
         })
     }
 
@@ -249,13 +252,20 @@ impl Session {
         self.flow.class()
     }
 
+    /// When something was asked last under its reservation; 0: not yet.
+    pub(crate) fn asked(&self) -> Second {
+        self.asked.get()
+    }
+
     /// Whose its requests of a direction are at the device's queue.
     fn class_of(&self, direction: Direction) -> Class {
         let attached = self.attached.borrow();
         let serving = attached
             .as_ref()
             .and_then(|it| it.serving(&self.sessions, direction));
-        serving.map_or_else(|| self.class(), |session| session.class())
+        let serving = serving.as_deref().unwrap_or(self);
+        serving.asked.set(self.manager.now());
+        serving.class()
     }
 
     /// Attaches to its requests what `holder` has reserved here, now or later; for sessions that may do everything.

@@ -37,6 +37,32 @@ impl Group {
     }
 }
 
+/// Which reservation is meant: its number, and the whole that it is part of.
+///
+/// A store put back to an older copy of itself may give a number again: the number alone may be another's by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartName {
+    /// Its number.
+    pub id: BookingId,
+    /// The number of the whole ([`Group::id`]); `None`: it is part of none.
+    pub group: Option<u128>,
+}
+
+impl PartName {
+    /// The part `id` of the whole `group`.
+    pub fn of(id: BookingId, group: u128) -> PartName {
+        let group = Some(group);
+        PartName { id, group }
+    }
+}
+
+/// It is part of no whole.
+impl From<BookingId> for PartName {
+    fn from(id: BookingId) -> PartName {
+        PartName { id, group: None }
+    }
+}
+
 /// A reservation as it is remembered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Record {
@@ -52,9 +78,19 @@ pub(crate) struct Record {
     pub made: Second,
     /// Once it is committed it takes the place of this one.
     pub replaces: Option<BookingId>,
+    /// It is of what the parts of this whole, an allotment, promise here, and takes no time of the device beside them.
+    pub within: Option<u128>,
 }
 
 impl Record {
+    /// What it is called.
+    pub fn part(&self) -> PartName {
+        PartName {
+            id: self.id,
+            group: self.group.as_ref().map(|group| group.id),
+        }
+    }
+
     /// As the calendar has it: room is the store's concern.
     pub fn booking(&self) -> Booking {
         let contract = self.contract.without_room();

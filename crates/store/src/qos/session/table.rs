@@ -167,11 +167,12 @@ impl Sessions {
         // Of what has ended already it was counted while it was open.
         let records = self.core.bookings.records.borrow();
         let reservation = session.reservation().filter(|id| records.contains_key(id));
+        drop(records);
         if let Some(id) = reservation {
+            self.core.bookings.asked_until(id, session.asked());
             let mut totals = self.totals.borrow_mut();
             totals.entry(id).or_default().add(&report.delivery);
         }
-        drop(records);
         let mut closed = self.closed.borrow_mut();
         if closed.len() >= CLOSED_MAX {
             closed.pop_front();
