@@ -44,6 +44,8 @@ pub struct AskTerms {
     pub within: Option<String>,
     /// As [`Terms::agent`].
     pub agent: Option<String>,
+    /// As [`Terms::offline`].
+    pub offline: bool,
 }
 
 /// A reservation as it is asked for.
@@ -113,6 +115,7 @@ impl Ask {
             // Which it is, its records say.
             within: self.terms.within.as_ref().map(|_| ReservationId(0)),
             agent: self.terms.agent.clone(),
+            offline: self.terms.offline,
         };
         let record = Reservation {
             terms,

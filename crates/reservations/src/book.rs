@@ -94,6 +94,8 @@ pub(crate) struct Booking<'a> {
     pub id: ReservationId,
     /// What it is for.
     pub target: &'a Target,
+    /// Its capabilities need no record.
+    pub offline: bool,
 }
 
 impl Booking<'_> {
@@ -102,6 +104,7 @@ impl Booking<'_> {
         let uuid = |it: &Wanted| self.facts.identity(self.target, it.store);
         let mut stores: Vec<u128> = wanted.iter().filter_map(uuid).collect();
         stores.dedup();
+        stores.extend(self.offline.then_some(Group::OFFLINE));
         stores.push(Group::BY_RECORD);
         Group {
             id: self.id.0,

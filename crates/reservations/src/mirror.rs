@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! read all -> watch from there on: put, deleted -> known
-//!    ^ every ten minutes, and when the watch breaks
+//!    ^ every four minutes, and when the watch breaks
 //! ```
 //!
 //! So what is done each second reads nothing. What is seen here may be older than what is: whatever is done because of it
@@ -21,8 +21,10 @@ use crate::record::{PREFIX, Reservation, ReservationId};
 use crate::records::Versioned;
 use crate::service::Service;
 
-/// All is read anew so often, whatever the watch said.
-const ANEW: Nanos = Nanos::secs(600);
+/// All is read anew so often, whatever the watch said. With what a store waits before capabilities lapse
+/// (`store::qos::manager::LAPSE_SECONDS`) and [`CONFIRM_SECONDS`](crate::confirm::CONFIRM_SECONDS) it is a quarter of an
+/// hour until an end is felt where it is not heard of.
+const ANEW: Nanos = Nanos::secs(240);
 /// After a failure.
 const AGAIN: Nanos = Nanos::secs(1);
 

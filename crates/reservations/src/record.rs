@@ -232,6 +232,9 @@ pub struct Terms {
     /// An account that may have its capability beside its own: an agent that hands it to its user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// Its capabilities are good at stores that do not reach its record, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
 }
 
 impl Terms {
@@ -400,6 +403,11 @@ impl Reservation {
             return Err(
                 "an export is at no store of an allotment; reserve for it outside of any"
                     .to_owned(),
+            );
+        }
+        if terms.offline && !matches!(self.target, Target::Stores { .. }) {
+            return Err(
+                "only stores give capabilities, which offline is about; leave it out".to_owned(),
             );
         }
         if terms.idle == Some(0) {

@@ -166,6 +166,7 @@ impl Service {
             allotment: ask.terms.allotment,
             within,
             agent: ask.terms.agent.clone(),
+            offline: ask.terms.offline,
         };
         if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
             return same(known, (&target, &promise, &terms), ask.from_said);
@@ -189,6 +190,7 @@ impl Service {
             facts: &facts,
             id,
             target: &record.target.clone(),
+            offline: record.terms.offline,
         };
         booking.make(record, &wanted).await?;
         let made = self.find("", &id.to_string()).await?;
@@ -343,6 +345,7 @@ impl Service {
             facts: &facts,
             id: known.id,
             target: &record.target,
+            offline: record.terms.offline,
         };
         booking.change(known, next, &wanted, alone).await?;
         self.find("", &known.id.to_string()).await
@@ -410,6 +413,7 @@ impl Service {
             facts,
             id: known.id,
             target: &known.record.target,
+            offline: known.record.terms.offline,
         };
         // A store that left the cluster took its part along.
         let there = known.record.parts.iter();

@@ -391,6 +391,7 @@ async fn replan(
         facts,
         id: known.id,
         target: &known.record.target,
+        offline: known.record.terms.offline,
     };
     let cause = match booking.change(known, next, wanted, Beside::default()).await {
         Ok(_) => {

@@ -2,6 +2,7 @@
 
 use base::Nanos;
 use policy::share::{BytesPerSec, Second};
+use store::qos::manager::Group;
 use vdisk::StoreNumber;
 
 use super::world::{World, of_vm1, records};
@@ -717,5 +718,40 @@ fn an_export_is_reserved_for_at_its_node_and_by_its_record() {
         );
         service.create(ask("cold", 10, None)).await.unwrap();
         world.agree(&records(&service).await).unwrap();
+    });
+}
+
+#[test]
+fn offline_capabilities_are_marked_at_each_store_and_stay_so() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let marks = |world: &World| -> Vec<bool> {
+            let groups = world.parts().into_iter().filter_map(|(_, it)| it.group);
+            groups
+                .map(|it| it.stores.contains(&Group::OFFLINE))
+                .collect()
+        };
+        let mut ask = of_vm1(&service, "far", 10);
+        ask.terms.offline = true;
+        let refused = service.create(ask.clone()).await.unwrap_err().to_string();
+        assert!(
+            refused.contains("only stores give capabilities"),
+            "{refused}"
+        );
+        ask.promise.tolerate = 0;
+        ask.target = TargetAsk::Stores {
+            stores: vec!["s1".to_owned(), "s2".to_owned()],
+            stripe: false,
+            scope: "a/".to_owned(),
+        };
+        let (made, _) = service.create(ask).await.unwrap();
+        assert_eq!(marks(&world), [true, true]);
+        let more = Change {
+            read: Some(20_000_000),
+            ..Change::default()
+        };
+        service.amend(made, more).await.unwrap();
+        assert_eq!(marks(&world), [true, true]);
     });
 }

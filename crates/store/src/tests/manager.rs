@@ -811,27 +811,27 @@ fn capabilities_lapse_where_the_record_is_out_of_reach() {
         let session = manager
             .open_session(Access::Capability(&made[0].1))
             .unwrap();
-        env::sleep(Nanos::secs(899)).await;
+        env::sleep(Nanos::secs(599)).await;
         assert_eq!(session.phase(), Phase::Promised);
         env::sleep(Nanos::secs(2)).await;
         assert_eq!(session.phase(), Phase::Over);
         let lapsed = phases(&manager);
         let why = lapsed[0].as_ref().unwrap_err().to_string();
         assert!(
-            why.contains("did not reach the cluster's meta store for 15 minutes"),
+            why.contains("did not reach the cluster's meta store for 10 minutes"),
             "{why}"
         );
         assert_eq!(lapsed[1], Ok(Phase::Promised), "good to its end");
         // The promise itself stands.
         let full = ReservationRequest::new(Direction::Read, BytesPerSec::mb(85), slot);
         assert!(manager.offer(&full.scope("b/")).is_err());
-        // What opens anew has 15 minutes to ask.
+        // What opens anew has 10 minutes to ask.
         manager.close().await.unwrap();
         drop((session, manager));
         let manager = Manager::open(disk, options()).await.unwrap();
         manager.parts().take_by_record();
         assert_eq!(phases(&manager), [Ok(Phase::Promised), Ok(Phase::Promised)]);
-        env::sleep(Nanos::secs(901)).await;
+        env::sleep(Nanos::secs(601)).await;
         assert!(phases(&manager)[0].is_err());
         // The record says that it stands: it is as before.
         manager.commit(made[0].0).await.unwrap();

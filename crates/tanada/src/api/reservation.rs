@@ -76,6 +76,9 @@ pub struct ReservationAsk {
     /// An account that may have its capability beside its own, to hand it to its user, as an agent of Slurm does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// Its capabilities are good at stores that do not reach the meta store, too; else they lapse there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
     /// Whose it is; absent: the caller's. Another account than the caller's own takes the role `operator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
@@ -145,6 +148,9 @@ pub struct WholeReservation {
     /// The id of the allotment that it is booked inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_allotment: Option<String>,
+    /// Its capabilities are good at stores that do not reach the meta store, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
     pub parts: Vec<ReservationPart>,
     /// Of stores: the capability set, where it was just made or asked for by its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]

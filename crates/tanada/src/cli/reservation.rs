@@ -186,6 +186,9 @@ pub struct Create {
     /// An account that may have its capability beside its own, to hand it to its user.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+    /// Its capability is good to its end, also at a store that does not reach the meta store; else it lapses there.
+    #[arg(long, requires = "store")]
+    offline: bool,
     /// Would it fit? Nothing is set aside.
     #[arg(long)]
     dry_run: bool,
@@ -312,6 +315,7 @@ fn create(arguments: Create) -> anyhow::Result<()> {
     asked.space = arguments.space.map(|space| format!("{}B", space.0));
     asked.idle = arguments.idle.map(shown);
     asked.agent.clone_from(&arguments.agent);
+    asked.offline = arguments.offline;
     if arguments.dry_run {
         return offer(&service, &asked, arguments.ask.json);
     }

@@ -82,6 +82,11 @@ pub fn page(one: &WholeReservation) -> String {
     if let Some(allotment) = &one.from_allotment {
         let _ = writeln!(text, "inside the allotment {allotment}");
     }
+    if one.offline {
+        text.push_str(
+            "its capabilities are good to its end, also where the meta store is out of reach\n",
+        );
+    }
     if let Some(idle) = one.idle_seconds {
         let idle = humantime::format_duration(Duration::from_secs(idle));
         let _ = writeln!(

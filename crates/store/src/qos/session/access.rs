@@ -51,7 +51,7 @@ pub enum SessionError {
     },
     /// It may have been ended where this store does not hear of it.
     #[error(
-        "the capability is genuine, but {store} did not reach the cluster's meta store for 15 minutes, so \
+        "the capability is genuine, but {store} did not reach the cluster's meta store for 10 minutes, so \
          reservation {} may have ended; come back when it does, or reserve with --offline", .reservation.0
     )]
     Lapsed {

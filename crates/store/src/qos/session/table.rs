@@ -207,7 +207,7 @@ impl Sessions {
             if let Some(Ok(record)) = record
                 && self.core.bookings.is_lapsed(&record, now)
             {
-                session.lose_promise("its record was out of reach for 15 minutes");
+                session.lose_promise("its record was out of reach for 10 minutes");
             }
         }
     }

@@ -11,8 +11,9 @@ use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
 use crate::qos::book::record::{Group, PartName, Record};
 
-/// So long after its record said last that a reservation stands its capabilities are good.
-pub const LAPSE_SECONDS: u64 = 15 * 60;
+/// So long after its record said last that a reservation stands its capabilities are good. What said so may have been
+/// some minutes old.
+pub const LAPSE_SECONDS: u64 = 10 * 60;
 
 /// What is promised, as the book has it.
 pub(crate) struct Bookings {

@@ -125,6 +125,7 @@ pub(super) fn ask(asked: &ReservationAsk, account: String, now: Second) -> Resul
         allotment: asked.allotment,
         within: asked.from_allotment.clone(),
         agent: asked.agent.clone().filter(|it| !it.is_empty()),
+        offline: asked.offline,
     };
     Ok(Ask {
         name: asked.name.clone(),
@@ -218,6 +219,7 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
         idle_seconds: terms.idle,
         allotment: terms.allotment,
         from_allotment: terms.within.map(|it| it.to_string()),
+        offline: terms.offline,
         parts: parts.iter().map(part).collect(),
         capability: None,
     }
@@ -336,6 +338,7 @@ mod tests {
             allotment: false,
             within: Some("pool".to_owned()),
             agent: Some("slurm-agent".to_owned()),
+            offline: false,
         };
         assert_eq!(read.terms, terms);
         let export = TargetAsk::Export {
