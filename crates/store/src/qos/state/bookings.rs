@@ -29,6 +29,8 @@ pub(crate) struct Bookings {
     confirmed: RefCell<BTreeMap<BookingId, Second>>,
     /// When something was asked last, of those whose sessions are closed.
     asked: RefCell<BTreeMap<BookingId, Second>>,
+    /// Since when they are here, by the clock of the day.
+    pub opened: Second,
 }
 
 /// A part as its store sees it.
@@ -91,6 +93,7 @@ impl Bookings {
             by_record: Cell::new(false),
             confirmed: RefCell::default(),
             asked: RefCell::default(),
+            opened: Second(env::wall_clock().0 / 1_000_000_000),
         }
     }
 

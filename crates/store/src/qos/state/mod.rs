@@ -80,8 +80,6 @@ pub struct Core {
     // What was.
     pub(crate) log: Log,
     pub(crate) history: History,
-    /// When it was opened, by its clock.
-    pub(crate) opened: Second,
     /// The manager was closed.
     pub(crate) stopped: Cell<bool>,
 }
@@ -110,7 +108,6 @@ impl Core {
             scrubbed: Cell::default(),
             log: Log::default(),
             history: History::new(book.ended),
-            opened: Second(env::wall_clock().0 / 1_000_000_000),
             stopped: Cell::new(false),
             store,
             queue,
