@@ -242,16 +242,19 @@ fn put(id: ReservationId, calendar: &AllotmentCalendar) -> Op {
     }
 }
 
+/// The calendars of allotments, where the records are.
+pub(crate) struct Allotments<'a>(pub &'a Records);
+
 /// One as it was read.
 type Found = Option<(AllotmentCalendar, Revision)>;
 
-impl Records {
+impl Allotments<'_> {
     /// The calendar of an allotment; `None`: it does not stand.
     ///
     /// # Errors
     /// [`ReservationError::Meta`], [`ReservationError::Record`].
-    pub(crate) async fn allotment(&self, id: ReservationId) -> Result<Found, ReservationError> {
-        let Some(entry) = self.0.get(&key(id)).await? else {
+    pub async fn get(&self, id: ReservationId) -> Result<Found, ReservationError> {
+        let Some(entry) = self.0.0.get(&key(id)).await? else {
             return Ok(None);
         };
         let bad = |why: String| BadRecord { key: key(id), why };
@@ -269,7 +272,7 @@ impl Records {
     /// # Errors
     /// [`ReservationError::Refused`] where it does not fit inside, or leaves too little for what is inside;
     /// [`ReservationError::Meta`].
-    pub(crate) async fn enter(
+    pub async fn enter(
         &self,
         id: ReservationId,
         next: &Reservation,
@@ -277,7 +280,7 @@ impl Records {
         label: impl Fn(StoreNumber) -> String,
     ) -> Result<Beside, ReservationError> {
         if let Some(allotment) = next.terms.within {
-            let Some((calendar, changed)) = self.allotment(allotment).await? else {
+            let Some((calendar, changed)) = self.get(allotment).await? else {
                 return refuse(format!(
                     "the allotment {allotment} is over; book outside of it"
                 ));
@@ -299,7 +302,7 @@ impl Records {
         if !next.terms.allotment {
             return Ok(Beside::default());
         }
-        let found = self.allotment(id).await?;
+        let found = self.get(id).await?;
         let (before, changed) = match found {
             Some((before, changed)) => (Some(before), changed),
             None => (None, Revision::default()),
@@ -319,7 +322,7 @@ impl Records {
     ///
     /// # Errors
     /// [`ReservationError::Meta`], [`ReservationError::Record`].
-    pub(crate) async fn leave(
+    pub async fn leave(
         &self,
         id: ReservationId,
         record: &Reservation,
@@ -330,7 +333,7 @@ impl Records {
             (None, true) => id,
             (None, false) => return none(),
         };
-        let Some((mut calendar, changed)) = self.allotment(allotment).await? else {
+        let Some((mut calendar, changed)) = self.get(allotment).await? else {
             return none();
         };
         let compares = vec![Compare::Unchanged(key(allotment), changed)];

@@ -306,10 +306,10 @@ impl Calendar for RemoteCalendar {
                         group,
                         until,
                     } => {
-                        let held = client.hold_within(within, &wanted, group, until);
+                        let held = client.parts().hold_within(within, &wanted, group, until);
                         PartAnswer::Number(held.await?)
                     }
-                    PartRequest::Look(part) => PartAnswer::State(client.look(part).await?),
+                    PartRequest::Look(part) => PartAnswer::State(client.parts().look(part).await?),
                     PartRequest::Amend {
                         replaced,
                         wanted,

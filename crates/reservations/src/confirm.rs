@@ -115,7 +115,8 @@ pub async fn confirm(service: &Service, own: &[Own]) {
 /// # Errors
 /// [`ReservationError::Meta`].
 pub async fn note_lost(service: &Service, own: &[Own]) -> Result<(), ReservationError> {
-    for known in service.seen().await? {
+    for seen in service.mirror.all_or_read(&service.records).await? {
+        let known = seen.known;
         let record = &known.record;
         if !record.state.stands()
             || record.changing.is_some()

@@ -12,14 +12,14 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use base::{Instant, Nanos};
 use vdisk::meta::{Entry, Event, MetaError, Revision, whole_range};
 
-use crate::record::{PREFIX, Reservation, ReservationId};
-use crate::records::Versioned;
-use crate::service::Service;
+use crate::error::ReservationError;
+use crate::record::{PREFIX, ReservationId};
+use crate::records::{Records, Versioned, read};
 
 /// All is read anew so often, whatever the watch said. With what a store waits before capabilities lapse
 /// (`store::qos::manager::LAPSE_SECONDS`) and [`CONFIRM_SECONDS`](crate::confirm::CONFIRM_SECONDS) it is a quarter of an
@@ -39,26 +39,6 @@ pub(crate) struct Observed {
 #[derive(Default)]
 pub(crate) struct Mirror(RefCell<Option<BTreeMap<ReservationId, Observed>>>);
 
-/// A record as an entry has it; one that cannot be read is logged, and hides no other.
-pub(crate) fn read(entry: &Entry) -> Option<Versioned> {
-    let record = Reservation::decode(&entry.key, &entry.value);
-    match (ReservationId::parse(&entry.key), record) {
-        (Some(id), Ok(record)) => Some(Versioned {
-            id,
-            record,
-            changed: entry.changed,
-        }),
-        (None, _) => {
-            tracing::warn!(key = entry.key, "this is the key of no reservation");
-            None
-        }
-        (_, Err(error)) => {
-            tracing::warn!(%error, "a reservation is left alone");
-            None
-        }
-    }
-}
-
 impl Mirror {
     /// One of them; `None`: it is not known here.
     pub fn get(&self, id: ReservationId) -> Option<Rc<Versioned>> {
@@ -68,9 +48,25 @@ impl Mirror {
     }
 
     /// All of them; `None`: it is not known which there are.
-    pub fn all(&self) -> Option<Vec<Observed>> {
+    fn all(&self) -> Option<Vec<Observed>> {
         let known = self.0.borrow();
         known.as_ref().map(|it| it.values().cloned().collect())
+    }
+
+    /// All as they were seen last; where they are not followed, as they are read from `records`.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`].
+    pub async fn all_or_read(&self, records: &Records) -> Result<Vec<Observed>, ReservationError> {
+        if let Some(all) = self.all() {
+            return Ok(all);
+        }
+        let since = env::now();
+        let seen = |known| Observed {
+            known: Rc::new(known),
+            since,
+        };
+        Ok(records.all().await?.into_iter().map(seen).collect())
     }
 
     fn see(&self, known: Versioned) {
@@ -109,29 +105,26 @@ impl Mirror {
     }
 }
 
-/// Follows the records until the service is gone.
-pub(crate) async fn follow(service: Weak<Service>) {
+/// Follows the records for as long as it is polled.
+pub(crate) async fn follow(records: Records, mirror: Rc<Mirror>) {
     loop {
-        let Some(service) = service.upgrade() else {
-            return;
-        };
-        if let Err(error) = follow_on(&service).await {
+        if let Err(error) = follow_on(&records, &mirror).await {
             tracing::debug!(%error, "the records of reservations are read anew");
-            *service.mirror.0.borrow_mut() = None;
+            *mirror.0.borrow_mut() = None;
             env::sleep(AGAIN).await;
         }
     }
 }
 
-async fn follow_on(service: &Service) -> Result<(), MetaError> {
-    let meta = &service.records.0;
+async fn follow_on(records: &Records, mirror: &Mirror) -> Result<(), MetaError> {
+    let meta = &records.0;
     let (entries, revision) = whole_range(&**meta, PREFIX).await?;
     // Whole before anything of it is seen: nothing awaits from here to there.
-    service.mirror.is_all(&entries, revision);
+    mirror.is_all(&entries, revision);
     entries
         .iter()
         .filter_map(read)
-        .for_each(|it| service.mirror.see(it));
+        .for_each(|it| mirror.see(it));
     let mut watch = meta.watch(PREFIX, Revision(revision.0 + 1)).await?;
     let end = env::now() + ANEW;
     loop {
@@ -143,10 +136,10 @@ async fn follow_on(service: &Service) -> Result<(), MetaError> {
             match event {
                 Event::Put(entry) => {
                     if let Some(known) = read(&entry) {
-                        service.mirror.see(known);
+                        mirror.see(known);
                     }
                 }
-                Event::Deleted { key, revision } => service.mirror.forget(&key, revision),
+                Event::Deleted { key, revision } => mirror.forget(&key, revision),
             }
         }
     }

@@ -14,7 +14,7 @@ use policy::share::Second;
 use store::qos::manager::Quote;
 use vdisk::StoreNumber;
 
-use crate::allotment::Inside;
+use crate::allotment::{Allotments, Inside};
 use crate::ask::{Ask, Planned};
 use crate::book::{request, what};
 use crate::error::ReservationError;
@@ -149,7 +149,7 @@ impl Asking<'_> {
     /// What the calendar of an allotment says.
     async fn inside(&self, allotment: &str, planned: &Planned) -> Result<Quote, ReservationError> {
         let allotment = self.service.allotment(&self.ask.account, allotment).await?;
-        let Some((calendar, _)) = self.service.records.allotment(allotment).await? else {
+        let Some((calendar, _)) = Allotments(&self.service.records).get(allotment).await? else {
             return Err(ReservationError::Absent(allotment.to_string()));
         };
         let slot = planned.promise.slot();

@@ -5,10 +5,9 @@
 use std::rc::Rc;
 
 use base::Nanos;
-use vdisk::meta::{Compare, MetaError, MetaStore, Op, Outcome, Revision, whole_range};
+use vdisk::meta::{Compare, Entry, MetaError, MetaStore, Op, Outcome, Revision, whole_range};
 
 use crate::error::ReservationError;
-use crate::mirror;
 use crate::record::{PREFIX, Reservation, ReservationId, Target, name_key};
 
 /// How often a transaction without an answer is asked again.
@@ -43,6 +42,26 @@ impl Beside {
         self.compares.extend(other.compares);
         self.ops.extend(other.ops);
         self
+    }
+}
+
+/// A record as an entry has it; one that cannot be read is logged, and hides no other.
+pub(crate) fn read(entry: &Entry) -> Option<Versioned> {
+    let record = Reservation::decode(&entry.key, &entry.value);
+    match (ReservationId::parse(&entry.key), record) {
+        (Some(id), Ok(record)) => Some(Versioned {
+            id,
+            record,
+            changed: entry.changed,
+        }),
+        (None, _) => {
+            tracing::warn!(key = entry.key, "this is the key of no reservation");
+            None
+        }
+        (_, Err(error)) => {
+            tracing::warn!(%error, "a reservation is left alone");
+            None
+        }
     }
 }
 
@@ -82,7 +101,7 @@ impl Records {
     /// [`ReservationError::Meta`].
     pub async fn all(&self) -> Result<Vec<Versioned>, ReservationError> {
         let (entries, _) = whole_range(&*self.0, PREFIX).await?;
-        Ok(entries.iter().filter_map(mirror::read).collect())
+        Ok(entries.iter().filter_map(read).collect())
     }
 
     /// The reservation of this name that is not over.

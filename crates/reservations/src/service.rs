@@ -8,10 +8,13 @@ use base::{Instant, Nanos};
 use policy::share::Second;
 use vdisk::meta::MetaStore;
 
+use crate::allotment::Allotments;
 use crate::ask::{Ask, Planned, parts};
-use crate::book::{Booking, HOLD_SECONDS, MARGIN};
+use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
+use crate::calendar::PartError;
+use crate::capability::StoreCapability;
 use crate::error::ReservationError;
-use crate::mirror::{Mirror, Observed, follow};
+use crate::mirror::{Mirror, follow};
 use crate::offer::{self, Offer};
 use crate::plan::Wanted;
 use crate::quota::Quotas;
@@ -41,7 +44,7 @@ pub struct Service {
     pub(crate) cluster: Rc<dyn ClusterStores>,
     pub(crate) quotas: Rc<dyn Quotas>,
     /// The records, while they are followed.
-    pub(crate) mirror: Mirror,
+    pub(crate) mirror: Rc<Mirror>,
     /// When what may end unused is looked at next.
     pub(crate) looks: RefCell<BTreeMap<ReservationId, Instant>>,
     /// This node's clock is wrong by so many seconds.
@@ -62,7 +65,7 @@ impl Service {
             records: Records(meta),
             cluster,
             quotas,
-            mirror: Mirror::default(),
+            mirror: Rc::default(),
             looks: RefCell::default(),
             #[cfg(test)]
             clock_ahead: std::cell::Cell::default(),
@@ -71,7 +74,8 @@ impl Service {
 
     /// From now on what changes in the records is followed: parts are settled and sweeps made without reading them.
     pub fn follow(self: &Rc<Self>) -> env::CancelOnDrop<()> {
-        env::cancel_scope(env::spawn(follow(Rc::downgrade(self))))
+        let (records, mirror) = (self.records.clone(), Rc::clone(&self.mirror));
+        env::cancel_scope(env::spawn(follow(records, mirror)))
     }
 
     /// The second it is, by this node's clock.
@@ -96,25 +100,6 @@ impl Service {
     /// [`ReservationError::Meta`].
     pub async fn all(&self) -> Result<Vec<Versioned>, ReservationError> {
         self.records.all().await
-    }
-
-    /// All as they were seen last; read where they are not followed.
-    pub(crate) async fn seen(&self) -> Result<Vec<Rc<Versioned>>, ReservationError> {
-        let all = match self.mirror.all() {
-            Some(all) => all,
-            None => self.read_all().await?,
-        };
-        Ok(all.into_iter().map(|it| it.known).collect())
-    }
-
-    /// All, read now.
-    pub(crate) async fn read_all(&self) -> Result<Vec<Observed>, ReservationError> {
-        let since = env::now();
-        let seen = |known| Observed {
-            known: Rc::new(known),
-            since,
-        };
-        Ok(self.records.all().await?.into_iter().map(seen).collect())
     }
 
     /// The reservation of this id, or of this name in `account`.
@@ -231,10 +216,16 @@ impl Service {
     ) -> Result<Beside, ReservationError> {
         let label = |store| facts.label(store);
         if next.terms.within.is_some() {
-            return self.records.enter(id, next, wanted, label).await;
+            return Allotments(&self.records)
+                .enter(id, next, wanted, label)
+                .await;
         }
         let charged = self.quotas.charge(id, next, self.now()).await?;
-        Ok(charged.and(self.records.enter(id, next, wanted, label).await?))
+        Ok(charged.and(
+            Allotments(&self.records)
+                .enter(id, next, wanted, label)
+                .await?,
+        ))
     }
 
     /// As [`charge`](Self::charge), for what is over; also what was inside.
@@ -242,7 +233,9 @@ impl Service {
         &self,
         known: &Versioned,
     ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
-        let (left, inside) = self.records.leave(known.id, &known.record).await?;
+        let (left, inside) = Allotments(&self.records)
+            .leave(known.id, &known.record)
+            .await?;
         if known.record.terms.within.is_some() {
             return Ok((left, inside));
         }
@@ -429,10 +422,46 @@ impl Service {
         }
         Ok(())
     }
+
+    /// What its holder shows at each store; nothing of a volume's, whose clients need none.
+    ///
+    /// # Errors
+    /// [`ReservationError::Over`]; [`ReservationError::Unreachable`] if a store does not answer.
+    pub async fn capabilities(
+        &self,
+        known: &Versioned,
+    ) -> Result<Vec<StoreCapability>, ReservationError> {
+        check_stands(&known.record)?;
+        let is_of_stores = matches!(known.record.target, Target::Stores { .. });
+        if !is_of_stores || known.record.terms.allotment {
+            return Ok(Vec::new());
+        }
+        let facts = self.cluster.facts().await?;
+        let mut all = Vec::new();
+        for part in &known.record.parts {
+            let name = facts.label(part.store);
+            let failed = |error: PartError| {
+                ReservationError::of_part(&what(&known.record.promise), name.clone(), error)
+            };
+            let place = known.record.target.place(part.store);
+            let calendar = self.cluster.calendar(place).await.map_err(failed)?;
+            // A part that its store does not know as committed yet is committed by this.
+            let token = calendar.commit(part.name(known.id)).await.map_err(failed)?;
+            let Some(store) = facts.stores.get(&part.store) else {
+                continue;
+            };
+            all.push(StoreCapability {
+                store: format!("{:032x}", store.uuid),
+                address: store.address.clone(),
+                token,
+            });
+        }
+        Ok(all)
+    }
 }
 
 /// Is it promised?
-pub(crate) fn check_stands(record: &Reservation) -> Result<(), ReservationError> {
+fn check_stands(record: &Reservation) -> Result<(), ReservationError> {
     match record.state.stands() {
         true => Ok(()),
         false => Err(ReservationError::Over {

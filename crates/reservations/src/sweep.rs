@@ -203,10 +203,7 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     if !is_first && (facts.exports.is_empty() || !facts.nodes.contains(&service.node)) {
         return Ok(());
     }
-    let mut all = match service.mirror.all() {
-        Some(all) => all,
-        None => service.read_all().await?,
-    };
+    let mut all = service.mirror.all_or_read(&service.records).await?;
     let standing = all.iter().filter(|it| it.known.record.state.stands());
     let allotments = standing
         .clone()

@@ -30,6 +30,16 @@ pub struct ReservationTarget {
     pub node: Option<String>,
 }
 
+/// What a reservation has to do with allotments.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum AllotmentAsk {
+    /// Is it one? No client uses it then, its account books out of it.
+    Is(bool),
+    /// It is booked inside this one of the account, and needs no free rate at the stores.
+    Inside(String),
+}
+
 /// A reservation as it is asked for. Asking twice with the same name reserves once.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -67,12 +77,9 @@ pub struct ReservationAsk {
     /// It ends by itself when nothing was asked under it for so long, such as `10m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<String>,
-    /// It is an allotment: no client uses it, its account books out of it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allotment: bool,
-    /// It is booked inside this allotment of the account, by its name or id, and needs no free rate at the stores.
+    /// `true`: it is an allotment. A name or id: it is booked inside that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_allotment: Option<String>,
+    pub allotment: Option<AllotmentAsk>,
     /// An account that may have its capability beside its own, to hand it to its user, as an agent of Slurm does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
@@ -116,6 +123,26 @@ pub struct PromisedNow {
     pub write_bytes_per_second: u64,
 }
 
+/// What else holds for a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WholeTerms {
+    pub tolerate: u8,
+    /// `any` or `spread`.
+    pub plan: String,
+    /// It ends when nothing was asked under it for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<u64>,
+    /// It is one out of which its account books.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allotment: bool,
+    /// The id of the allotment that it is booked inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_allotment: Option<String>,
+    /// Its capabilities are good at stores that do not reach the meta store, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
+}
+
 /// A reservation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WholeReservation {
@@ -136,21 +163,8 @@ pub struct WholeReservation {
     pub promised_now: PromisedNow,
     pub from_unix_seconds: u64,
     pub until_unix_seconds: u64,
-    pub tolerate: u8,
-    /// `any` or `spread`.
-    pub plan: String,
-    /// It ends when nothing was asked under it for so long.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub idle_seconds: Option<u64>,
-    /// It is one out of which its account books.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub allotment: bool,
-    /// The id of the allotment that it is booked inside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_allotment: Option<String>,
-    /// Its capabilities are good at stores that do not reach the meta store, too.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub offline: bool,
+    #[serde(flatten)]
+    pub terms: WholeTerms,
     pub parts: Vec<ReservationPart>,
     /// Of stores: the capability set, where it was just made or asked for by its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]

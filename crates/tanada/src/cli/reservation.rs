@@ -25,7 +25,7 @@ use super::reservation_service::{Changed, Made, Service, Which, check_account};
 use super::reservation_words as words;
 use super::reserve::{ShowCalendar, calendar, reservation_id, show_part};
 use super::show;
-use crate::api::reservation::{ReservationAsk, ReservationChange, ReservationTarget};
+use crate::api::reservation::{AllotmentAsk, ReservationAsk, ReservationChange, ReservationTarget};
 use crate::daemon::common::when;
 
 #[derive(Subcommand)]
@@ -134,8 +134,10 @@ impl Wanted {
                 export: self.export.clone(),
                 node: None,
             },
-            allotment: is_allotment,
-            from_allotment: self.from_allotment.clone(),
+            allotment: match &self.from_allotment {
+                Some(name) => Some(AllotmentAsk::Inside(name.clone())),
+                None => is_allotment.then_some(AllotmentAsk::Is(true)),
+            },
             read: rate(self.read),
             write: rate(self.write),
             span: shown(span),

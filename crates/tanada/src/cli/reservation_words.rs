@@ -60,7 +60,7 @@ pub fn sentence(one: &WholeReservation) -> String {
         at(one.from_unix_seconds),
         at(one.until_unix_seconds)
     );
-    match one.tolerate {
+    match one.terms.tolerate {
         0 => {}
         1 => text.push_str(", also with one store lost"),
         n => {
@@ -76,18 +76,18 @@ pub fn page(one: &WholeReservation) -> String {
     if let Some(cause) = &one.cause {
         let _ = writeln!(text, "cause: {cause}");
     }
-    if one.allotment {
+    if one.terms.allotment {
         text.push_str("an allotment: its account books out of it\n");
     }
-    if let Some(allotment) = &one.from_allotment {
+    if let Some(allotment) = &one.terms.from_allotment {
         let _ = writeln!(text, "inside the allotment {allotment}");
     }
-    if one.offline {
+    if one.terms.offline {
         text.push_str(
             "its capabilities are good to its end, also where the meta store is out of reach\n",
         );
     }
-    if let Some(idle) = one.idle_seconds {
+    if let Some(idle) = one.terms.idle_seconds {
         let idle = humantime::format_duration(Duration::from_secs(idle));
         let _ = writeln!(
             text,

@@ -32,7 +32,7 @@ use super::slurm_directives::Directives;
 use super::slurm_jobs::Job;
 use super::slurm_settings::Settings;
 use crate::api::reservation::{
-    ReservationAsk, ReservationChange, ReservationTarget, WholeReservation,
+    AllotmentAsk, ReservationAsk, ReservationChange, ReservationTarget, WholeReservation,
 };
 use crate::daemon::common::when;
 
@@ -176,7 +176,7 @@ pub fn book(
     };
     held.write(&note)?;
     let asked = ReservationAsk {
-        from_allotment: settings.pool.allotment.clone(),
+        allotment: settings.pool.allotment.clone().map(AllotmentAsk::Inside),
         agent: settings.agent.account.clone(),
         ..wanted.ask(settings.booking(job.id), account, span)
     };

@@ -36,6 +36,13 @@ pub(super) struct RawBooking {
     group: Option<RawGroup>,
     room: Option<u64>,
     made: u64,
+    #[serde(flatten)]
+    others: RawOthers,
+}
+
+/// Other reservations that it is about.
+#[derive(Serialize, Deserialize)]
+struct RawOthers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replaces: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -185,8 +192,10 @@ impl RawBooking {
             }),
             room: record.room.map(|room| room.0),
             made: record.made.0,
-            replaces: record.replaces.map(|id| id.0),
-            within: record.within.map(hex),
+            others: RawOthers {
+                replaces: record.replaces.map(|id| id.0),
+                within: record.within.map(hex),
+            },
         }
     }
 
@@ -232,8 +241,8 @@ impl RawBooking {
             group,
             room: self.room.map(ReservationId),
             made: Second(self.made),
-            replaces: self.replaces.map(BookingId),
-            within: self.within.map(|it| unhex(&it)).transpose()?,
+            replaces: self.others.replaces.map(BookingId),
+            within: self.others.within.map(|it| unhex(&it)).transpose()?,
         })
     }
 }

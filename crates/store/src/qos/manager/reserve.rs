@@ -423,7 +423,7 @@ impl Reserver {
         let open = self.0.open().into_iter();
         let open = open.filter(|it| it.reservation() == Some(part.id));
         let asked = open.map(|it| it.asked()).max().unwrap_or_default();
-        let begin = record.contract.slot.start.max(self.core().opened);
+        let begin = record.contract.slot.start.max(bookings.opened);
         Ok(PartState {
             now: self.core().now(),
             asked: asked.max(bookings.asked(part.id)).max(begin),

@@ -33,8 +33,8 @@ pub(crate) struct Bookings {
     confirmed: RefCell<BTreeMap<BookingId, Second>>,
     /// When something was asked last, of those whose sessions are closed.
     asked: RefCell<BTreeMap<BookingId, Second>>,
-    /// When the manager was opened.
-    opened: Second,
+    /// Since when they are here, by the clock of the day.
+    pub opened: Second,
 }
 
 /// A part as its store sees it.
@@ -76,7 +76,6 @@ impl Bookings {
         mut calendar: Calendar,
         records: BTreeMap<BookingId, Record>,
         numbers: u64,
-        opened: Second,
     ) -> Bookings {
         for record in records.values().filter(|it| it.within.is_none()) {
             let adopted = calendar.adopt(record.id, record.booking(), Bytes(0));
@@ -97,8 +96,8 @@ impl Bookings {
             calibrating: Cell::new(None),
             by_record: Cell::new(false),
             confirmed: RefCell::default(),
-            opened,
             asked: RefCell::default(),
+            opened: Second(env::wall_clock().0 / 1_000_000_000),
         }
     }
 

@@ -16,8 +16,8 @@ use reservations::sweep::promised_now;
 
 use super::control::Failure;
 use crate::api::reservation::{
-    PromisedNow, ReservationAsk, ReservationOffer, ReservationPart, ReservationTarget,
-    WholeReservation,
+    AllotmentAsk, PromisedNow, ReservationAsk, ReservationOffer, ReservationPart,
+    ReservationTarget, WholeReservation, WholeTerms,
 };
 use crate::daemon::common::when;
 
@@ -122,8 +122,11 @@ pub(super) fn ask(asked: &ReservationAsk, account: String, now: Second) -> Resul
     };
     let terms = AskTerms {
         idle: asked.idle.as_deref().map(seconds).transpose()?,
-        allotment: asked.allotment,
-        within: asked.from_allotment.clone(),
+        allotment: asked.allotment == Some(AllotmentAsk::Is(true)),
+        within: match &asked.allotment {
+            Some(AllotmentAsk::Inside(name)) => Some(name.clone()),
+            _ => None,
+        },
         agent: asked.agent.clone().filter(|it| !it.is_empty()),
         offline: asked.offline,
     };
@@ -210,16 +213,18 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
         },
         from_unix_seconds: promise.from,
         until_unix_seconds: promise.until,
-        tolerate: promise.tolerate,
-        plan: match promise.plan {
-            PlanKind::Any => "any",
-            PlanKind::Spread => "spread",
-        }
-        .to_owned(),
-        idle_seconds: terms.idle,
-        allotment: terms.allotment,
-        from_allotment: terms.within.map(|it| it.to_string()),
-        offline: terms.offline,
+        terms: WholeTerms {
+            tolerate: promise.tolerate,
+            plan: match promise.plan {
+                PlanKind::Any => "any",
+                PlanKind::Spread => "spread",
+            }
+            .to_owned(),
+            idle_seconds: terms.idle,
+            allotment: terms.allotment,
+            from_allotment: terms.within.map(|it| it.to_string()),
+            offline: terms.offline,
+        },
         parts: parts.iter().map(part).collect(),
         capability: None,
     }
@@ -323,7 +328,7 @@ mod tests {
     fn what_else_is_to_hold_is_read_in_words() {
         let asked = ReservationAsk {
             idle: Some("10m".to_owned()),
-            from_allotment: Some("pool".to_owned()),
+            allotment: Some(AllotmentAsk::Inside("pool".to_owned())),
             agent: Some("slurm-agent".to_owned()),
             target: ReservationTarget {
                 export: Some("vol0".to_owned()),
