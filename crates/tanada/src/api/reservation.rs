@@ -28,6 +28,9 @@ pub struct ReservationTarget {
     /// With `export`: the node that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// Of stores: capabilities are good at stores that do not reach the meta store, too; else they lapse there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub offline: bool,
 }
 
 /// What a reservation has to do with allotments.
@@ -83,9 +86,6 @@ pub struct ReservationAsk {
     /// An account that may have its capability beside its own, to hand it to its user, as an agent of Slurm does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
-    /// Its capabilities are good at stores that do not reach the meta store, too; else they lapse there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub offline: bool,
     /// Whose it is; absent: the caller's. Another account than the caller's own takes the role `operator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,

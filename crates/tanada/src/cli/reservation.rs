@@ -133,6 +133,7 @@ impl Wanted {
                 scope: self.scope.clone(),
                 export: self.export.clone(),
                 node: None,
+                offline: false,
             },
             allotment: match &self.from_allotment {
                 Some(name) => Some(AllotmentAsk::Inside(name.clone())),
@@ -317,7 +318,7 @@ fn create(arguments: Create) -> anyhow::Result<()> {
     asked.space = arguments.space.map(|space| format!("{}B", space.0));
     asked.idle = arguments.idle.map(shown);
     asked.agent.clone_from(&arguments.agent);
-    asked.offline = arguments.offline;
+    asked.target.offline = arguments.offline;
     if arguments.dry_run {
         return offer(&service, &asked, arguments.ask.json);
     }

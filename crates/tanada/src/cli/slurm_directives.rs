@@ -221,6 +221,7 @@ impl Directives {
                 scope: self.scope.clone(),
                 export: self.export.clone(),
                 node: None,
+                offline: false,
             },
             read: rate(self.read),
             write: rate(self.write),

@@ -128,7 +128,7 @@ pub(super) fn ask(asked: &ReservationAsk, account: String, now: Second) -> Resul
             _ => None,
         },
         agent: asked.agent.clone().filter(|it| !it.is_empty()),
-        offline: asked.offline,
+        offline: asked.target.offline,
     };
     Ok(Ask {
         name: asked.name.clone(),
