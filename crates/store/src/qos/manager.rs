@@ -35,6 +35,7 @@ mod scrub;
 mod ticks;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use device::Device;
@@ -229,7 +230,27 @@ impl Manager {
     /// # Errors
     /// [`SessionError`]: for each reason one, and it says what to do.
     pub fn open_session(&self, access: Access<'_>) -> Result<Rc<Session>, SessionError> {
-        self.sessions.admit(access)
+        self.sessions.admit(access, None)
+    }
+
+    /// As [`Manager::open_session`], for a client that has shown that it is `account`: what is served without a promise is
+    /// shared among accounts, and an account gains nothing by more sessions. Behind a capability it is the holder's.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_session_of(
+        &self,
+        account: Option<&str>,
+        access: Access<'_>,
+    ) -> Result<Rc<Session>, SessionError> {
+        self.sessions.admit(access, account)
+    }
+
+    /// Accounts weigh so much from now on, where spare time is shared among them; 1 where nothing is said.
+    pub fn set_account_weights(&self, weights: BTreeMap<String, u32>) {
+        for account in self.core.accounts.set_weights(weights) {
+            self.core.queue.set_account(account);
+        }
     }
 
     /// Signs with another key from now on. Capabilities signed with the one before are accepted until the last

@@ -32,8 +32,9 @@ use env::Critical;
 use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
-    BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError, Event as Happened, Kind, Lane,
-    Next, OpenError, Options, Request, SessionCounters, SessionId, Terms, Ticket, Totals, build,
+    Account, BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError, Event as Happened,
+    Kind, Lane, Next, OpenError, Options, Request, SessionCounters, SessionId, Terms, Ticket,
+    Totals, build,
 };
 
 use state::{Job, Piece, State, Work, joined};
@@ -180,6 +181,11 @@ impl Queue {
         drop(state);
         self.pump();
         Some(closed)
+    }
+
+    /// The account weighs so much from now on, if it has sessions.
+    pub fn set_account(&self, account: Account) {
+        self.state.change().scheduler.set_account(account);
     }
 
     /// What a session was promised and got.

@@ -49,6 +49,7 @@ use crate::object::types::Change;
 use crate::object::types::ReservationId;
 use crate::qos::book::record::Record;
 use crate::qos::state::Core;
+use crate::qos::state::accounts::Named;
 use crate::qos::state::log::Logged;
 use buffers::Buffers;
 use fence::Fence;
@@ -75,6 +76,8 @@ pub struct Session {
     granted: RefCell<Option<Rc<Granted>>>,
     /// It came with the node key.
     trusted: bool,
+    /// Whose requests they are beside others, where nothing is promised.
+    account: RefCell<Rc<Named>>,
     opened: Second,
     // As it goes.
     phase: Cell<Phase>,
@@ -117,6 +120,8 @@ impl Drop for Buffered {
 /// Who opens a session, and with what.
 struct Opening<'a> {
     holder: &'a str,
+    /// Its account, as far as that is not the daemon's owner.
+    account: Option<&'a str>,
     granted: Option<Granted>,
     phase: Phase,
     trusted: bool,
@@ -134,6 +139,7 @@ impl Session {
             holder: opening.holder.to_owned(),
             granted: RefCell::new(opening.granted.map(Rc::new)),
             trusted: opening.trusted,
+            account: RefCell::new(core.accounts.of(opening.account)),
             opened: core.now(),
             phase: Cell::new(opening.phase),
             flow: Flow::default(),
@@ -220,6 +226,7 @@ impl Session {
             session: self.number,
             reservation: self.reservation().map(|id| id.0),
             holder: self.holder.clone(),
+            account: self.account.borrow().name().to_owned(),
             scope: granted.map_or(String::new(), |it| it.scope.clone()),
             direction: granted.map(|it| it.direction.name().to_owned()),
             phase: self.phase.get(),
@@ -256,7 +263,7 @@ impl Session {
     }
 
     /// Attaches to its requests what `holder` has reserved here, now or later; for sessions that may do everything.
-    /// `None` detaches.
+    /// What is served without a promise is then that holder's account's. `None` detaches.
     ///
     /// # Errors
     /// Why not, if the session is a reservation's own.
@@ -268,6 +275,10 @@ impl Session {
             );
         }
         *self.attached.borrow_mut() = holder.map(AttachedReservations::of);
+        let account = self.manager.accounts.of(holder);
+        if !Rc::ptr_eq(&account, &self.account.replace(Rc::clone(&account))) {
+            self.open_flow().expect("best effort always finds a flow");
+        }
         Ok(())
     }
 
@@ -280,7 +291,9 @@ impl Session {
 
     /// Takes the flow that its phase gives it, and leaves the one it had.
     fn open_flow(&self) -> Result<(), Full> {
-        self.flow.open(&self.manager, self.promise().as_deref())
+        let account = self.manager.accounts.at_queue(&self.account.borrow());
+        let promise = self.promise();
+        self.flow.open(&self.manager, account, promise.as_deref())
     }
 
     /// Its reservation was replaced by `record`: it goes on under those terms.

@@ -97,7 +97,7 @@ impl Opening<'_> {
         let (access, proof) = self.prove(&challenge, &shown).map_err(refused)?;
         // Noted before the token is looked at: a key that is voided from now on ends the connection.
         let keys = self.manager.voided();
-        let session = self.manager.open_session(access);
+        let session = self.manager.open_session_of(self.account(), access);
         let session = session.map_err(|why| refused(why.to_string()))?;
         let opened = Response::Opened(Opened {
             name: self.manager.store().name().to_owned(),
@@ -162,6 +162,14 @@ impl Opening<'_> {
             requests_max: self.limits.requests_per_connection,
             write_max: write_max as u32,
             idle_ms: u32::try_from(self.limits.idle.0 / 1_000_000).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The account that its certificate names.
+    fn account(&self) -> Option<&str> {
+        match &self.shown?.peer {
+            Peer::Account(name) => Some(name),
+            _ => None,
         }
     }
 

@@ -80,14 +80,20 @@ impl Sessions {
         open.chain(self.closed.borrow().iter().cloned()).collect()
     }
 
-    /// Lets a client in. All that show the capability of one reservation get the same session.
+    /// Lets a client in. All that show the capability of one reservation get the same session, which is its holder's; else
+    /// it is `account`'s.
     ///
     /// # Errors
     /// [`SessionError`]: for each reason one, and it says what to do.
-    pub fn admit(self: &Rc<Self>, access: Access<'_>) -> Result<Rc<Session>, SessionError> {
+    pub fn admit(
+        self: &Rc<Self>,
+        access: Access<'_>,
+        account: Option<&str>,
+    ) -> Result<Rc<Session>, SessionError> {
         let core = &self.core;
         let open_to_all = |holder, trusted| Opening {
             holder,
+            account,
             granted: None,
             phase: Phase::Open,
             trusted,
@@ -117,6 +123,7 @@ impl Sessions {
         }
         self.enter(Opening {
             holder: &record.holder,
+            account: Some(&record.holder),
             granted: Some(Granted::of(record)),
             phase: Phase::at(record.contract.slot, now),
             trusted: false,
