@@ -11,6 +11,7 @@
 //! - `record` what is written, and its states; `records` how it is read and changed; `ask`, `plan` which parts it takes.
 //! - `stores` the cluster and its calendars; `book` the two phases; `offer` what would fit instead.
 //! - `confirm` what a store does about a part; `sweep` what becomes of records unasked; `quota` what accounts may.
+//! - `caps` what is booked of a volume, and what its clients may have at most.
 //! - [`service`] all of it, as the API has it.
 //!
 //! Source: PROBS 3.1 (the storage manager allots resources when it accepts a reservation). Choice: several stores under one
@@ -18,6 +19,7 @@
 
 pub mod ask;
 pub mod book;
+mod caps;
 pub mod confirm;
 pub mod error;
 pub mod offer;
@@ -31,5 +33,6 @@ pub mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use caps::largest_of;
 pub use error::ReservationError;
 pub use service::Service;

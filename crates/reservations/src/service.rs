@@ -8,6 +8,7 @@ use vdisk::meta::MetaStore;
 
 use crate::ask::{Ask, Planned, parts};
 use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
+use crate::caps::check_caps;
 use crate::error::ReservationError;
 use crate::offer::{self, Offer};
 use crate::quota::Quotas;
@@ -132,6 +133,7 @@ impl Service {
         let id = draw_id();
         let alone = self.records.one_at_a_time(&target, id).await?;
         self.check_alone(id, &target, &promise).await?;
+        check_caps(&facts, &target, &promise)?;
         let until = Second(self.now().0 + HOLD_SECONDS);
         let (name, account) = (&*ask.name, &*ask.account);
         let record = Reservation::holding((name, account), target, promise, &self.node, until);
@@ -219,6 +221,7 @@ impl Service {
         }
         let alone = self.records.one_at_a_time(&record.target, id).await?;
         self.check_alone(id, &record.target, &promise).await?;
+        check_caps(&facts, &record.target, &promise)?;
         let next = Reservation {
             promise,
             ..record.clone()

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use policy::share::Second;
 use policy::share::calendar::{BookingId, NoBooking};
+use policy::share::cap::Caps;
 use store::net::client::{Client, ClientError};
 use store::net::wire::RefusedKind;
 use store::qos::manager::{Group, Manager, Quote, ReservationRequest, ReserveError};
@@ -85,6 +86,8 @@ pub struct VolumeFact {
     pub stores: BTreeSet<StoreNumber>,
     /// The holder whose reservations are attached to its requests, if an operator named one.
     pub holder: Option<String>,
+    /// What its clients get at most.
+    pub caps: Caps,
 }
 
 /// The cluster at one moment.

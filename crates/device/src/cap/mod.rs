@@ -21,6 +21,7 @@
 //! 3. A cap that is set or removed holds at once for all that wait, and they stand in line as if it had always been so.
 //! 4. No request keeps other users waiting for longer than a second's worth of the cap.
 
+mod accounts;
 mod counters;
 mod line;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use policy::share::cap::{BURST, Caps};
 
 use line::{Side, Turn};
 
+pub use accounts::{AccountCaps, ThrottleUser};
 pub use counters::{Counters, Passed};
 
 use crate::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};

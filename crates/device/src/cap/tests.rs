@@ -356,6 +356,47 @@ fn reads_flushes_and_looks_do_not_wait_behind_writes() {
 }
 
 #[test]
+fn all_that_an_account_does_is_under_its_cap_also_what_was_there_before_it() {
+    env::Runtime::simulated(21).block_on(async {
+        let accounts = AccountCaps::default();
+        let shared: Rc<dyn Device> = disk();
+        let volume = Capped::new(Rc::clone(&shared), &accounts.of("astro"));
+        let session = ThrottleUser::new(accounts.of("astro"));
+        let other = Capped::new(shared, &accounts.of("bio"));
+        let rate = 20_000_000;
+        accounts.set_all(BTreeMap::from([("astro".to_owned(), caps(rate, 0))]));
+        let end = env::now() + Nanos::secs(20);
+        let logs = [Log::default(), Log::default(), Log::default()];
+        let written = Rc::clone(&logs[1]);
+        let of_session = async {
+            while env::now() < end {
+                session.pass(Direction::Read, Bytes::kib(256)).await;
+                written.borrow_mut().push((env::now(), 262_144));
+            }
+        };
+        let clients = join_all([
+            client(volume, 8, &[65536], end, Rc::clone(&logs[0])),
+            client(other, 8, &[65536], end, Rc::clone(&logs[2])),
+        ]);
+        join_all::<std::pin::Pin<Box<dyn Future<Output = ()>>>>([
+            Box::pin(async { drop(clients.await) }) as _,
+            Box::pin(of_session) as _,
+        ])
+        .await;
+        let ten = Nanos::secs(10);
+        let got = logs.map(|log| sum(&log, end - ten, ten).0);
+        let both = got[0] + got[1];
+        assert!((198_000_000..=202_000_000).contains(&both), "{got:?}");
+        assert!(got[0].abs_diff(got[1]) * 20 <= both, "{got:?}");
+        assert!(got[2] > 2 * both, "no cap is the other's: {got:?}");
+        accounts.lift();
+        let begun = env::now();
+        session.pass(Direction::Read, Bytes::gib(1)).await;
+        assert_eq!(env::now(), begun);
+    });
+}
+
+#[test]
 fn caps_on_top_of_each_other_all_hold() {
     env::Runtime::simulated(15).block_on(async {
         let volume = Throttle::new(caps(10_000_000, 0));

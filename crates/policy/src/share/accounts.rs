@@ -39,7 +39,7 @@ impl Default for Account {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Known {
+struct Standing {
     weight: u32,
     sessions: usize,
     /// Device time it got of what was spare, by its weight, in thousandths.
@@ -51,7 +51,7 @@ struct Known {
 /// The accounts that have sessions.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Accounts {
-    known: BTreeMap<u64, Known>,
+    known: BTreeMap<u64, Standing>,
     /// The tag of the account last served from spare time.
     spare: u128,
 }

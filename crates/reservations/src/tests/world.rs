@@ -8,6 +8,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos};
 use device::Memory;
 use policy::share::calendar::{BookingId, State};
+use policy::share::cap::Caps;
 use policy::share::{BytesPerSec, Costs, Second};
 use store::qos::manager::{Group, Manager, ManagerOptions, Quote, ReservationRequest, Reserved};
 use store::{Settings, Store};
@@ -214,6 +215,7 @@ impl World {
             copies: 2,
             stores: [1, 2, 3].map(StoreNumber).into(),
             holder: None,
+            caps: Caps::default(),
         };
         facts.volumes = BTreeMap::from([(7, volume)]);
         facts.nodes = ["n1", "n2"].map(str::to_owned).into();

@@ -11,7 +11,7 @@
 //! table of sessions:
 //!
 //! - `reserve` hold, commit, release; `request` what is asked and refused; `groups` reservations over several stores.
-//! - `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
+//! - `accounts` what each weighs; `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
 //! - `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
 //! - `report` what operators see. `beside`: the device is a hybrid's, and what is promised is kept elsewhere.
 //!
@@ -24,6 +24,7 @@
 //! 2. Room in the store is promised to exactly the reservations in the book.
 //! 3. `free + reserved + used = total` in the store, as without a manager.
 
+mod accounts;
 mod beside;
 mod calibration;
 mod groups;
@@ -35,7 +36,6 @@ mod scrub;
 mod ticks;
 mod watch;
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use device::Device;
@@ -60,6 +60,7 @@ pub use crate::qos::book::record::{Calibration, Group};
 pub use crate::qos::state::bookings::Unconfirmed;
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
+pub use accounts::set_account_weights;
 pub use beside::open_beside;
 pub use calibration::Taken;
 pub use groups::{Outcome, Parts, reconcile};
@@ -230,27 +231,7 @@ impl Manager {
     /// # Errors
     /// [`SessionError`]: for each reason one, and it says what to do.
     pub fn open_session(&self, access: Access<'_>) -> Result<Rc<Session>, SessionError> {
-        self.sessions.admit(access, None)
-    }
-
-    /// As [`Manager::open_session`], for a client that has shown that it is `account`: what is served without a promise is
-    /// shared among accounts, and an account gains nothing by more sessions. Behind a capability it is the holder's.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_session_of(
-        &self,
-        account: Option<&str>,
-        access: Access<'_>,
-    ) -> Result<Rc<Session>, SessionError> {
-        self.sessions.admit(access, account)
-    }
-
-    /// Accounts weigh so much from now on, where spare time is shared among them; 1 where nothing is said.
-    pub fn set_account_weights(&self, weights: BTreeMap<String, u32>) {
-        for account in self.core.accounts.set_weights(weights) {
-            self.core.queue.set_account(account);
-        }
+        self.sessions.admit(access)
     }
 
     /// Signs with another key from now on. Capabilities signed with the one before are accepted until the last

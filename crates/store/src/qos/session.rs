@@ -4,7 +4,7 @@
 //! Access -> open_session -> Session { lane at the queue, scope, direction, part of the buffers } -> Store
 //! ```
 //!
-//! - `table` the sessions of a manager; `access` which client is let in.
+//! - `table` the sessions of a manager; `access` which client is let in; `accounts` whose they are.
 //! - `rights` what a session may in which phase; `work` what it does; `fence` refuses a writer that was replaced.
 //! - `flow`, `promise` by which flow it is served; `flowed` a device that is used so; `buffers` its memory.
 //!
@@ -25,6 +25,7 @@
 //! 5. The parts of the buffer memory add up to no more than there is.
 
 mod access;
+mod accounts;
 mod buffers;
 mod error;
 pub mod fence;
@@ -41,7 +42,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::Bytes;
-use device::Class;
+use device::{Class, ThrottleUser};
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, OpenError as Full, Priority, Second};
 
@@ -49,8 +50,8 @@ use crate::object::types::Change;
 use crate::object::types::ReservationId;
 use crate::qos::book::record::Record;
 use crate::qos::state::Core;
-use crate::qos::state::accounts::Named;
 use crate::qos::state::log::Logged;
+use accounts::Named;
 use buffers::Buffers;
 use fence::Fence;
 use flow::Flow;
@@ -78,6 +79,8 @@ pub struct Session {
     trusted: bool,
     /// Whose requests they are beside others, where nothing is promised.
     account: RefCell<Rc<Named>>,
+    /// What its account gets at most, where it has one and comes in for itself.
+    cap: Option<ThrottleUser>,
     opened: Second,
     // As it goes.
     phase: Cell<Phase>,
@@ -132,6 +135,10 @@ impl Session {
     /// A session of this number, without a flow yet.
     fn new(sessions: &Rc<Sessions>, number: u64, opening: Opening<'_>) -> Rc<Session> {
         let core = &sessions.core;
+        let account = sessions.accounts.of(opening.account);
+        let capped = Some(account.name()).filter(|name| !name.is_empty() && !opening.trusted);
+        let caps = core.options.account_caps.as_ref();
+        let throttle = caps.zip(capped).map(|(caps, name)| caps.of(name));
         Rc::new(Session {
             manager: Rc::clone(core),
             sessions: Rc::clone(sessions),
@@ -139,7 +146,8 @@ impl Session {
             holder: opening.holder.to_owned(),
             granted: RefCell::new(opening.granted.map(Rc::new)),
             trusted: opening.trusted,
-            account: RefCell::new(core.accounts.of(opening.account)),
+            account: RefCell::new(account),
+            cap: throttle.map(ThrottleUser::new),
             opened: core.now(),
             phase: Cell::new(opening.phase),
             flow: Flow::default(),
@@ -246,6 +254,13 @@ impl Session {
         }
     }
 
+    /// Waits until its account may have so much more.
+    pub(super) async fn within_cap(&self, direction: Direction, bytes: u64) {
+        if let Some(cap) = &self.cap {
+            cap.pass(direction, Bytes(bytes)).await;
+        }
+    }
+
     // --- which flow serves its requests -------------------------------------------------------------
 
     /// Whose its requests to the device are.
@@ -275,7 +290,7 @@ impl Session {
             );
         }
         *self.attached.borrow_mut() = holder.map(AttachedReservations::of);
-        let account = self.manager.accounts.of(holder);
+        let account = self.sessions.accounts.of(holder);
         if !Rc::ptr_eq(&account, &self.account.replace(Rc::clone(&account))) {
             self.open_flow().expect("best effort always finds a flow");
         }
@@ -291,7 +306,7 @@ impl Session {
 
     /// Takes the flow that its phase gives it, and leaves the one it had.
     fn open_flow(&self) -> Result<(), Full> {
-        let account = self.manager.accounts.at_queue(&self.account.borrow());
+        let account = self.sessions.accounts.at_queue(&self.account.borrow());
         let promise = self.promise();
         self.flow.open(&self.manager, account, promise.as_deref())
     }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
+use device::AccountCaps;
+use policy::share::cap::{Caps, Limit};
 use policy::share::{BytesPerSec, Direction, Kind, Slot};
 
 use super::kept::{LENGTH, MIB, Slow, at_its_rate, node_on, options};
 use super::manager::{request, reserved};
 use crate::ObjectCalls;
-use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest};
+use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest, set_account_weights};
 use crate::qos::session::{Access, Session};
 
 /// Reads as much as it gets, four requests at a time, as long as it lives.
@@ -27,8 +29,7 @@ fn read_on(session: &Rc<Session>) {
 
 fn connections(manager: &Manager, account: &str, count: usize) -> Vec<Rc<Session>> {
     let open = |_| {
-        let session = manager.open_session_of(Some(account), Access::Open);
-        let session = session.unwrap();
+        let session = manager.open_session(Access::Account(account)).unwrap();
         read_on(&session);
         session
     };
@@ -84,7 +85,7 @@ fn a_weight_counts_at_once_and_what_has_no_account_is_one() {
         let one = connections(&manager, "one", 1);
         let weights = |many, one| {
             let all = [("many".to_owned(), many), ("one".to_owned(), one)];
-            manager.set_account_weights(BTreeMap::from(all));
+            set_account_weights(&manager, BTreeMap::from(all));
         };
         weights(1, 3);
         let heavy = part_of_second(&many, &one, 20).await;
@@ -115,10 +116,51 @@ fn a_weight_counts_at_once_and_what_has_no_account_is_one() {
 }
 
 #[test]
+fn an_account_gets_no_more_than_its_cap_by_all_its_connections_and_nodes_are_not_capped() {
+    env::Runtime::simulated(4).block_on(async {
+        let rate = BytesPerSec::mb(100);
+        let disk = Slow::new(Bytes::mib(24), rate);
+        let caps = Rc::new(AccountCaps::default());
+        let options = ManagerOptions {
+            unauthenticated: true,
+            account_caps: Some(Rc::clone(&caps)),
+            ..options(rate)
+        };
+        let manager = node_on(&disk, options).await;
+        let many = connections(&manager, "many", 4);
+        let one = connections(&manager, "one", 1);
+        let read = Limit {
+            bytes: Some(BytesPerSec::mb(20)),
+            requests: None,
+        };
+        let cap = Caps {
+            read,
+            ..Caps::default()
+        };
+        caps.set_all(BTreeMap::from([("many".to_owned(), cap)]));
+        env::sleep(Nanos::secs(5)).await;
+        let of = |sessions: &[Rc<Session>]| got(sessions);
+        let before = [of(&many), of(&one)];
+        env::sleep(Nanos::secs(10)).await;
+        let [capped, rest] = [of(&many) - before[0], of(&one) - before[1]];
+        assert!(capped <= 204_000_000 + 20_000_000, "{capped}");
+        assert!(capped >= 190_000_000, "{capped}");
+        assert!(
+            rest > 700_000_000,
+            "what it may not have is the other's: {rest}"
+        );
+        // The cap goes, and so does the wait.
+        caps.lift();
+        let even = part_of_second(&many, &one, 10).await;
+        assert!((0.45..0.55).contains(&even), "{even}");
+    });
+}
+
+#[test]
 fn a_promise_holds_beside_accounts_of_any_weight() {
     env::Runtime::simulated(3).block_on(async {
         let manager = node(Kind::Tags).await;
-        manager.set_account_weights(BTreeMap::from([("many".to_owned(), 1000)]));
+        set_account_weights(&manager, BTreeMap::from([("many".to_owned(), 1000)]));
         let many = connections(&manager, "many", 16);
         let wanted = ReservationRequest {
             slot: Slot::new(manager.now(), 60),

@@ -404,6 +404,7 @@ fn a_device_that_became_slower_is_trusted_less_and_said_to_be_overcommitted() {
             beyond: policy::share::Share::percent(10),
             measured: manager.now(),
             device: ("slow".to_owned(), Bytes::mib(24)),
+            identity: None,
             surface: serde_json::json!({"runs": 3}),
         };
         manager.set_calibration(measured.clone()).await.unwrap();

@@ -185,6 +185,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     Stores(&control).reconcile().await;
     let keeping = http::learn::keep_current(Arc::clone(&control), config.data_dir.clone());
     let learning = tokio::spawn(keeping);
+    let accounts = tokio::spawn(http::account_terms::keep(Arc::clone(&control)));
     let (closing, closed) = watch::channel(false);
     let mut servers = tokio::task::JoinSet::new();
     let router = http::router(Arc::clone(&control), gate);
@@ -196,6 +197,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     tracing::info!(config = control.origin, "serving {}", summary(&config));
     let failed = ended(&control.threads, &mut signals).await;
     learning.abort();
+    accounts.abort();
     let _ = closing.send(true);
     let clean = stop_all(&control.threads, &mut signals).await;
     servers.shutdown().await;

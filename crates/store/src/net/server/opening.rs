@@ -97,7 +97,7 @@ impl Opening<'_> {
         let (access, proof) = self.prove(&challenge, &shown).map_err(refused)?;
         // Noted before the token is looked at: a key that is voided from now on ends the connection.
         let keys = self.manager.voided();
-        let session = self.manager.open_session_of(self.account(), access);
+        let session = self.manager.open_session(access);
         let session = session.map_err(|why| refused(why.to_string()))?;
         let opened = Response::Opened(Opened {
             name: self.manager.store().name().to_owned(),
@@ -165,11 +165,11 @@ impl Opening<'_> {
         }
     }
 
-    /// The account that its certificate names.
-    fn account(&self) -> Option<&str> {
-        match &self.shown?.peer {
-            Peer::Account(name) => Some(name),
-            _ => None,
+    /// A client that shows neither key nor capability, by the account that its certificate may name.
+    fn unproved(&self) -> SessionAccess<'_> {
+        match self.shown.map(|shown| &shown.peer) {
+            Some(Peer::Account(name)) => SessionAccess::Account(name),
+            _ => SessionAccess::Open,
         }
     }
 
@@ -187,12 +187,12 @@ impl Opening<'_> {
 
     /// As what a client comes in by what it shows, and what this server shows in return; why it does not.
     fn prove<'p>(
-        &self,
+        &'p self,
         challenge: &Challenge,
         shown: &'p Proof,
     ) -> Result<(SessionAccess<'p>, [u8; 32]), String> {
         let proof = match shown {
-            Proof::Open => return Ok((SessionAccess::Open, [0; 32])),
+            Proof::Open => return Ok((self.unproved(), [0; 32])),
             Proof::Capability(token) => return Ok((SessionAccess::Capability(token), [0; 32])),
             Proof::NodeKey(proof) => proof,
         };

@@ -24,7 +24,7 @@ use policy::share::{Contract, Direction, Second, Share};
 
 use super::request::{
     Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_beside,
-    check_calibration, check_room, failed,
+    check_calibration, check_promises, check_room, failed,
 };
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
@@ -155,6 +155,7 @@ impl Reserver {
         let here = (core.now(), core.store.uuid(), bookings.by_record.get());
         check(&request, hold.group.as_ref(), until, here)?;
         check_beside(core.beside, request.space)?;
+        check_promises(core.options.best_effort_only.as_ref())?;
         self.set_numbers_aside().await.map_err(failed("hold"))?;
         let contract = request.contract();
         let now = core.now();

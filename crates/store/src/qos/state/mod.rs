@@ -1,7 +1,6 @@
 //! What a manager's jobs and its sessions share: the store and its queue, what is promised, what is known, what has been.
 //!
 //! - `options` how it is run.
-//! - `accounts` whose sessions they are, and what each weighs.
 //! - `bookings` the reservations; `keys` who may show one; `permits` operations under fences.
 //! - `capacity` what the device can be trusted to do.
 //! - `log`, `history` what happened.
@@ -11,7 +10,6 @@
 //!
 //! Always true: nothing here knows sessions or the manager.
 
-pub(crate) mod accounts;
 pub(crate) mod bookings;
 pub(crate) mod capacity;
 pub(crate) mod history;
@@ -36,7 +34,6 @@ use crate::object::error::StoreError;
 use crate::qos::book::{self, Book};
 use crate::qos::load_report::LoadReporter;
 use crate::qos::queue::Queue;
-use accounts::Accounts;
 use bookings::Bookings;
 use capacity::Capacity;
 use history::History;
@@ -73,7 +70,6 @@ pub struct Core {
     /// A reservation is over, or keys are void: a session with a capability looks whether it is still good.
     pub(crate) revoked: Rc<Event>,
     pub(crate) permits: Permits,
-    pub(crate) accounts: Accounts,
     // What the device does.
     pub(crate) capacity: RefCell<Capacity>,
     /// How much of the device's time is promised; looked at each second.
@@ -93,7 +89,12 @@ impl Core {
     pub(crate) fn new(store: Store, queue: Rc<Queue>, options: ManagerOptions, book: Book) -> Core {
         let configured = options.queue.share.costs;
         let device = queue.info();
-        let capacity = Capacity::remembered(&device, configured, book.calibration, book.trust);
+        let capacity = Capacity::remembered(
+            (&device, options.device_identity.as_deref()),
+            configured,
+            book.calibration,
+            book.trust,
+        );
         let costs = capacity.costs;
         let headroom = capacity.headroom(&options.headroom);
         let none = Space::new(Bytes(0), Bytes(0));
@@ -106,7 +107,6 @@ impl Core {
             keys: Keys::new(store.uuid(), &options.signer, options.skew, book.keys),
             revoked: Rc::default(),
             permits: Permits::default(),
-            accounts: Accounts::default(),
             capacity: RefCell::new(capacity),
             promised: Cell::default(),
             load: LoadReporter::new(&costs),

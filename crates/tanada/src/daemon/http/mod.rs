@@ -13,6 +13,7 @@
 
 pub mod access;
 mod account_records;
+pub mod account_terms;
 mod accounts;
 mod audit;
 pub mod audit_log;

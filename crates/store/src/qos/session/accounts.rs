@@ -124,16 +124,16 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_that_changes_is_told_for_accounts_in_use() {
+    fn a_weight_that_changes_is_answered_for_accounts_in_use() {
         let accounts = Accounts::default();
         let astro = accounts.of(Some("astro"));
         let weights = |all: &[(&str, u32)]| {
             let all = all.iter();
             accounts.set_weights(all.map(|(name, it)| ((*name).to_owned(), *it)).collect())
         };
-        let told = weights(&[("astro", 4), ("other", 2)]);
-        assert_eq!(told, [accounts.at_queue(&astro)]);
-        assert_eq!(told[0].weight, 4);
+        let changed = weights(&[("astro", 4), ("other", 2)]);
+        assert_eq!(changed, [accounts.at_queue(&astro)]);
+        assert_eq!(changed[0].weight, 4);
         assert_eq!(weights(&[("astro", 4)]), []);
         assert_eq!(weights(&[])[0].weight, 1);
     }
