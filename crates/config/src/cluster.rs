@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use base::{Map, Nanos};
 use env::net::Address;
+use policy::share::BytesPerSec;
 use serde::Deserialize;
 use vdisk::replica::broadcast::Route;
 
@@ -34,6 +35,8 @@ const PEERS_MAX: usize = 256;
 /// This node of a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterConfig {
+    /// How fast its link is each way; `None`: not known, and not booked.
+    pub network: Option<BytesPerSec>,
     /// The name of this node.
     pub node: String,
     /// Where the records are.
@@ -158,6 +161,7 @@ pub(super) fn read_cluster(
     }
     keys.finish();
     Some(ClusterConfig {
+        network: None,
         node,
         meta,
         stores: chosen,

@@ -36,7 +36,7 @@ mod scrub;
 mod ticks;
 mod watch;
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use device::Device;
 use env::sync::Event;
@@ -49,6 +49,7 @@ use crate::object::error::{OpenError, StoreError};
 use crate::qos::book::Book;
 use crate::qos::calibrate::{CalibrateError, Plan, Progress, Surface};
 use crate::qos::capability::CapabilityError;
+use crate::qos::network::Booked;
 use crate::qos::queue::Queue;
 use crate::qos::session::table::Sessions;
 use crate::qos::session::{Access, Session, SessionError, SessionReport};
@@ -357,6 +358,10 @@ async fn over(
     let mut core = Core::new(store, queue, options, book);
     core.beside = beside;
     let core = Rc::new(core);
+    if let Some(network) = &core.options.network {
+        let booked: Weak<dyn Booked> = Rc::downgrade(&core) as _;
+        network.joined(booked);
+    }
     let sessions = Sessions::new(Rc::clone(&core));
     let reserver = Reserver(Rc::clone(&sessions));
     settle(&core, &reserver, replaced)

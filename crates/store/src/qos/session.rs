@@ -32,6 +32,7 @@ pub mod fence;
 pub mod fenced;
 mod flow;
 mod flowed;
+mod link;
 mod promise;
 mod report;
 mod rights;
@@ -259,6 +260,22 @@ impl Session {
         if let Some(cap) = &self.cap {
             cap.pass(direction, Bytes(bytes)).await;
         }
+    }
+
+    /// Waits until so much of what was read may leave the node, or of what is written come in.
+    pub(crate) async fn cross_link(self: &Rc<Self>, direction: Direction, bytes: u64) {
+        let Some(network) = self.manager.options.network.as_ref().filter(|_| bytes > 0) else {
+            return;
+        };
+        // One with a reservation attached goes by that one's.
+        let attached = {
+            let attached = self.attached.borrow();
+            let attached = attached.as_ref();
+            attached.and_then(|it| it.serving(&self.sessions, direction))
+        };
+        let whose = attached.as_ref().unwrap_or(self);
+        let class = whose.flow.link.class(direction);
+        network.pass(direction, bytes, class).await;
     }
 
     // --- which flow serves its requests -------------------------------------------------------------

@@ -14,6 +14,7 @@ mod kept;
 mod manager;
 mod mistakes;
 mod model;
+mod network;
 mod promises;
 mod room;
 mod trim;

@@ -29,6 +29,7 @@ use env::fs::Direct;
 use env::net::Listener;
 use policy::poll::Setting;
 use policy::share::Costs;
+use store::qos::network::Network;
 use tokio::sync::oneshot;
 
 use super::common::disk_identity;
@@ -326,12 +327,16 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     }
     let node = plan.cluster.as_ref().map(|cluster| cluster.node.as_str());
     thread.secured = Secured::open(&plan.data_dir, node)?;
+    let network = plan.cluster.as_ref().and_then(|cluster| {
+        let network = Network::new(&cluster.node, cluster.network?);
+        Some((network, cluster.stores.clone()))
+    });
     for (config, listeners) in plan.stores.into_iter().zip(listeners.stores) {
         let below = (&*config.device, config.assumed);
         let rotating = meter(thread, &config.device).info().rotational;
         let costs = assumed_costs(below, &devices, &hybrids, rotating);
         let clients = (listeners, plan.connections);
-        open_store(thread, config, costs, (&plan.data_dir, clients)).await?;
+        open_store(thread, config, costs, (&plan.data_dir, clients), &network).await?;
     }
     if let Some(config) = plan.cluster {
         let (stores, exports) = (&thread.stores, &plan.exports);
@@ -363,10 +368,14 @@ async fn open_store(
     config: StoreConfig,
     costs: Costs,
     (data_dir, clients): (&Path, (Vec<Listener>, usize)),
+    network: &Option<(Rc<Network>, Vec<String>)>,
 ) -> anyhow::Result<()> {
+    let of_node = |(_, stores): &&(Rc<Network>, Vec<String>)| stores.contains(&config.name);
+    let network = network.as_ref().filter(of_node);
     let shared = Shared {
         tls: thread.secured.as_ref(),
         accounts: thread.caps.of_accounts(),
+        network: network.map(|(network, _)| network),
     };
     let device = meter(thread, &config.device);
     let store = OpenStore::open(config, (device, costs), data_dir, clients, shared).await?;

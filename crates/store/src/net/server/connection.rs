@@ -405,6 +405,7 @@ impl Connection {
                     let bytes = charge(&request, header.data_len);
                     let held = self.admit(server, terms, bytes).await;
                     if header.data_len > 0 {
+                        terms.behalf.takes(header.data_len).await;
                         self.pace.receives(header.data_len.into());
                         let buf = Buf::for_read(header.data_len as usize);
                         let data = inbox.fill(buf).await?.freeze();

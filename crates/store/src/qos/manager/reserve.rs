@@ -175,6 +175,8 @@ impl Reserver {
         let State::Tentative { until } = record.booking().state else {
             unreachable!("it was just made so")
         };
+        core.check_link(&contract, hold.replaces)
+            .map_err(|why| ReserveError::Request { why })?;
         let id = match &replaced {
             Some(replaced) => {
                 let mut calendar = bookings.calendar.borrow_mut();

@@ -8,6 +8,7 @@ use policy::share::{
     Account, OpenError as Full, Priority, SessionCounters, SessionId, Terms, Windows,
 };
 
+use super::link::LinkFlows;
 use super::rights::Granted;
 use crate::qos::state::Core;
 
@@ -36,6 +37,8 @@ impl Sums {
 pub(super) struct Flow {
     /// At the queue; `None`: the one all others share.
     now: Cell<Option<SessionId>>,
+    /// The same at the node's link.
+    pub link: LinkFlows,
     /// What it got in flows it had before.
     before: Cell<Sums>,
     /// Whose its requests are beside others, where nothing is promised.
@@ -54,6 +57,10 @@ impl Flow {
         promised: Option<&Granted>,
     ) -> Result<(), Full> {
         self.leave(core);
+        if let Some(network) = &core.options.network {
+            let whose = (account, self.priority.get());
+            self.link.open(network, whose, promised);
+        }
         let queue = &core.queue;
         let best_effort_max = core.options.queue.share.limits.sessions_max / 2;
         let flow = match promised {

@@ -6,6 +6,7 @@ use base::{Bytes, Nanos};
 use device::AccountCaps;
 use policy::share::{BytesPerSec, Costs, Direction, Headroom, Kind, Share};
 
+use crate::qos::network::Network;
 use crate::qos::queue::QueueOptions;
 
 /// How fast data are read over and over.
@@ -52,6 +53,8 @@ pub struct ManagerOptions {
     /// What accounts get at most, here and wherever else these are used: of clients that come in for themselves. What the
     /// node key does is capped where its clients are.
     pub account_caps: Option<Rc<AccountCaps>>,
+    /// The link that what clients read and write crosses, where its speed is known.
+    pub network: Option<Rc<Network>>,
     /// Nothing can be promised, for this reason.
     pub best_effort_only: Option<String>,
 }
@@ -70,6 +73,7 @@ impl ManagerOptions {
             scrub: Some(ScrubOptions::default()),
             device_identity: None,
             account_caps: None,
+            network: None,
             best_effort_only: None,
         }
     }

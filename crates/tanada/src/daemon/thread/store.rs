@@ -24,6 +24,7 @@ use policy::share::{BytesPerSec, Cost, Costs, Second};
 use store::net::server::{Limits, Server};
 use store::qos::calibrate::{CalibrateError, Plan};
 use store::qos::manager::{Manager, ManagerOptions};
+use store::qos::network::Network;
 use store::{OpenError, Settings};
 
 use super::refused::Refused;
@@ -72,6 +73,8 @@ pub struct Shared<'a> {
     pub tls: Option<&'a Rc<Secured>>,
     /// What accounts get at most.
     pub accounts: &'a Rc<AccountCaps>,
+    /// The node's link, if its speed is known.
+    pub network: Option<&'a Rc<Network>>,
 }
 
 impl OpenStore {
@@ -351,6 +354,7 @@ fn options_of(
     options.unauthenticated = config.access.unauthenticated;
     options.memory = config.memory;
     options.account_caps = Some(Rc::clone(shared.accounts));
+    options.network = shared.network.cloned();
     options.skew = config.access.clock_skew.0.div_ceil(Nanos::secs(1).0);
     // One scrub at a time: this module's.
     options.scrub = None;
