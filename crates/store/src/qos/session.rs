@@ -44,6 +44,7 @@ use std::rc::Rc;
 
 use base::Bytes;
 use device::{Class, ThrottleUser};
+use policy::place::State;
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, OpenError as Full, Priority, Second};
 
@@ -292,6 +293,22 @@ impl Session {
             .as_ref()
             .and_then(|it| it.serving(&self.sessions, direction));
         serving.map_or_else(|| self.class(), |session| session.class())
+    }
+
+    /// How long the store's queue is now, and what of reads is promised to this session's requests.
+    pub fn load_report(&self) -> State {
+        let attached = self.attached.borrow();
+        let attached = attached.as_ref();
+        let serving = attached.and_then(|it| it.serving(&self.sessions, Direction::Read));
+        let reads = |it: Rc<Granted>| (it.direction == Direction::Read).then_some(it.rate);
+        let booked = match &serving {
+            Some(session) => session.promise().and_then(reads),
+            None => self.promise().and_then(reads),
+        };
+        State {
+            booked: booked.unwrap_or(BytesPerSec(0)),
+            ..self.manager.state()
+        }
     }
 
     /// Attaches to its requests what `holder` has reserved here, now or later; for sessions that may do everything.

@@ -276,13 +276,13 @@ impl Connection {
         let wire = Rc::clone(&entered.wire);
         let mut writer = {
             let (connection, wire) = (Rc::clone(self), Rc::clone(&wire));
-            let manager = Rc::clone(&server.manager);
+            let session = Rc::downgrade(&entered.terms.behalf.session);
             env::spawn(async move {
                 let Connection {
                     peer, stream, pace, ..
                 } = &*connection;
                 let answers = &connection.answers;
-                answers.write((peer, stream), &wire, pace, &manager).await;
+                answers.write((peer, stream), &wire, pace, &session).await;
             })
         };
         let end = self.until_end(server, &mut entered).await;

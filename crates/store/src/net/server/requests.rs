@@ -143,7 +143,7 @@ async fn of_connection(session: &Session, request: Request) -> Result<Response, 
             under.map_err(|why| Failure::refused(RefusedKind::NodeKeyOnly, why))?;
             Response::Done
         }
-        Request::ClientTag { .. } => Response::State(Some(session.manager().state())),
+        Request::ClientTag { .. } => Response::State(Some(session.load_report())),
         Request::Seal { object, token } => {
             session.seal(&object, token).await?;
             Response::Done

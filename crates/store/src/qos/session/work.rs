@@ -26,7 +26,7 @@ impl ObjectOps for Session {
     }
 
     fn load(&self) -> Option<State> {
-        Some(self.manager.state())
+        Some(self.load_report())
     }
 }
 
