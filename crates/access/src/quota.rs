@@ -17,7 +17,8 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use vdisk::record::{RecordError, read};
+use vdisk::meta::{MetaError, MetaStore, whole_range};
+use vdisk::record::{CapRecord, RecordError, read};
 
 use crate::token::span_words;
 use crate::usage::Usage;
@@ -49,6 +50,13 @@ pub struct Quota {
     /// Bytes of room at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub room: Option<u64>,
+    /// Its part of what is not promised, relative to other accounts; left out: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Bytes and requests per second that it reads and writes at most, at each daemon. Programs that do not know them refuse
+    /// a record with some.
+    #[serde(default, skip_serializing_if = "CapRecord::is_none")]
+    pub caps: CapRecord,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -81,6 +89,39 @@ impl Quota {
         let record: QuotaRecord = read(key, bytes)?;
         Ok(record.quota)
     }
+}
+
+/// An account weighs at most so much.
+pub const WEIGHT_MAX: u32 = 1000;
+
+impl Quota {
+    /// Can its weight and its caps be?
+    ///
+    /// # Errors
+    /// What is wrong and what would do.
+    pub fn check(&self) -> Result<(), String> {
+        if self
+            .weight
+            .is_some_and(|it| !(1..=WEIGHT_MAX).contains(&it))
+        {
+            return Err(format!("a weight is a number from 1 to {WEIGHT_MAX}"));
+        }
+        self.caps.check().map_err(|error| error.to_string())
+    }
+}
+
+/// The quotas in `meta`, by the names of accounts. One that this program cannot read is left out.
+///
+/// # Errors
+/// [`MetaError`].
+pub async fn all(meta: &dyn MetaStore) -> Result<Vec<(String, Quota)>, MetaError> {
+    let (entries, _) = whole_range(meta, QUOTAS).await?;
+    let read = entries.iter().filter_map(|entry| {
+        let name = entry.key.strip_prefix(QUOTAS)?;
+        let quota = Quota::decode(&entry.key, &entry.value).ok()?;
+        Some((name.to_owned(), quota))
+    });
+    Ok(read.collect())
 }
 
 /// What a booking takes of a quota. Times are seconds since 1970.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use base::{Map, Nanos};
 use env::net::Address;
+use policy::share::BytesPerSec;
 use serde::Deserialize;
 use vdisk::replica::broadcast::Route;
 
@@ -34,6 +35,8 @@ const PEERS_MAX: usize = 256;
 /// This node of a cluster.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ClusterConfig {
+    /// How fast its link is each way; `None`: not known, and not booked.
+    pub network: Option<BytesPerSec>,
     /// The name of this node.
     pub node: String,
     /// Where the records are.
@@ -127,8 +130,10 @@ pub(super) fn read_cluster(
     let key_file = keys.value("key_file");
     let announce = read_announce(&mut keys, meta.as_ref());
     if !named {
-        let what = "node is missing; say what this node is called: node = \"n1\"";
-        keys.complain("", what);
+        keys.complain(
+            "",
+            "node is missing; say what this node is called: node = \"n1\"",
+        );
     }
     let chosen = chosen_stores(&keys, listed, stores);
     let nbd = nbd.unwrap_or(At {
@@ -137,10 +142,7 @@ pub(super) fn read_cluster(
     });
     check_addresses(&keys, &nbd, stores, admin);
     check_exposed(&keys, &nbd, tls.is_some(), insecure);
-    if chosen.is_empty() && matches!(meta, Some(MetaConfig::Redb(_))) {
-        let what = "a cluster of one node needs a store: add a [[store]], or name those of other nodes in etcd";
-        keys.complain("stores", what);
-    }
+    check_stores(&keys, &chosen, meta.as_ref());
     let key_file = key_file.unwrap_or_else(|| data_dir.join("keys").join("cluster.node"));
     let (node, meta) = (node?.value, meta?);
     let mut domains = Map::default();
@@ -159,6 +161,7 @@ pub(super) fn read_cluster(
     }
     keys.finish();
     Some(ClusterConfig {
+        network: None,
         node,
         meta,
         stores: chosen,
@@ -168,6 +171,14 @@ pub(super) fn read_cluster(
         key_file,
         announce,
     })
+}
+
+/// A node by itself has nothing to keep volumes on without a store.
+fn check_stores(keys: &Keys<'_, '_>, chosen: &[String], meta: Option<&MetaConfig>) {
+    if chosen.is_empty() && matches!(meta, Some(MetaConfig::Redb(_))) {
+        let what = "a cluster of one node needs a store: add a [[store]], or name those of other nodes in etcd";
+        keys.complain("stores", what);
+    }
 }
 
 /// The stores of this configuration that belong to the cluster: those listed, or all.

@@ -19,6 +19,7 @@ mod devices;
 pub mod export;
 mod hybrids;
 mod keys;
+mod network;
 pub mod scheduling;
 pub mod store;
 pub mod tier;
@@ -104,7 +105,8 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
     }
     hybrids::check_queues(&root, &hybrids, &things);
     let has_cluster = root.has("cluster");
-    let cluster = cluster::read_cluster(&mut root, &data_dir, &mut stores, &admin);
+    let mut cluster = cluster::read_cluster(&mut root, &data_dir, &mut stores, &admin);
+    network::read_network(&mut root, cluster.as_mut());
     let mut exports = Vec::new();
     for mut keys in root.tables("export") {
         if let Some(export) = export::read_export(&mut keys, &things, has_cluster, &exports, &admin)

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use policy::share::BytesPerSec;
-use policy::share::cap::{Caps, Limit};
+use policy::share::cap::{CapError, Caps, Limit};
 use serde::{Deserialize, Serialize};
 
 /// An operator's name for a volume or a snapshot: 1 to 64 of `a-z A-Z 0-9 . _ -`, the first one a letter or digit.
@@ -238,7 +238,16 @@ pub struct CapRecord {
 }
 
 impl CapRecord {
-    pub(crate) fn is_none(&self) -> bool {
+    /// Can each of them be?
+    ///
+    /// # Errors
+    /// [`CapError`], of the first that cannot.
+    pub fn check(&self) -> Result<(), CapError> {
+        Caps::from(*self).check()
+    }
+
+    /// Nothing at all?
+    pub fn is_none(&self) -> bool {
         *self == CapRecord::default()
     }
 }

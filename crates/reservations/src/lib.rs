@@ -13,6 +13,7 @@
 //! - `allotment` what is booked inside a standing reservation; `mirror` the records as they change, without reading them anew.
 //! - `confirm` what a store does about a part; `sweep` what becomes of records unasked; `quota` what accounts may; `capability` what
 //!   their holders show.
+//! - `caps` what is booked of a volume, and what its clients may have at most.
 //! - [`service`] all of it, as the API has it.
 //!
 //! Source: PROBS 3.1 (the storage manager allots resources when it accepts a reservation). Choice: several stores under one
@@ -23,6 +24,7 @@ pub mod ask;
 pub mod book;
 pub mod calendar;
 pub mod capability;
+mod caps;
 pub mod confirm;
 pub mod error;
 pub mod mirror;
@@ -38,5 +40,6 @@ pub mod target;
 #[cfg(test)]
 mod tests;
 
+pub use caps::largest_of;
 pub use error::ReservationError;
 pub use service::Service;

@@ -13,6 +13,7 @@ use crate::ask::{Ask, Planned, parts};
 use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
 use crate::calendar::PartError;
 use crate::capability::StoreCapability;
+use crate::caps::check_caps;
 use crate::error::ReservationError;
 use crate::mirror::{Mirror, follow};
 use crate::offer::{self, Offer};
@@ -158,6 +159,7 @@ impl Service {
         }
         let id = draw_id();
         let alone = self.one_at_a_time(id, &target, &promise, &terms).await?;
+        check_caps(&facts, &target, &promise)?;
         let until = Second(self.now().0 + HOLD_SECONDS);
         let (name, account) = (&*ask.name, &*ask.account);
         let record = Reservation {
@@ -326,6 +328,7 @@ impl Service {
         }
         let alone = self.one_at_a_time(id, &record.target, &promise, &record.terms);
         let alone = alone.await?;
+        check_caps(&facts, &record.target, &promise)?;
         let next = Reservation {
             promise,
             ..record.clone()

@@ -10,6 +10,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use policy::share::cap::Caps;
 use vdisk::StoreNumber;
 use vdisk::meta::MetaError;
 
@@ -45,6 +46,8 @@ pub struct VolumeFact {
     pub stores: BTreeSet<StoreNumber>,
     /// The holder whose reservations are attached to its requests, if an operator named one.
     pub holder: Option<String>,
+    /// What its clients get at most.
+    pub caps: Caps,
 }
 
 /// The cluster at one moment.

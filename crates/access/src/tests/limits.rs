@@ -173,6 +173,7 @@ fn less_is_always_granted_and_more_only_within_a_smaller_quota() {
         count: Some(0),
         room: Some(0),
         booked: Some(0),
+        ..Quota::default()
     };
     assert_eq!(
         fits(&quota, &there, &booking(1, 250 * MB, 10, 90), 0),
@@ -234,6 +235,7 @@ fn limits_agree_with_a_sum_of_every_second() {
             length: limit(40),
             count: limit(8),
             room: limit(40),
+            ..Quota::default()
         };
         let from = 10 + draw(40);
         let new = Commitment {

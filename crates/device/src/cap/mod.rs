@@ -3,6 +3,7 @@
 //! ```text
 //! request of a user -> no cap? on | place in line -> first, and the gate lets it pass? -> the device below
 //!                                                      '-- not yet: until then, or until the cap changes
+//! longer than a burst: the same piece by piece; it keeps its place among its user's requests, and others go in between
 //! ```
 //!
 //! A [`Throttle`] is what several [`Capped`] share that are capped together: the exports of a volume, the clients of an
@@ -17,97 +18,31 @@
 //! Always true:
 //! 1. What passes keeps what [`policy::share::cap`] says of it, in every span of time.
 //! 2. A request that waits is not at the device yet; one whose caller went away does not come there, and keeps no other waiting.
-//! 3. A cap that is set or removed holds at once for all that wait.
+//! 3. A cap that is set or removed holds at once for all that wait, and they stand in line as if it had always been so.
+//! 4. No request keeps other users waiting for longer than a second's worth of the cap.
 
+mod accounts;
 mod counters;
+mod line;
 #[cfg(test)]
 mod tests;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
-use base::{Buf, Bytes, Instant, Sector, Span, View};
-use env::sync::Event;
+use base::{Buf, Bytes, SECTOR, Sector, Span, View};
 use policy::share::Direction;
-use policy::share::cap::{Caps, Gate};
+use policy::share::cap::{BURST, Caps};
 
+use line::{Side, Turn};
+
+pub use accounts::{AccountCaps, ThrottleUser};
 pub use counters::{Counters, Passed};
 
-use crate::{Class, Device, Info, Pending, Power, WriteFlags};
-
-/// Where a request stands: by the time of the cap that its user had before it, then as it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    tag: u128,
-    number: u64,
-}
-
-struct Waiting {
-    bytes: Bytes,
-    since: Instant,
-    wake: Rc<Event>,
-}
-
-/// One direction.
-#[derive(Default)]
-struct Side {
-    gate: Gate,
-    waiting: BTreeMap<Place, Waiting>,
-    /// The tag of what passed last.
-    passed: u128,
-    /// The tag of each user's next request, where that is ahead of `passed`.
-    next: BTreeMap<u64, u128>,
-    counters: Passed,
-}
-
-impl Side {
-    /// A place in line for a request of a user.
-    fn place(&mut self, user: u64, number: u64, bytes: Bytes) -> Place {
-        let tag = self
-            .next
-            .get(&user)
-            .map_or(self.passed, |next| (*next).max(self.passed));
-        self.next
-            .insert(user, tag + u128::from(self.gate.time_of(bytes).0));
-        Place { tag, number }
-    }
-
-    /// Lets the request at `place` pass if it is first and may: then `None`. Else when it may, as far as is known.
-    fn try_pass(&mut self, now: Instant, place: Place) -> Option<Until> {
-        let (first, waiting) = self.waiting.first_key_value().expect("it waits itself");
-        if *first != place {
-            return Some(Until::Called);
-        }
-        let (bytes, since) = (waiting.bytes, waiting.since);
-        let ready = self.gate.ready_at(now, bytes);
-        if ready > now {
-            return Some(Until::At(ready));
-        }
-        self.gate.take(now, bytes);
-        self.waiting.pop_first();
-        self.passed = place.tag;
-        // A user that asks for nothing saves nothing.
-        if self.waiting.is_empty() {
-            self.next.retain(|_, next| *next > place.tag);
-        }
-        self.counters.pass(bytes, now.since(since));
-        None
-    }
-
-    /// The first one looks again.
-    fn call_first(&self) {
-        if let Some(first) = self.waiting.values().next() {
-            first.wake.notify_all();
-        }
-    }
-}
-
-/// How long a request has to wait.
-enum Until {
-    At(Instant),
-    Called,
-}
+use crate::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};
 
 /// What users may get together, and who of them waits. See the module's head.
 #[derive(Default)]
@@ -140,8 +75,7 @@ impl Throttle {
         self.caps.set(caps);
         for direction in Direction::ALL {
             let mut side = self.side(direction).borrow_mut();
-            side.gate.set(env::now(), caps.of(direction));
-            side.call_first();
+            side.set(env::now(), caps.of(direction));
         }
     }
 
@@ -149,10 +83,7 @@ impl Throttle {
     pub fn counters(&self) -> Counters {
         let of = |direction| {
             let side = self.side(direction).borrow();
-            Passed {
-                waiting: side.waiting.len() as u64,
-                ..side.counters
-            }
+            side.counters()
         };
         Counters {
             read: of(Direction::Read),
@@ -169,67 +100,20 @@ impl Throttle {
 
     /// May a request go on without a look at the cap?
     fn is_open(&self, direction: Direction) -> bool {
-        self.caps.get().of(direction).is_none() && self.side(direction).borrow().waiting.is_empty()
+        self.caps.get().of(direction).is_none() && self.side(direction).borrow().is_empty()
     }
 
     /// Puts a request of a user in line.
-    fn enter(&self, user: u64, direction: Direction, bytes: Bytes) -> (Place, Rc<Event>) {
+    fn enter(&self, user: u64, direction: Direction, bytes: Bytes) -> Turn<'_> {
         let number = self.requests.get();
         self.requests.set(number + 1);
-        let wake = Rc::new(Event::default());
-        let mut side = self.side(direction).borrow_mut();
-        let place = side.place(user, number, bytes);
-        let waiting = Waiting {
-            bytes,
-            since: env::now(),
-            wake: Rc::clone(&wake),
-        };
-        side.waiting.insert(place, waiting);
-        (place, wake)
-    }
-
-    /// Waits until a request of a user may pass.
-    async fn pass(&self, user: u64, direction: Direction, bytes: Bytes) {
-        let (place, wake) = self.enter(user, direction, bytes);
-        let mut asked = Asked {
-            side: self.side(direction),
-            place,
-            waits: true,
-        };
-        loop {
-            let now = env::now();
-            let until = asked.side.borrow_mut().try_pass(now, place);
-            match until {
-                None => break,
-                // Late or called: it looks again.
-                Some(Until::At(ready)) => drop(env::timeout(ready.since(now), wake.wait()).await),
-                Some(Until::Called) => wake.wait().await,
-            }
-        }
-        asked.waits = false;
-        asked.side.borrow().call_first();
+        let side = self.side(direction);
+        Turn::new(side, user, number, bytes)
     }
 
     fn leave(&self, user: u64) {
         for direction in Direction::ALL {
-            self.side(direction).borrow_mut().next.remove(&user);
-        }
-    }
-}
-
-/// A request in line: gone from there with its caller.
-struct Asked<'a> {
-    side: &'a RefCell<Side>,
-    place: Place,
-    waits: bool,
-}
-
-impl Drop for Asked<'_> {
-    fn drop(&mut self) {
-        if self.waits {
-            let mut side = self.side.borrow_mut();
-            side.waiting.remove(&self.place);
-            side.call_first();
+            self.side(direction).borrow_mut().forget(user);
         }
     }
 }
@@ -274,6 +158,41 @@ impl Capped {
         })
     }
 
+    /// A read that is longer than passes at once.
+    async fn read_long(&self, at: Sector, buf: Buf, class: Class) -> Result<Buf, DeviceError> {
+        let bytes = buf.len() as u64;
+        let mut rest = Some(buf);
+        let done = Rc::new(RefCell::new(Vec::new()));
+        let pieces = Rc::clone(&done);
+        let work = move |from: u64, len: u64| -> Pending<'_, ()> {
+            let mut buf = rest
+                .take()
+                .expect("pieces come in order and end with the last");
+            if buf.len() as u64 > len {
+                rest = Some(buf.split_off(len as usize));
+            }
+            let pieces = Rc::clone(&pieces);
+            let nth = pieces.borrow().len();
+            pieces.borrow_mut().push(None);
+            Box::pin(async move {
+                let read = self
+                    .inner
+                    .read(Sector(at.0 + from / SECTOR), buf, class)
+                    .await?;
+                pieces.borrow_mut()[nth] = Some(read);
+                Ok(())
+            })
+        };
+        self.piece_by_piece(Direction::Read, bytes, work).await?;
+        let mut pieces = done
+            .take()
+            .into_iter()
+            .map(|it| it.expect("no piece failed"));
+        let mut whole = pieces.next().expect("at least one piece");
+        pieces.for_each(|piece| whole.join(piece));
+        Ok(whole)
+    }
+
     /// `work` as soon as it may pass; it begins at once where nothing is capped.
     fn when_due<'a, T: 'a>(
         &'a self,
@@ -286,10 +205,64 @@ impl Capped {
         }
         Box::pin(async move {
             let counted = Counted::new(&self.waiting);
-            self.throttle.pass(self.user, direction, Bytes(bytes)).await;
+            let mut turn = self.throttle.enter(self.user, direction, Bytes(bytes));
+            while turn.pass(false).await.is_some() {}
             drop(counted);
             work(&*self.inner).await
         })
+    }
+
+    /// Is it longer than passes at once?
+    fn is_long(&self, direction: Direction, bytes: u64) -> bool {
+        let limit = self.throttle.caps().of(direction).bytes;
+        limit.is_some_and(|rate| Bytes(bytes) > rate.within(BURST))
+    }
+
+    /// A request that is longer than passes at once: piece by piece, each as soon as it may pass. `work` begins one, which
+    /// is so far from the request's first byte, and so long.
+    async fn piece_by_piece<'a>(
+        &'a self,
+        direction: Direction,
+        bytes: u64,
+        mut work: impl FnMut(u64, u64) -> Pending<'a, ()>,
+    ) -> Result<(), DeviceError> {
+        let mut counted = Some(Counted::new(&self.waiting));
+        let mut turn = self.throttle.enter(self.user, direction, Bytes(bytes));
+        let due = RefCell::new(Vec::new());
+        let mut passing = pin!(async {
+            let mut at = 0;
+            while let Some(piece) = turn.pass(true).await {
+                due.borrow_mut().push((at, piece.0));
+                at += piece.0;
+            }
+        });
+        let mut at_device: Vec<Pending<'a, ()>> = Vec::new();
+        let mut failed = None;
+        poll_fn(|context| {
+            if counted.is_some() && passing.as_mut().poll(context).is_ready() {
+                counted = None;
+            }
+            let begun = due
+                .borrow_mut()
+                .drain(..)
+                .map(|(at, len)| work(at, len))
+                .collect::<Vec<_>>();
+            at_device.extend(begun);
+            at_device.retain_mut(|piece| match piece.as_mut().poll(context) {
+                Poll::Pending => true,
+                Poll::Ready(Ok(())) => false,
+                Poll::Ready(Err(error)) => {
+                    failed.get_or_insert(error);
+                    false
+                }
+            });
+            match failed.is_some() || counted.is_none() {
+                true if at_device.is_empty() => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        })
+        .await;
+        failed.map_or(Ok(()), Err)
     }
 }
 
@@ -322,11 +295,26 @@ impl Device for Capped {
 
     fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
         let bytes = buf.len() as u64;
+        if self.is_long(Direction::Read, bytes) {
+            return Box::pin(self.read_long(at, buf, class));
+        }
         self.when_due(Direction::Read, bytes, move |it| it.read(at, buf, class))
     }
 
     fn read_vectored(&self, at: Sector, bufs: Vec<Buf>, class: Class) -> Pending<'_, Vec<Buf>> {
         let bytes = bufs.iter().map(|buf| buf.len() as u64).sum();
+        if self.is_long(Direction::Read, bytes) {
+            return Box::pin(async move {
+                let mut read = Vec::new();
+                let mut at = at;
+                for buf in bufs {
+                    let next = Sector(at.0 + buf.len() as u64 / SECTOR);
+                    read.push(self.read(at, buf, class).await?);
+                    at = next;
+                }
+                Ok(read)
+            });
+        }
         self.when_due(Direction::Read, bytes, move |it| {
             it.read_vectored(at, bufs, class)
         })
@@ -334,6 +322,13 @@ impl Device for Capped {
 
     fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
         let bytes = data.len() as u64;
+        if self.is_long(Direction::Write, bytes) {
+            let work = move |from: u64, len: u64| {
+                let piece = data.slice(from as usize, len as usize);
+                self.inner.write(Sector(at.0 + from / SECTOR), piece, flags)
+            };
+            return Box::pin(self.piece_by_piece(Direction::Write, bytes, work));
+        }
         self.when_due(Direction::Write, bytes, move |it| it.write(at, data, flags))
     }
 
@@ -350,6 +345,13 @@ impl Device for Capped {
             true => 0,
             false => span.len.0,
         };
+        if self.is_long(Direction::Write, bytes) {
+            let work = move |from: u64, len: u64| {
+                let piece = Span::bytes(span.start.0 * SECTOR + from, len);
+                self.inner.write_zeroes(piece, flags)
+            };
+            return Box::pin(self.piece_by_piece(Direction::Write, bytes, work));
+        }
         self.when_due(Direction::Write, bytes, move |it| {
             it.write_zeroes(span, flags)
         })

@@ -1,6 +1,9 @@
 //! Caps in virtual time: what passes, who waits, and what a change does.
 
-use base::Nanos;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use base::{Instant, Nanos};
 use env::sync::join_all;
 use policy::share::BytesPerSec;
 use policy::share::cap::Limit;
@@ -195,6 +198,86 @@ fn a_cap_that_changes_holds_at_once_for_what_waits() {
 }
 
 #[test]
+fn a_long_request_lets_others_pass_between_its_pieces() {
+    env::Runtime::simulated(17).block_on(async {
+        let rate = 1 << 20;
+        let throttle = Throttle::new(caps(rate, 0));
+        let memory = disk();
+        let contents = Buf::for_read(SIZE.0 as usize).freeze();
+        memory.write_at(Sector(0), contents).await.unwrap();
+        let meter = crate::Meter::new(memory);
+        let shared: Rc<dyn Device> = meter.clone();
+        let [long, short] = [0, 1].map(|_| Capped::new(Rc::clone(&shared), &throttle));
+        let begun = env::now();
+        let asked = Rc::clone(&long);
+        let whole = env::spawn(async move {
+            let read = asked.read_at(Sector(8), Bytes::mib(16)).await.unwrap();
+            (read.len(), env::now())
+        });
+        let (mut longest, mut got) = (Nanos(0), 0);
+        while env::now().since(begun) < Nanos::secs(10) {
+            let asked = env::now();
+            short.read_at(Sector(0), Bytes::kib(64)).await.unwrap();
+            longest = longest.max(env::now().since(asked));
+            got += 65_536;
+        }
+        // A piece is an eighth of a second of the cap; the short one waits for one, and for its own 64 KiB.
+        assert!(longest <= Nanos::millis(190), "{longest}");
+        // It asks for one at a time, so it leaves a little of its half.
+        assert!(got * 100 >= rate * 10 * 30, "{got}");
+        let pieces = meter.counters().all(crate::Op::Read);
+        let log = pieces.bytes;
+        assert!(log <= rate * 11 + rate, "{log}: no more than the cap");
+        let (length, end) = whole.await;
+        assert_eq!(length, 16 << 20);
+        assert!(end.since(begun) >= Nanos::secs(15), "at the cap, all told");
+        assert_eq!(long.in_flight(), 0);
+        // The bytes are those of one read, and so are those of a write in pieces.
+        let mut data = Buf::for_read(5 << 20);
+        for (nth, byte) in data.iter_mut().enumerate() {
+            *byte = (nth / 4096) as u8;
+        }
+        let data = data.freeze();
+        throttle.set(caps(1 << 20, 0));
+        long.write_at(Sector(16), data.clone()).await.unwrap();
+        let read = long.read_at(Sector(16), Bytes::mib(5)).await.unwrap();
+        assert!(read[..] == data[..]);
+    });
+}
+
+#[test]
+fn what_a_tiny_cap_kept_waiting_is_not_behind_newcomers_once_it_is_raised() {
+    env::Runtime::simulated(19).block_on(async {
+        let throttle = Throttle::new(caps(4096, 0));
+        let shared: Rc<dyn Device> = disk();
+        let [old, new] = [0, 1].map(|_| Capped::new(Rc::clone(&shared), &throttle));
+        let log = Log::default();
+        // By this cap its requests are hours of it.
+        let asked = Rc::clone(&old);
+        let written = Rc::clone(&log);
+        env::spawn(async move {
+            loop {
+                let all = (0..64).map(async |_| {
+                    asked.read_at(Sector(0), Bytes::mib(1)).await.unwrap();
+                    written.borrow_mut().push((env::now(), 1 << 20));
+                });
+                join_all(all.collect::<Vec<_>>()).await;
+            }
+        });
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(log.borrow().len(), 0);
+        let rate = 20 << 20;
+        throttle.set(caps(rate, 0));
+        let others = Log::default();
+        let end = env::now() + Nanos::secs(20);
+        client(new, 32, &[1 << 20], end, Rc::clone(&others)).await;
+        let ten = Nanos::secs(10);
+        let [old, new] = [&log, &others].map(|log| sum(log, end - ten, ten).0);
+        assert!(old.abs_diff(new) * 20 <= rate * 10, "{old} {new}");
+    });
+}
+
+#[test]
 fn a_request_whose_caller_goes_away_keeps_no_other_waiting() {
     env::Runtime::simulated(11).block_on(async {
         let throttle = Throttle::new(caps(1 << 20, 0));
@@ -269,6 +352,47 @@ fn reads_flushes_and_looks_do_not_wait_behind_writes() {
             capped.discard(span).await.unwrap();
         }
         assert_eq!(env::now().since(begun), Nanos::millis(1_500));
+    });
+}
+
+#[test]
+fn all_that_an_account_does_is_under_its_cap_also_what_was_there_before_it() {
+    env::Runtime::simulated(21).block_on(async {
+        let accounts = AccountCaps::default();
+        let shared: Rc<dyn Device> = disk();
+        let volume = Capped::new(Rc::clone(&shared), &accounts.of("astro"));
+        let session = ThrottleUser::new(accounts.of("astro"));
+        let other = Capped::new(shared, &accounts.of("bio"));
+        let rate = 20_000_000;
+        accounts.set_all(BTreeMap::from([("astro".to_owned(), caps(rate, 0))]));
+        let end = env::now() + Nanos::secs(20);
+        let logs = [Log::default(), Log::default(), Log::default()];
+        let written = Rc::clone(&logs[1]);
+        let of_session = async {
+            while env::now() < end {
+                session.pass(Direction::Read, Bytes::kib(256)).await;
+                written.borrow_mut().push((env::now(), 262_144));
+            }
+        };
+        let clients = join_all([
+            client(volume, 8, &[65536], end, Rc::clone(&logs[0])),
+            client(other, 8, &[65536], end, Rc::clone(&logs[2])),
+        ]);
+        join_all::<std::pin::Pin<Box<dyn Future<Output = ()>>>>([
+            Box::pin(async { drop(clients.await) }) as _,
+            Box::pin(of_session) as _,
+        ])
+        .await;
+        let ten = Nanos::secs(10);
+        let got = logs.map(|log| sum(&log, end - ten, ten).0);
+        let both = got[0] + got[1];
+        assert!((198_000_000..=202_000_000).contains(&both), "{got:?}");
+        assert!(got[0].abs_diff(got[1]) * 20 <= both, "{got:?}");
+        assert!(got[2] > 2 * both, "no cap is the other's: {got:?}");
+        accounts.lift();
+        let begun = env::now();
+        session.pass(Direction::Read, Bytes::gib(1)).await;
+        assert_eq!(env::now(), begun);
     });
 }
 

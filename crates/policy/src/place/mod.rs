@@ -46,6 +46,7 @@ mod tests;
 mod turns;
 mod view;
 
+use crate::rate::BytesPerSec;
 use std::fmt;
 
 use base::{Bytes, Instant, Nanos};
@@ -234,6 +235,9 @@ pub struct State {
     pub mean: Bytes,
     /// How much of its time is promised to reservations.
     pub promised: Promised,
+    /// Bytes per second of reads that are promised to the hearer itself, now. No policy looks at it: where it is not zero,
+    /// the hearer may ask this disk before others.
+    pub booked: BytesPerSec,
 }
 
 /// How much of a disk's time is promised to reservations.
@@ -261,6 +265,7 @@ impl State {
             foremost: None,
             mean: Bytes(0),
             promised: Promised::default(),
+            booked: BytesPerSec(0),
         }
     }
 

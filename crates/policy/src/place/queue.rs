@@ -17,6 +17,7 @@
 //! 1. cost' is the sum of the terms of what is queued, exactly; it is zero when nothing is.
 //! 2. At most `queued_max` requests are kept.
 
+use crate::rate::BytesPerSec;
 use std::collections::VecDeque;
 
 use base::{Bytes, Instant, Nanos};
@@ -300,6 +301,7 @@ impl DiskQueue {
             foremost: (Class::ALL.into_iter().rev()).find(|it| self.classes[*it as usize].0 > 0),
             mean: self.mean(),
             promised: Promised::default(),
+            booked: BytesPerSec(0),
         }
     }
 

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A [`Bucket`] holds what may pass at once: at most what its rate lets through in a second. It fills at the rate. A request
-//! longer than that goes when the bucket is full, and what it took too much is paid off before the next one.
+//! longer than that goes in pieces of an eighth of it ([`Gate::piece`]), between which others go, so it owes nothing. Where
+//! it cannot be cut it goes when the bucket is full, and what it took too much is paid off before the next one.
 //!
 //! Beside it stands the comparison of caps with what is booked ([`check_booked`]): a booking above the cap could never be had.
 //!
@@ -27,6 +28,11 @@ use crate::rate::BytesPerSec;
 pub const BURST: Nanos = Nanos::secs(1);
 /// A rate below this lets a request of 4 KiB through less than once a second.
 pub const BYTES_MIN: BytesPerSec = BytesPerSec(4096);
+
+/// The pieces of a request that is longer than a burst: such a part of one.
+const PIECES: u64 = 8;
+/// Pieces are so many whole blocks of 4 KiB.
+const BLOCK: u64 = 4096;
 
 /// Nanoseconds in a second, and parts in a unit.
 const PARTS: i128 = 1_000_000_000;
@@ -245,9 +251,26 @@ impl Gate {
         self.requests = changed(now, self.requests, limit.requests);
     }
 
+    /// What of a request passes next, where `rest` of it has not: all of it, unless it is longer than a burst. One that has
+    /// `begun` goes on in pieces, so that none of them keeps others waiting for longer than the one before.
+    pub fn piece(&self, rest: Bytes, begun: bool) -> Bytes {
+        match self.limit.bytes {
+            Some(rate) if begun || rest > rate.within(BURST) => {
+                let piece = rate.within(BURST).0 / PIECES / BLOCK * BLOCK;
+                rest.min(Bytes(piece.max(BLOCK)))
+            }
+            _ => rest,
+        }
+    }
+
     /// When a request of `bytes` may pass if nothing else does before; `now`, if at once.
     pub fn ready_at(&mut self, now: Instant, bytes: Bytes) -> Instant {
-        let buckets = [(&mut self.bytes, bytes.0), (&mut self.requests, 1)];
+        self.part_ready_at(now, bytes, 1)
+    }
+
+    /// The same of `bytes` that count as so many requests: none, where the first piece of one has passed.
+    pub fn part_ready_at(&mut self, now: Instant, bytes: Bytes, requests: u64) -> Instant {
+        let buckets = [(&mut self.bytes, bytes.0), (&mut self.requests, requests)];
         let ready = buckets.into_iter().filter_map(|(bucket, units)| {
             let bucket = bucket.as_mut()?;
             (units > 0).then(|| bucket.ready_at(now, units))
@@ -257,11 +280,16 @@ impl Gate {
 
     /// It passes.
     pub fn take(&mut self, now: Instant, bytes: Bytes) {
+        self.take_part(now, bytes, 1);
+    }
+
+    /// `bytes` pass that count as so many requests.
+    pub fn take_part(&mut self, now: Instant, bytes: Bytes, requests: u64) {
         if let Some(bucket) = &mut self.bytes {
             bucket.take(now, bytes.0);
         }
         if let Some(bucket) = &mut self.requests {
-            bucket.take(now, 1);
+            bucket.take(now, requests);
         }
     }
 
@@ -297,6 +325,35 @@ mod tests {
         let full = gate.ready_at(Instant(0), Bytes(5_000_000));
         assert_eq!(full, Instant(0) + second * 5);
         assert_eq!(gate.ready_at(full, Bytes(u64::MAX)), full, "never starved");
+    }
+
+    #[test]
+    fn a_request_longer_than_a_burst_goes_in_eighths_of_one_that_owe_nothing() {
+        let mut gate = Gate::new(Instant(0), limit(1 << 20, 10));
+        let mib = Bytes::mib(1);
+        assert_eq!(gate.piece(mib, false), mib, "a burst is no longer than one");
+        let (mut rest, mut now, mut begun) = (Bytes::mib(5), Instant(0), false);
+        let mut pieces = 0;
+        while rest.0 > 0 {
+            let piece = gate.piece(rest, begun);
+            assert_eq!(piece, Bytes::kib(128));
+            let requests = u64::from(!begun);
+            now = gate.part_ready_at(now, piece, requests);
+            gate.take_part(now, piece, requests);
+            (rest, begun) = (rest - piece, true);
+            pieces += 1;
+        }
+        // A second's worth was there; and nothing is owed.
+        assert_eq!((pieces, now), (40, Instant(0) + Nanos::secs(4)));
+        assert_eq!(gate.ready_at(now, Bytes(4096)), now + Nanos(3_906_250));
+        // The least cap has pieces of a block; where only requests are capped nothing is cut.
+        let least = Gate::new(now, limit(4096, 1));
+        assert_eq!(least.piece(Bytes(8192), false), Bytes(4096));
+        let requests = Limit {
+            bytes: None,
+            requests: Some(1),
+        };
+        assert_eq!(Gate::new(now, requests).piece(mib, false), mib);
     }
 
     #[test]

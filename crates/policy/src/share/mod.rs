@@ -23,12 +23,14 @@
 //! 2. A request comes out once per piece, its pieces in order, and never more bytes than went in.
 //! 3. Memory is bounded: sessions, requests per session and events kept have limits.
 
+mod accounts;
 mod booking;
 pub mod calendar;
 pub mod cap;
 pub mod capacity;
 mod contract;
 mod cost;
+mod credit;
 mod demand;
 mod depth;
 mod drift;
@@ -43,14 +45,17 @@ mod sessions;
 mod space;
 mod split;
 mod tags;
+mod tags_options;
 #[cfg(test)]
 mod tests;
 pub mod violations;
 
 use base::{Bytes, Instant, Nanos};
 
+pub use accounts::Account;
 pub use contract::{Contract, Probability, Second, Slot};
 pub use cost::{Cost, Costs, Direction, Share};
+pub use credit::Credit;
 pub use depth::{DepthControl, DepthOptions};
 pub use fifo::Fifo;
 pub use figures::{Cause, Event, SessionCounters, Shed, Windows};
@@ -61,7 +66,8 @@ pub use rounds::{Round, Rounds, RoundsOptions};
 pub use sessions::{Limits, Totals};
 pub use space::{Space, SpaceError};
 pub use split::{ShareError, share_round, split_memory};
-pub use tags::{Tags, TagsOptions};
+pub use tags::Tags;
+pub use tags_options::TagsOptions;
 
 pub use crate::place::Class as Priority;
 pub use crate::rate::{BytesPerSec, RateError};
@@ -102,6 +108,9 @@ pub struct Terms {
     /// Whose requests they are beside others: of what is left over one of high priority gets four times its part, one of
     /// low priority a quarter. Promises do not depend on it. Only [`Tags`] looks at it.
     pub priority: Priority,
+    /// Whose they are: spare time is shared among accounts first. Only [`Tags`] looks at it; the published methods know
+    /// sessions alone.
+    pub account: Account,
     /// The window in which the promise is judged. `None`: the scheduler's.
     pub window: Option<Nanos>,
 }
@@ -116,6 +125,7 @@ impl Terms {
             limit: None,
             weight: None,
             priority: Priority::Normal,
+            account: Account::OWNER,
             window: None,
         }
     }
@@ -312,6 +322,9 @@ pub trait Scheduler {
 
     /// The device is taken to cost this from now on.
     fn set_costs(&mut self, now: Instant, costs: Costs);
+
+    /// The account weighs so much from now on, where it counts and has sessions.
+    fn set_account(&mut self, _account: Account) {}
 
     /// What a session was promised and got until `now`.
     fn figures(&mut self, now: Instant, session: SessionId) -> Option<SessionCounters>;

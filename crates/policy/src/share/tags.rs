@@ -3,7 +3,7 @@
 //! ```text
 //! waiting sessions -> 1. due:     promise late or on time, earliest deadline first
 //!                     2. cushion: ahead of the promise, but not of it and a piece per window
-//!                     3. spare:   the session served least for its weight
+//!                     3. spare:   the account served least for its weight, in it the session served least for its own
 //!                  -> a piece of its first request -> all its tags move on by what the piece costs
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! way there and back than at work.
 //!
 //! - **Idle.** A session that asks again after a pause begins now, with a credit of at most `burst`.
-//! - **Spare time** goes to all that wait, promised or not, by weight and priority and below their limits: the device
+//! - **Spare time** goes to all that wait, promised or not, by the weights of their accounts, within an account by
+//!   weight and priority, and below their limits. So an account gains nothing by more sessions. The device
 //!   never waits while some session may be served. Being served counts for the promise too, but puts the
 //!   due tag at most one piece ahead of now, so no session is starved later for what was spare.
 //! - **A window may cut a piece off**, so a promise is served one piece per window faster, and at least
@@ -39,79 +40,13 @@
 
 use base::{Bytes, Instant, Nanos};
 
+use super::accounts::Accounts;
 use super::sessions::{Entry, Sessions};
 use super::{
-    Class, Closed, Costs, DepthControl, DepthOptions, Direction, Dispatch, EnqueueError, Event,
-    Lane, Limits, Next, OpenError, Request, Scheduler, SessionCounters, SessionId, Share, Shed,
-    Terms, Totals,
+    Account, Class, Closed, Costs, DepthControl, Direction, Dispatch, EnqueueError, Event, Lane,
+    Limits, Next, OpenError, Request, Scheduler, SessionCounters, SessionId, Share, Shed,
+    TagsOptions, Terms, Totals,
 };
-
-/// The parameters of the tags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TagsOptions {
-    /// What promises are reckoned in, and the longest piece while there is time, on a device that is not fast.
-    pub quantum: Bytes,
-    /// On a fast one the longest piece has as many quanta as it does in so long.
-    pub piece_time: Nanos,
-    /// But no piece has more, nor where time is short, unless a quantum has.
-    pub piece_most: Bytes,
-    /// The longest while there is not: so many quanta.
-    pub quanta_max: u64,
-    /// The shortest, of sessions with little promised.
-    pub piece_min: Bytes,
-    /// How far back in time a session may begin that was idle.
-    pub burst: Nanos,
-    /// How far a promise may lag before what is older is forgiven.
-    pub debt: Nanos,
-    /// Serve promises a piece per window faster where there is time?
-    pub cushion: bool,
-    /// Pieces at the device.
-    pub depth: DepthOptions,
-    /// Ask for a commit after so much was written.
-    pub commit_bytes: Bytes,
-    /// Ask for a commit so long after the first write not committed.
-    pub commit_after: Nanos,
-}
-
-impl Default for TagsOptions {
-    /// Pieces of 32 to 256 KiB (on a fast device of a millisecond), four times as long when time is short, 4 MiB at most; 20 ms of
-    /// credit, a second of debt, commits after 64 MiB or a second.
-    fn default() -> Self {
-        TagsOptions {
-            quantum: Bytes::kib(256),
-            piece_time: Nanos::millis(1),
-            piece_most: Bytes::mib(4),
-            quanta_max: 4,
-            piece_min: Bytes::kib(32),
-            burst: Nanos::millis(20),
-            debt: Nanos::secs(1),
-            cushion: true,
-            depth: DepthOptions::default(),
-            commit_bytes: Bytes::mib(64),
-            commit_after: Nanos::secs(1),
-        }
-    }
-}
-
-impl TagsOptions {
-    /// The longest piece on this device while there is time: as many quanta as it does in `piece_time`.
-    fn quantum_on(&self, costs: &Costs, direction: Direction) -> Bytes {
-        let cost = costs.direction(direction);
-        // A fixed cost of that much is no fast device's, whatever rate was found beside it.
-        let fast = cost.rate.within(self.piece_time.saturating_sub(cost.fixed));
-        let times = fast.min(self.piece_most).0 / self.quantum.0;
-        self.quantum * times.max(1)
-    }
-
-    /// Pieces at the device to begin with.
-    fn depth_on(&self, costs: &Costs) -> DepthControl {
-        let longer = |direction| self.quantum_on(costs, direction) > self.quantum;
-        match Direction::ALL.into_iter().all(longer) {
-            true => DepthControl::beginning_at(self.depth.fast, self.depth),
-            false => DepthControl::new(self.depth),
-        }
-    }
-}
 
 /// What one session's tags are, and how fast they run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -147,8 +82,7 @@ pub struct Tags {
     window: Nanos,
     sessions: Sessions<Tag>,
     depth: DepthControl,
-    /// The spare tag of the session last served by weight.
-    spare: u128,
+    accounts: Accounts,
     shed: Shed,
     // Writes since the last commit was asked for.
     written: Bytes,
@@ -177,7 +111,7 @@ impl Tags {
             window,
             sessions: Sessions::new(limits, window, costs, options.quantum),
             depth: options.depth_on(&costs),
-            spare: 0,
+            accounts: Accounts::default(),
             shed: Shed::Nothing,
             written: Bytes(0),
             written_since: None,
@@ -300,8 +234,16 @@ impl Tags {
         }
     }
 
-    /// The next session, and the length of its piece.
-    fn choose(&mut self, now: Instant) -> Option<(SessionId, Bytes)> {
+    /// Whose account's weight counts.
+    fn account_of(&self, terms: &Terms) -> Account {
+        match self.options.by_account {
+            true => terms.account,
+            false => Account::OWNER,
+        }
+    }
+
+    /// The next session, the length of its piece, and is it served from spare time?
+    fn choose(&mut self, now: Instant) -> Option<(SessionId, Bytes, bool)> {
         let floors = self.shed < Shed::Background;
         // Large pieces grow when cushions are late, small ones only when promises are.
         let most = |entry: &Entry<Tag>| {
@@ -330,12 +272,19 @@ impl Tags {
             })
         });
         if let Some((_, id, entry)) = chosen {
-            return Some((id, (entry.own.piece_max * grown).min(most(entry))));
+            return Some((id, (entry.own.piece_max * grown).min(most(entry)), false));
         }
-        let (spare, id, entry) = first(&|tag| Some(tag.spare), &|_| true)?;
-        let most = most(entry);
-        self.spare = spare;
-        Some((id, most))
+        let waiting = self.sessions.waiting().filter(|(_, entry)| may(entry));
+        let by_weight = waiting.min_by_key(|(id, entry)| {
+            let account = self.account_of(&entry.terms).id;
+            let spare = self.accounts.spare(account);
+            (spare, account, entry.own.spare, *id)
+        });
+        let (id, entry) = by_weight?;
+        let (most, spare) = (most(entry), entry.own.spare);
+        let account = self.account_of(&entry.terms).id;
+        self.accounts.chosen(account, spare);
+        Some((id, most, true))
     }
 
     /// Moves a session's tags on: it was served what costs `charge`.
@@ -393,26 +342,43 @@ impl Scheduler for Tags {
             ..Tag::default()
         };
         self.set_pace(&terms, &mut tag);
-        self.sessions.open(now, terms, tag)
+        let id = self.sessions.open(now, terms, tag)?;
+        self.accounts.joined(self.account_of(&terms));
+        Ok(id)
     }
 
     fn close(&mut self, now: Instant, session: SessionId) -> Option<Closed> {
+        let terms = self.sessions.get(session)?.terms;
+        self.accounts.left(self.account_of(&terms).id);
         self.sessions.close(now, session)
+    }
+
+    fn set_account(&mut self, account: Account) {
+        self.accounts.set(account);
     }
 
     fn enqueue(&mut self, now: Instant, lane: Lane, request: Request) -> Result<(), EnqueueError> {
         let begin = self.begin(now) - self.options.burst;
-        let spare = self.spare;
         self.sessions.enqueue(now, lane, request)?;
-        if let Lane::Session(id) = lane {
-            let entry = self.sessions.get_mut(id).expect("it was taken");
-            if entry.line.len() == 1 {
-                let tag = &mut entry.own;
-                tag.due = tag.due.max(begin);
-                tag.cushioned = tag.cushioned.max(begin);
-                tag.spare = tag.spare.max(spare);
-            }
+        let Lane::Session(id) = lane else {
+            return Ok(());
+        };
+        let entry = self.sessions.get(id).expect("it was taken");
+        if entry.line.len() > 1 {
+            return Ok(());
         }
+        let account = self.account_of(&entry.terms).id;
+        let others = |(other, entry): (SessionId, &Entry<Tag>)| {
+            other != id && self.account_of(&entry.terms).id == account
+        };
+        if !self.sessions.waiting().any(others) {
+            self.accounts.came_back(account);
+        }
+        let spare = self.accounts.line_spare(account);
+        let tag = &mut self.sessions.get_mut(id).expect("looked up above").own;
+        tag.due = tag.due.max(begin);
+        tag.cushioned = tag.cushioned.max(begin);
+        tag.spare = tag.spare.max(spare);
         Ok(())
     }
 
@@ -439,12 +405,17 @@ impl Scheduler for Tags {
         }
         self.judge_capacity(now);
         self.forgive(now);
-        let Some((id, piece)) = self.choose(now) else {
+        let Some((id, piece, spare)) = self.choose(now) else {
             let waiting = self.sessions.waiting();
             return until(waiting.map(|(_, entry)| entry.own.free).min());
         };
         let dispatch = self.sessions.take(now, id, piece);
         self.serve(now, id, dispatch.charge);
+        if spare {
+            let terms = self.sessions.get(id).expect("it was chosen").terms;
+            let account = self.account_of(&terms).id;
+            self.accounts.served(account, dispatch.charge);
+        }
         Next::Dispatch(dispatch)
     }
 

@@ -6,13 +6,13 @@ use store::qos::manager::Group;
 use vdisk::StoreNumber;
 
 use super::world::{World, of_vm1, records};
-use crate::ReservationError;
 use crate::ask::TargetAsk;
 use crate::confirm::note_lost;
 use crate::record::{Phase, Target};
 use crate::service::Change;
 use crate::stores::VolumeFact;
 use crate::sweep::promised_now;
+use crate::{ReservationError, largest_of};
 
 const FOREVER: u64 = u64::MAX;
 
@@ -21,6 +21,47 @@ fn rates(world: &World) -> Vec<(u16, u64)> {
     parts
         .map(|(store, it)| (store.0, it.request.rate.0 / 1_000_000))
         .collect()
+}
+
+#[test]
+fn a_booking_above_a_cap_is_refused_with_both_and_one_below_is_not() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let cap = |mb: u64| {
+            let mut facts = world.facts.borrow_mut();
+            let caps = &mut facts.volumes.get_mut(&7).unwrap().caps;
+            caps.read.bytes = Some(BytesPerSec::mb(mb));
+        };
+        cap(30);
+        let refused = service.create(of_vm1(&service, "nightly", 40)).await;
+        let refused = refused.unwrap_err().to_string();
+        for said in [
+            "a cap of 30 MB/s of reads",
+            "the 40 MB/s",
+            "set vm1 --max-read",
+        ] {
+            assert!(refused.contains(said), "{refused}");
+        }
+        assert!(world.parts().is_empty(), "nothing was held");
+        let made = service.create(of_vm1(&service, "nightly", 30)).await;
+        let (made, _) = made.unwrap();
+        let all: Vec<_> = service.all().await.unwrap();
+        let records = || all.iter().map(|it| &it.record);
+        let booked = [BytesPerSec::mb(30), BytesPerSec(0)];
+        assert_eq!(largest_of(records(), 7), booked);
+        assert_eq!(largest_of(records(), 8), [BytesPerSec(0); 2]);
+        // More than the cap is refused also where there is something already.
+        let change = Change {
+            read: Some(40_000_000),
+            ..Change::default()
+        };
+        let refused = service.amend(made.clone(), change.clone()).await;
+        assert!(refused.unwrap_err().to_string().contains("of 30 MB/s"));
+        cap(50);
+        let grown = service.amend(made, change).await.unwrap();
+        assert_eq!(grown.record.promise.read, 40_000_000);
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos, Sector, Span};
 use device::{Device as _, Memory};
 use policy::share::calendar::State;
+use policy::share::cap::Caps;
 use policy::share::{BytesPerSec, Costs};
 use store::qos::manager::{Manager, ManagerOptions, Reserved};
 use store::{Settings, Store};
@@ -234,6 +235,7 @@ impl World {
             copies: 2,
             stores: [1, 2, 3].map(StoreNumber).into(),
             holder: None,
+            caps: Caps::default(),
         };
         facts.volumes = BTreeMap::from([(7, volume)]);
         facts.nodes = ["n1", "n2"].map(str::to_owned).into();

@@ -11,7 +11,7 @@
 //! table of sessions:
 //!
 //! - `reserve` hold, commit, release; `hold` what is held; `request` what is asked and refused; `groups` reservations over several stores.
-//! - `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
+//! - `accounts` what each weighs; `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
 //! - `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
 //! - `report` what operators see. `beside`: the device is a hybrid's, and what is promised is kept elsewhere.
 //!
@@ -24,6 +24,7 @@
 //! 2. Room in the store is promised to exactly the reservations in the book.
 //! 3. `free + reserved + used = total` in the store, as without a manager.
 
+mod accounts;
 mod beside;
 mod calibration;
 mod groups;
@@ -36,7 +37,7 @@ mod scrub;
 mod ticks;
 mod watch;
 
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use device::Device;
 use env::sync::Event;
@@ -49,6 +50,7 @@ use crate::object::error::{OpenError, StoreError};
 use crate::qos::book::Book;
 use crate::qos::calibrate::{CalibrateError, Plan, Progress, Surface};
 use crate::qos::capability::CapabilityError;
+use crate::qos::network::Booked;
 use crate::qos::queue::Queue;
 use crate::qos::session::table::Sessions;
 use crate::qos::session::{Access, Session, SessionError, SessionReport};
@@ -60,6 +62,7 @@ pub use crate::qos::book::record::{Calibration, Group, PartName};
 pub use crate::qos::state::bookings::{PartState, Unconfirmed};
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
+pub use accounts::set_account_weights;
 pub use beside::open_beside;
 pub use calibration::Taken;
 pub use groups::{Outcome, Parts, reconcile};
@@ -357,6 +360,10 @@ async fn over(
     let mut core = Core::new(store, queue, options, book);
     core.beside = beside;
     let core = Rc::new(core);
+    if let Some(network) = &core.options.network {
+        let booked: Weak<dyn Booked> = Rc::downgrade(&core) as _;
+        network.joined(booked);
+    }
     let sessions = Sessions::new(Rc::clone(&core));
     let reserver = Reserver(Rc::clone(&sessions));
     settle(&core, &reserver, replaced)

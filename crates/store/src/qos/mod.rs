@@ -12,6 +12,7 @@ pub mod capability;
 pub mod costs;
 pub(crate) mod load_report;
 pub mod manager;
+pub mod network;
 pub mod queue;
 pub mod session;
 pub mod state;

@@ -7,7 +7,8 @@
 //!
 //! A [`Queue`] is a device in front of a device, so whatever stands on it needs not know: a store sends its requests
 //! with the [`Class`] it was given. Requests are cut in pieces as the scheduler says; a request is complete with
-//! its last piece. Flushes and discards do not wait in the queue: they carry no data.
+//! its last piece. Flushes do not wait in the queue: they carry no data. What gives room up or makes zeroes waits where
+//! [`QueueOptions::discards`] says so: zeroes that the device writes as so many bytes, the rest as a short write each.
 //!
 //! Source: PROBS 3.1 (one queue per access, the I/O thread, a commit at the end of a round).
 //!
@@ -32,11 +33,15 @@ use env::Critical;
 use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
-    BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError, Event as Happened, Kind, Lane,
-    Next, OpenError, Options, Request, SessionCounters, SessionId, Terms, Ticket, Totals, build,
+    Account, BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError, Event as Happened,
+    Kind, Lane, Next, OpenError, Options, Request, SessionCounters, SessionId, Terms, Ticket,
+    Totals, build,
 };
 
 use state::{Job, Piece, State, Work, joined};
+
+/// What gives room up counts as a write of so much.
+const DISCARD: Bytes = Bytes::kib(4);
 
 /// Makes durable what is pending, when the scheduler asks for it.
 pub type CommitHook = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -52,6 +57,8 @@ pub struct QueueOptions {
     pub floor: BytesPerSec,
     /// And at most this much.
     pub ceiling: BytesPerSec,
+    /// Does what gives room up or makes zeroes wait as well? A store does so itself, where nothing waits for it.
+    pub discards: bool,
 }
 
 impl QueueOptions {
@@ -63,6 +70,7 @@ impl QueueOptions {
             share: Options::new(costs),
             floor: BytesPerSec(least / 20),
             ceiling: BytesPerSec(least / 2),
+            discards: false,
         }
     }
 }
@@ -180,6 +188,11 @@ impl Queue {
         drop(state);
         self.pump();
         Some(closed)
+    }
+
+    /// The account weighs so much from now on, if it has sessions.
+    pub fn set_account(&self, account: Account) {
+        self.state.change().scheduler.set_account(account);
     }
 
     /// What a session was promised and got.
@@ -353,6 +366,14 @@ impl Queue {
                     let written = me.device.write(at, data, flags).await;
                     written.map(|()| None).map_err(Some)
                 }
+                Piece::Zeroes { span, flags } => {
+                    let made = me.device.write_zeroes(span, flags).await;
+                    made.map(|()| None).map_err(Some)
+                }
+                Piece::Discard { span } => {
+                    let given_up = me.device.discard(span).await;
+                    given_up.map(|()| None).map_err(Some)
+                }
             };
             me.state
                 .change()
@@ -379,7 +400,7 @@ impl Device for Queue {
         Box::pin(async move {
             match self.submit(at, len, class, work).await? {
                 Work::Read { done, .. } => Ok(joined(done)),
-                Work::Write { .. } => unreachable!("a read was asked for"),
+                _ => unreachable!("a read was asked for"),
             }
         })
     }
@@ -401,11 +422,25 @@ impl Device for Queue {
     }
 
     fn discard(&self, span: Span) -> Pending<'_, ()> {
-        self.device.discard(span)
+        if !self.options.discards || span.len.0 == 0 {
+            return self.device.discard(span);
+        }
+        let work = Work::Discard { span };
+        let submitted = self.submit(span.start, DISCARD.0, Class::Foreground, work);
+        Box::pin(async move { submitted.await.map(drop) })
     }
 
     fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
-        self.device.write_zeroes(span, flags)
+        if !self.options.discards || span.len.0 == 0 {
+            return self.device.write_zeroes(span, flags);
+        }
+        let fua = flags.fua;
+        let (work, bytes) = match self.device.info().discards {
+            true => (Work::ZeroesAtOnce { span, fua }, DISCARD),
+            false => (Work::Zeroes { len: span.len, fua }, span.len),
+        };
+        let submitted = self.submit(span.start, bytes.0, flags.class, work);
+        Box::pin(async move { submitted.await.map(drop) })
     }
 
     fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {

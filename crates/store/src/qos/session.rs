@@ -4,7 +4,7 @@
 //! Access -> open_session -> Session { lane at the queue, scope, direction, part of the buffers } -> Store
 //! ```
 //!
-//! - `table` the sessions of a manager; `access` which client is let in.
+//! - `table` the sessions of a manager; `access` which client is let in; `accounts` whose they are.
 //! - `rights` what a session may in which phase; `work` what it does; `fence` refuses a writer that was replaced.
 //! - `flow`, `promise` by which flow it is served; `flowed` a device that is used so; `buffers` its memory.
 //!
@@ -25,12 +25,14 @@
 //! 5. The parts of the buffer memory add up to no more than there is.
 
 mod access;
+mod accounts;
 mod buffers;
 mod error;
 pub mod fence;
 pub mod fenced;
 mod flow;
 mod flowed;
+mod link;
 mod promise;
 mod report;
 mod rights;
@@ -41,7 +43,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::Bytes;
-use device::Class;
+use device::{Class, ThrottleUser};
+use policy::place::State;
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, OpenError as Full, Priority, Second};
 
@@ -50,6 +53,7 @@ use crate::object::types::ReservationId;
 use crate::qos::book::record::Record;
 use crate::qos::state::Core;
 use crate::qos::state::log::Logged;
+use accounts::Named;
 use buffers::Buffers;
 use fence::Fence;
 use flow::Flow;
@@ -77,6 +81,10 @@ pub struct Session {
     trusted: bool,
     /// A client showed the reservation's capability.
     shown: Cell<bool>,
+    /// Whose requests they are beside others, where nothing is promised.
+    account: RefCell<Rc<Named>>,
+    /// What its account gets at most, where it has one and comes in for itself.
+    cap: Option<ThrottleUser>,
     opened: Second,
     // As it goes.
     phase: Cell<Phase>,
@@ -121,6 +129,8 @@ impl Drop for Buffered {
 /// Who opens a session, and with what.
 struct Opening<'a> {
     holder: &'a str,
+    /// Its account, as far as that is not the daemon's owner.
+    account: Option<&'a str>,
     granted: Option<Granted>,
     phase: Phase,
     trusted: bool,
@@ -131,6 +141,10 @@ impl Session {
     /// A session of this number, without a flow yet.
     fn new(sessions: &Rc<Sessions>, number: u64, opening: Opening<'_>) -> Rc<Session> {
         let core = &sessions.core;
+        let account = sessions.accounts.of(opening.account);
+        let capped = Some(account.name()).filter(|name| !name.is_empty() && !opening.trusted);
+        let caps = core.options.account_caps.as_ref();
+        let throttle = caps.zip(capped).map(|(caps, name)| caps.of(name));
         Rc::new(Session {
             manager: Rc::clone(core),
             sessions: Rc::clone(sessions),
@@ -139,6 +153,8 @@ impl Session {
             granted: RefCell::new(opening.granted.map(Rc::new)),
             trusted: opening.trusted,
             shown: Cell::new(false),
+            account: RefCell::new(account),
+            cap: throttle.map(ThrottleUser::new),
             opened: core.now(),
             phase: Cell::new(opening.phase),
             flow: Flow::default(),
@@ -226,6 +242,7 @@ impl Session {
             session: self.number,
             reservation: self.reservation().map(|id| id.0),
             holder: self.holder.clone(),
+            account: self.account.borrow().name().to_owned(),
             scope: granted.map_or(String::new(), |it| it.scope.clone()),
             direction: granted.map(|it| it.direction.name().to_owned()),
             phase: self.phase.get(),
@@ -243,6 +260,29 @@ impl Session {
             opened: self.opened.0,
             closed: None,
         }
+    }
+
+    /// Waits until its account may have so much more.
+    pub(super) async fn within_cap(&self, direction: Direction, bytes: u64) {
+        if let Some(cap) = &self.cap {
+            cap.pass(direction, Bytes(bytes)).await;
+        }
+    }
+
+    /// Waits until so much of what was read may leave the node, or of what is written come in.
+    pub(crate) async fn cross_link(self: &Rc<Self>, direction: Direction, bytes: u64) {
+        let Some(network) = self.manager.options.network.as_ref().filter(|_| bytes > 0) else {
+            return;
+        };
+        // One with a reservation attached goes by that one's.
+        let attached = {
+            let attached = self.attached.borrow();
+            let attached = attached.as_ref();
+            attached.and_then(|it| it.serving(&self.sessions, direction))
+        };
+        let whose = attached.as_ref().unwrap_or(self);
+        let class = whose.flow.link.class(direction);
+        network.pass(direction, bytes, class).await;
     }
 
     // --- which flow serves its requests -------------------------------------------------------------
@@ -268,8 +308,24 @@ impl Session {
         serving.class()
     }
 
+    /// How long the store's queue is now, and what of reads is promised to this session's requests.
+    pub fn load_report(&self) -> State {
+        let attached = self.attached.borrow();
+        let attached = attached.as_ref();
+        let serving = attached.and_then(|it| it.serving(&self.sessions, Direction::Read));
+        let reads = |it: Rc<Granted>| (it.direction == Direction::Read).then_some(it.rate);
+        let booked = match &serving {
+            Some(session) => session.promise().and_then(reads),
+            None => self.promise().and_then(reads),
+        };
+        State {
+            booked: booked.unwrap_or(BytesPerSec(0)),
+            ..self.manager.state()
+        }
+    }
+
     /// Attaches to its requests what `holder` has reserved here, now or later; for sessions that may do everything.
-    /// `None` detaches.
+    /// What is served without a promise is then that holder's account's. `None` detaches.
     ///
     /// # Errors
     /// Why not, if the session is a reservation's own.
@@ -281,6 +337,10 @@ impl Session {
             );
         }
         *self.attached.borrow_mut() = holder.map(AttachedReservations::of);
+        let account = self.sessions.accounts.of(holder);
+        if !Rc::ptr_eq(&account, &self.account.replace(Rc::clone(&account))) {
+            self.open_flow().expect("best effort always finds a flow");
+        }
         Ok(())
     }
 
@@ -293,7 +353,9 @@ impl Session {
 
     /// Takes the flow that its phase gives it, and leaves the one it had.
     fn open_flow(&self) -> Result<(), Full> {
-        self.flow.open(&self.manager, self.promise().as_deref())
+        let account = self.sessions.accounts.at_queue(&self.account.borrow());
+        let promise = self.promise();
+        self.flow.open(&self.manager, account, promise.as_deref())
     }
 
     /// Its reservation was replaced by `record`: it goes on under those terms.

@@ -6,10 +6,12 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, Sector};
 use device::model::{ModelDisk, Spec, Store as Backing};
 use device::{Class, Crash, Device, Memory};
-use policy::share::{BytesPerSec, Direction, Second, Slot};
+use policy::share::{BytesPerSec, Costs, Direction, Second, Share, Slot};
 
 use crate::qos::costs;
-use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest, ReserveError, open_beside};
+use crate::qos::manager::{
+    Calibration, Manager, ManagerOptions, ReservationRequest, ReserveError, open_beside,
+};
 use crate::qos::session::{Access, Flowed};
 
 const BOOK: Bytes = Bytes::mib(64);
@@ -89,6 +91,46 @@ fn a_promise_of_a_device_without_a_store_is_kept_beside_greedy_users() {
             (report.device.as_str(), report.calendar.committed),
             ("ssd", 1)
         );
+    });
+}
+
+#[test]
+fn what_a_replaced_disk_was_seen_to_do_does_not_count() {
+    env::Runtime::simulated(45).block_on(async {
+        let (spec, _) = flash();
+        let book = Memory::new("book", BOOK);
+        let open = async |identity: Option<&str>| {
+            let options = ManagerOptions {
+                device_identity: identity.map(str::to_owned),
+                ..options(&spec)
+            };
+            let book: Rc<dyn Device> = book.clone();
+            open_beside(book, flash().1, options).await.unwrap()
+        };
+        let manager = open(Some("wwid 1")).await;
+        let measured = Calibration {
+            costs: Costs::flat(BytesPerSec::mb(50)),
+            points: Vec::new(),
+            beyond: Share::percent(10),
+            measured: manager.now(),
+            device: ("ssd".to_owned(), Bytes::gib(4)),
+            identity: None,
+            surface: serde_json::Value::Null,
+        };
+        manager.set_calibration(measured).await.unwrap();
+        manager.close().await.unwrap();
+        let source = async |identity| {
+            let manager = open(identity).await;
+            let capacity = manager.report().capacity;
+            manager.close().await.unwrap();
+            (capacity.source, capacity.calibration_due)
+        };
+        let calibrated = || ("calibrated".to_owned(), false);
+        assert_eq!(source(Some("wwid 1")).await, calibrated());
+        assert_eq!(source(None).await, calibrated(), "nothing is known of it");
+        let (costs, due) = source(Some("wwid 2")).await;
+        assert!(costs == "configured" && due, "{costs} {due}");
+        assert_eq!(source(Some("wwid 1")).await.0, "calibrated", "it came back");
     });
 }
 

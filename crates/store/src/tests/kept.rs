@@ -18,7 +18,7 @@ use crate::qos::session::{Access, Session};
 use crate::{ObjectCalls, Settings, Store};
 
 /// Each request, one after the other: a fixed time, then its bytes at this rate.
-struct Slow {
+pub(super) struct Slow {
     below: Rc<Memory>,
     turn: Rc<Semaphore>,
     rate: Cell<BytesPerSec>,
@@ -30,7 +30,7 @@ struct Slow {
 const FIXED: Nanos = Nanos::micros(100);
 
 impl Slow {
-    fn new(size: Bytes, rate: BytesPerSec) -> Rc<Slow> {
+    pub(super) fn new(size: Bytes, rate: BytesPerSec) -> Rc<Slow> {
         Rc::new(Slow {
             below: Memory::new("slow", size),
             turn: Semaphore::new(1),
@@ -83,7 +83,7 @@ impl Device for Slow {
     }
 }
 
-fn costs(rate: BytesPerSec) -> Costs {
+pub(super) fn costs(rate: BytesPerSec) -> Costs {
     let cost = Cost {
         fixed: FIXED,
         jump: Nanos(0),
@@ -95,12 +95,12 @@ fn costs(rate: BytesPerSec) -> Costs {
     }
 }
 
-const MIB: u64 = 1 << 20;
+pub(super) const MIB: u64 = 1 << 20;
 /// Length of the object that every stream reads.
-const LENGTH: u64 = 8 * MIB;
+pub(super) const LENGTH: u64 = 8 * MIB;
 
 /// A manager on a device of this speed, with something to read, and nothing written down for the moment.
-async fn node_on(disk: &Rc<Slow>, options: ManagerOptions) -> Rc<Manager> {
+pub(super) async fn node_on(disk: &Rc<Slow>, options: ManagerOptions) -> Rc<Manager> {
     let settings = Settings {
         unit: Bytes::mib(1),
         zone: Bytes::mib(16),
@@ -117,14 +117,14 @@ async fn node_on(disk: &Rc<Slow>, options: ManagerOptions) -> Rc<Manager> {
     manager
 }
 
-fn options(rate: BytesPerSec) -> ManagerOptions {
+pub(super) fn options(rate: BytesPerSec) -> ManagerOptions {
     ManagerOptions {
         scrub: None,
         ..ManagerOptions::new(costs(rate), [7; 32])
     }
 }
 
-async fn session(manager: &Rc<Manager>, mb: u64) -> Rc<Session> {
+pub(super) async fn session(manager: &Rc<Manager>, mb: u64) -> Rc<Session> {
     let (_, capability) = reserved(manager, &request(manager, Direction::Read, mb)).await;
     manager
         .open_session(Access::Capability(&capability))
@@ -147,7 +147,7 @@ fn greedy(manager: &Rc<Manager>, depth: u64) -> Rc<Session> {
 }
 
 /// Asks for its rate, no more and no less, whatever becomes of it.
-async fn at_its_rate(session: Rc<Session>, seconds: u64) {
+pub(super) async fn at_its_rate(session: Rc<Session>, seconds: u64) {
     let rate = session.promised();
     at_rate(session, rate, seconds).await;
 }
@@ -404,6 +404,7 @@ fn a_device_that_became_slower_is_trusted_less_and_said_to_be_overcommitted() {
             beyond: policy::share::Share::percent(10),
             measured: manager.now(),
             device: ("slow".to_owned(), Bytes::mib(24)),
+            identity: None,
             surface: serde_json::json!({"runs": 3}),
         };
         manager.set_calibration(measured.clone()).await.unwrap();

@@ -534,6 +534,7 @@ fn a_calibration_of_another_device_does_not_count() {
             beyond: Share::percent(10),
             measured: manager.now(),
             device: ("disk".to_owned(), Bytes::gib(1)),
+            identity: None,
             surface: serde_json::json!({}),
         };
         manager.set_calibration(other.clone()).await.unwrap();
@@ -549,6 +550,7 @@ fn a_calibration_of_another_device_does_not_count() {
         );
         let ours = Calibration {
             device: ("disk".to_owned(), small_size(30)),
+            identity: None,
             ..other
         };
         manager.set_calibration(ours).await.unwrap();

@@ -4,6 +4,7 @@
 //! after some change is the model before the first, with the journal up to there applied: `BTreeMap` and `Vec`, nothing
 //! else.
 
+mod accounts;
 mod beside;
 mod crash_run;
 mod damage;
@@ -13,6 +14,7 @@ mod kept;
 mod manager;
 mod mistakes;
 mod model;
+mod network;
 mod promises;
 mod room;
 mod trim;

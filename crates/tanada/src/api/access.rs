@@ -48,6 +48,19 @@ pub struct Quota {
     /// Room at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub room_bytes: Option<u64>,
+    /// Its part of what is not promised, relative to other accounts: 1 to 1000; 1 if left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// What it reads at most at each daemon, in bytes per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_read_bytes_per_second: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_write_bytes_per_second: Option<u64>,
+    /// Requests per second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_read_iops: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_write_iops: Option<u64>,
 }
 
 /// What counts against a quota.

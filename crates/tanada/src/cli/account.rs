@@ -115,6 +115,21 @@ pub struct Limits {
     /// Room at once, such as 1TiB.
     #[arg(long, value_name = "SIZE")]
     room: Option<String>,
+    /// Its part of what is not promised, relative to other accounts: 1 to 1000.
+    #[arg(long, value_name = "N")]
+    weight: Option<String>,
+    /// What it reads at most at each daemon, whatever its connections and volumes are, such as 100MB/s.
+    #[arg(long, value_name = "RATE")]
+    max_read: Option<String>,
+    /// And writes.
+    #[arg(long, value_name = "RATE")]
+    max_write: Option<String>,
+    /// Reads per second at most.
+    #[arg(long, value_name = "N")]
+    max_read_iops: Option<String>,
+    /// Writes per second at most.
+    #[arg(long, value_name = "N")]
+    max_write_iops: Option<String>,
 }
 
 /// Reads a limit into its place; `none` ends it.
@@ -149,6 +164,11 @@ impl Limits {
             &self.length,
             &self.count,
             &self.room,
+            &self.weight,
+            &self.max_read,
+            &self.max_write,
+            &self.max_read_iops,
+            &self.max_write_iops,
         ];
         all.into_iter().any(Option::is_some)
     }
@@ -170,6 +190,21 @@ impl Limits {
         limit(self.length.as_ref(), &mut quota.length_seconds, seconds)?;
         limit(self.count.as_ref(), &mut quota.count, number)?;
         limit(self.room.as_ref(), &mut quota.room_bytes, bytes)?;
+        let mut weight = quota.weight.map(u64::from);
+        limit(self.weight.as_ref(), &mut weight, number)?;
+        quota.weight = weight.map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+        for (text, place) in [
+            (&self.max_read, &mut quota.max_read_bytes_per_second),
+            (&self.max_write, &mut quota.max_write_bytes_per_second),
+        ] {
+            limit(text.as_ref(), place, rate)?;
+        }
+        for (text, place) in [
+            (&self.max_read_iops, &mut quota.max_read_iops),
+            (&self.max_write_iops, &mut quota.max_write_iops),
+        ] {
+            limit(text.as_ref(), place, number)?;
+        }
         Ok(quota)
     }
 }
@@ -302,6 +337,12 @@ fn page(it: &api::Account) -> String {
     );
     let room = size(used.room_bytes);
     line("room", of(room, most(quota.room_bytes, &size)));
+    line("weight", quota.weight.unwrap_or(1).to_string());
+    let number = |it: u64| it.to_string();
+    line("reads", most(quota.max_read_bytes_per_second, &rate));
+    line("writes", most(quota.max_write_bytes_per_second, &rate));
+    line("reads per second", most(quota.max_read_iops, &number));
+    line("writes per second", most(quota.max_write_iops, &number));
     text
 }
 
@@ -322,12 +363,18 @@ mod tests {
             ahead: text("1h 30m"),
             count: text("none"),
             room: text("1KiB"),
+            weight: text("4"),
+            max_write: text("20MB/s"),
+            max_read_iops: text("500"),
             ..Limits::default()
         };
         let after = Quota {
             rate_bytes_per_second: Some(500_000_000),
             ahead_seconds: Some(5400),
             room_bytes: Some(1024),
+            weight: Some(4),
+            max_write_bytes_per_second: Some(20_000_000),
+            max_read_iops: Some(500),
             ..Quota::default()
         };
         assert_eq!(limits.over(before).map_err(|it| it.0), Ok(after));

@@ -136,10 +136,10 @@ fn scheduler_line(queue: &QueueReport) -> String {
 }
 
 /// The queue before the slow device of a hybrid, and what is promised of that now.
-pub(super) fn queue_lines(queue: &ManagerReport) -> [(&'static str, String); 3] {
+pub(super) fn queue_lines(queue: &ManagerReport) -> Vec<(&'static str, String)> {
     let (now, capacity) = (&queue.calendar.now, &queue.capacity);
     let rate = |bytes: u64| BytesPerSec(bytes).to_string();
-    [
+    let mut lines = vec![
         ("scheduler", scheduler_line(&queue.queue)),
         (
             "trusted with",
@@ -160,7 +160,10 @@ pub(super) fn queue_lines(queue: &ManagerReport) -> [(&'static str, String); 3] 
                 queue.calendar.committed
             ),
         ),
-    ]
+    ];
+    let notice = queue.best_effort_only.clone();
+    lines.extend(notice.map(|why| ("promises nothing", why)));
+    lines
 }
 
 pub(super) fn scrub_line(scrub: &api::Scrub) -> String {

@@ -26,9 +26,13 @@ use config::{
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
+use env::net::Listener;
 use policy::poll::Setting;
+use policy::share::Costs;
+use store::qos::network::Network;
 use tokio::sync::oneshot;
 
+use super::common::disk_identity;
 use super::common::pairs::{Memory, PairFile};
 use super::common::polling::polling;
 use super::common::registry::Registry;
@@ -36,14 +40,13 @@ use super::common::restart::RestartFile;
 use super::common::revocation::Revocation;
 use super::entrances::{Listeners, meter, serve, showing};
 use super::thread::DataThread;
-use super::thread::caps::ExportCaps;
 use super::thread::cluster::OpenCluster;
 use super::thread::command::{Started, ThreadHandle};
 use super::thread::hybrid::OpenVolume;
 use super::thread::open::OpenDevice;
 use super::thread::queued::Queued;
 use super::thread::secured::Secured;
-use super::thread::store::{OpenStore, assumed_costs};
+use super::thread::store::{OpenStore, Shared, assumed_costs};
 use super::thread::vhost::VhostDisk;
 
 /// How long to wait for an address that another process has.
@@ -327,24 +330,26 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     }
     let node = plan.cluster.as_ref().map(|cluster| cluster.node.as_str());
     thread.secured = Secured::open(&plan.data_dir, node, &plan.revocation)?;
+    let network = plan.cluster.as_ref().and_then(|cluster| {
+        let network = Network::new(&cluster.node, cluster.network?);
+        Some((network, cluster.stores.clone()))
+    });
     for (config, listeners) in plan.stores.into_iter().zip(listeners.stores) {
-        let device = meter(thread, &config.device);
         let below = (&*config.device, config.assumed);
-        let costs = assumed_costs(below, &devices, &hybrids, device.info().rotational);
+        let rotating = meter(thread, &config.device).info().rotational;
+        let costs = assumed_costs(below, &devices, &hybrids, rotating);
         let clients = (listeners, plan.connections);
-        let tls = thread.secured.as_ref();
-        let store = OpenStore::open(config, (device, costs), &plan.data_dir, clients, tls).await?;
-        thread.stores.push(store);
+        open_store(thread, config, costs, (&plan.data_dir, clients), &network).await?;
     }
     if let Some(config) = plan.cluster {
         let (stores, exports) = (&thread.stores, &plan.exports);
         let (tls, entrances) = listeners.cluster;
         let clients = (tls, entrances, plan.connections);
-        let tls = thread.secured.as_ref();
-        let open = OpenCluster::open(config, exports, stores, clients, tls).await?;
+        let shared = (thread.secured.as_ref(), thread.caps.of_accounts());
+        let open = OpenCluster::open(config, exports, stores, clients, shared).await?;
         thread.cluster = Some(open);
     }
-    thread.caps = ExportCaps::new(&plan.exports);
+    thread.caps.set_exports(&plan.exports);
     thread.exports = plan.exports;
     for at in listeners.exports {
         serve(thread, at, plan.connections).await?;
@@ -357,6 +362,28 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         let showing = showing(thread, export, &plan.data_dir);
         thread.disks.show(showing).await?;
     }
+    Ok(())
+}
+
+/// A store on a device of `thread`; what it sends and takes crosses `network`, if that is its node's.
+async fn open_store(
+    thread: &mut DataThread,
+    config: StoreConfig,
+    costs: Costs,
+    (data_dir, clients): (&Path, (Vec<Listener>, usize)),
+    network: &Option<(Rc<Network>, Vec<String>)>,
+) -> anyhow::Result<()> {
+    let of_node = |(_, stores): &&(Rc<Network>, Vec<String>)| stores.contains(&config.name);
+    let network = network.as_ref().filter(of_node);
+    let shared = Shared {
+        tls: thread.secured.as_ref(),
+        accounts: thread.caps.of_accounts(),
+        network: network.map(|(network, _)| network),
+    };
+    let device = meter(thread, &config.device);
+    let store = OpenStore::open(config, (device, costs), data_dir, clients, shared).await?;
+    thread.caps.has_store(&store.node);
+    thread.stores.push(store);
     Ok(())
 }
 
@@ -373,6 +400,7 @@ async fn queued_of(
     let below = (&*config.slow, queue.assumed);
     let costs = assumed_costs(below, devices, hybrids, slow.info().rotational);
     let slow: Rc<dyn Device> = Rc::clone(slow) as _;
+    let slow = (slow, disk_identity::of_device(&config.slow, devices));
     let opened = Queued::open(config.name(), queue, slow, costs, data_dir).await;
     opened.map(Some)
 }

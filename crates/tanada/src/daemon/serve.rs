@@ -224,6 +224,7 @@ fn beside(control: &Arc<Control>, data_dir: PathBuf, tls: Option<Arc<AdminTls>>)
     let mut tasks = JoinSet::new();
     tasks.spawn(http::learn::keep_current(Arc::clone(control), data_dir));
     tasks.spawn(http::charged::keep(Arc::clone(control)));
+    tasks.spawn(http::account_terms::keep(Arc::clone(control)));
     if let Some(tls) = tls {
         tasks.spawn(tls.keep_looking(control.revocation.clone()));
     }

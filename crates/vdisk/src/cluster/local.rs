@@ -103,6 +103,7 @@ impl LocalVolumes {
         let setting = setting.clone();
         volume.set(move |record| setting.apply(record)).await?;
         in_use.throttle().set(volume.record().terms.caps.into());
+        in_use.set_account_cap(self.node.stores.account_cap(&volume.record()));
         volume
             .become_one_of(self.openings.caller_of(&volume.record()))
             .await;

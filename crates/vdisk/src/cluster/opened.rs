@@ -142,7 +142,8 @@ impl Openings {
         let meta = Rc::clone(&self.node.meta.images.meta);
         let volume = Volume::open(id, meta, choice, store_infos, settings).await?;
         tracing::info!(volume = %volume.record().name, "opened");
-        let slot = Slot::new(id, volume);
+        let account = self.node.stores.account_cap(&volume.record());
+        let slot = Slot::new(id, volume, account);
         self.node.slots.insert(&slot);
         Ok(InUse::new(&slot))
     }

@@ -34,6 +34,8 @@ pub(super) struct Slot {
     pub answered: Cell<u64>,
     /// What all its clients here together get at most.
     throttle: Rc<Throttle>,
+    /// What the account that it is of gets at most.
+    account: RefCell<Option<Rc<Throttle>>>,
 }
 
 /// All volumes that are open here.
@@ -48,10 +50,11 @@ pub(super) struct Slots {
 pub struct InUse(Rc<Slot>);
 
 impl Slot {
-    pub fn new(id: VolumeId, volume: Rc<Volume>) -> Rc<Slot> {
+    pub fn new(id: VolumeId, volume: Rc<Volume>, account: Option<Rc<Throttle>>) -> Rc<Slot> {
         let throttle = Throttle::new(volume.record().terms.caps.into());
         Rc::new(Slot {
             throttle,
+            account: RefCell::new(account),
             id,
             volume,
             users: Cell::new(0),
@@ -163,7 +166,16 @@ impl InUse {
 
     /// The volume as a client of its own has it that is under its cap; `device`: the engine, or as one of its users has it.
     pub fn capped(&self, device: Rc<dyn Device>) -> Rc<dyn Device> {
+        let device = match &*self.0.account.borrow() {
+            Some(account) => Capped::new(device, account),
+            None => device,
+        };
         Capped::new(device, &self.0.throttle)
+    }
+
+    /// It is of another account, for clients that come from now on.
+    pub(super) fn set_account_cap(&self, account: Option<Rc<Throttle>>) {
+        *self.0.account.borrow_mut() = account;
     }
 
     /// Has another writer taken it?

@@ -23,6 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use device::Throttle;
 use policy::place::{DiskId, DomainId};
 use serde::{Deserialize, Serialize};
 
@@ -307,6 +308,12 @@ impl StoreTable {
     /// The largest bookings of a holder at this node's stores: of reads, and of writes.
     pub(super) fn booked(&self, holder: &str) -> [BytesPerSec; 2] {
         self.ways.booked(holder)
+    }
+
+    /// What the account that a volume is of gets at most, if it is of one.
+    pub(super) fn account_cap(&self, record: &VolumeRecord) -> Option<Rc<Throttle>> {
+        let holder = record.terms.reservation.as_deref()?;
+        self.ways.account_cap(holder)
     }
 
     /// Stores that get nothing new: drained ones, and those that left while volumes had them.

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use device::Throttle;
 use policy::share::BytesPerSec;
 
 use super::stores::StoreRecord;
@@ -15,5 +16,10 @@ pub trait Ways {
     /// The largest bookings of a holder that have not ended, at any of the stores of this very process: of reads, and of writes.
     fn booked(&self, _holder: &str) -> [BytesPerSec; 2] {
         Default::default()
+    }
+
+    /// What the account of this name gets at most in this very process, whatever it does.
+    fn account_cap(&self, _account: &str) -> Option<Rc<Throttle>> {
+        None
     }
 }

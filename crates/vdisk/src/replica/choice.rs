@@ -118,14 +118,35 @@ impl Choice {
         copies: &[Candidate],
         ask: impl Fn(DiskId) -> F,
     ) -> Result<Got<T, E>, Vec<(DiskId, E)>> {
+        self.read_first(request, copies, |_| false, ask).await
+    }
+
+    /// As [`Choice::read`]; as long as some of `copies` are `preferred`, the policy chooses among those. A second copy that is
+    /// asked because the first is late may be any.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub async fn read_first<T, E, F: Future<Output = Result<Reported<T>, E>>>(
+        &self,
+        request: &Request,
+        copies: &[Candidate],
+        preferred: impl Fn(DiskId) -> bool,
+        ask: impl Fn(DiskId) -> F,
+    ) -> Result<Got<T, E>, Vec<(DiskId, E)>> {
         assert!(!copies.is_empty(), "there is a copy to read");
         self.count(|counters| counters.reads += 1);
         let mut left = copies.to_vec();
         let mut failed = Vec::new();
         loop {
+            let first = left.iter().filter(|copy| preferred(copy.disk));
+            let first: Vec<Candidate> = first.copied().collect();
             let disk = {
+                let among = if first.is_empty() { &left } else { &first };
                 let mut policy = self.policy.borrow_mut();
-                policy.read(env::now(), request, &left)
+                policy.read(env::now(), request, among)
             };
             let asking = Asking::new(self, request, &left, &ask, disk);
             if let Some((from, what)) = asking.ended(&mut failed).await {

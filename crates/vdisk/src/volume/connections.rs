@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use base::{Instant, Nanos};
 use env::sync::join_all;
-use policy::place::Reply;
+use policy::place::{Reply, State};
 use store::ClientTag;
 
 use super::record_io::RecordIo;
@@ -254,6 +254,13 @@ impl<'a> Connections<'a> {
                 Some(main)
             }
         }
+    }
+
+    /// What a store said last beside answers to a user, or to the volume as long as the user has no connection there.
+    pub(super) fn heard_by(self, replica: &Replica, user: UserId) -> Option<State> {
+        let main = replica.connection()?;
+        let own = replica.client_sessions.find(user, &main);
+        own.unwrap_or(main).state()
     }
 
     /// Opens a user's connection beside the volume's own.

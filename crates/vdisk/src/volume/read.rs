@@ -4,11 +4,13 @@
 //! a read -> pieces within one extent each -> reconciled, range shared -> layers -> a copy each, tried for `deadline`
 //! ```
 //!
+//! Copies at whose stores something booked for the volume is left come first; among them, and else, the policy chooses.
+//!
 //! Always true: no read meets a write, nor an extent whose copies may differ.
 
 use std::rc::Rc;
 
-use base::Buf;
+use base::{Buf, Bytes};
 use env::sync::join_all;
 use policy::place::{Candidate, Op};
 use store::place_of;
@@ -164,8 +166,16 @@ impl<'a> Reads<'a> {
             return Err(self.core.no_copy(piece.index, &why));
         }
         let request = self.core.request(Op::Read, piece.len, piece.user);
-        let read = self.core.choice.read(&request, &copies, |disk| {
-            let replica = self.core.replicas.of_disk(disk).expect("listed just now");
+        let of = |disk| self.core.replicas.of_disk(disk).expect("listed just now");
+        let booked = self.core.settings.prefer_booked && piece.user != UserId::BACKGROUND;
+        let preferred = |disk| {
+            let replica = of(disk);
+            booked && replica.has_credit(Connections::of(self.core).heard_by(replica, piece.user))
+        };
+        let choice = &self.core.choice;
+        let read = choice.read_first(&request, &copies, preferred, |disk| {
+            let replica = of(disk);
+            replica.reads(Bytes(piece.len));
             let connection = Connections::of(self.core).connection_of(replica, piece.user);
             read_by(self.core, replica, connection, placed, piece)
         });

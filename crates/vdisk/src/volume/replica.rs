@@ -8,7 +8,8 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use base::{Bytes, Instant};
-use policy::place::{At, Candidate, DiskId, Permille, Target};
+use policy::place::{At, Candidate, DiskId, Permille, State, Target};
+use policy::share::{BytesPerSec, Credit};
 use replication::Replication;
 use replication::age::Age;
 use replication::replica::ReplicaState;
@@ -46,6 +47,8 @@ pub(super) struct Replica {
     pub answered: Cell<Instant>,
     /// How far the volume's fence is there.
     pub age: RefCell<Age>,
+    /// What is left of what is booked for reads there.
+    pub credit: Cell<Credit>,
     /// It refused something for lack of room, and was not in sync since.
     pub was_full: Cell<bool>,
     replication: Shared,
@@ -64,6 +67,7 @@ impl Replica {
             total: Cell::new(Bytes(0)),
             answered: Cell::new(env::now()),
             age: RefCell::default(),
+            credit: Cell::default(),
             was_full: Cell::new(false),
             replication: Rc::clone(replication),
         }
@@ -105,6 +109,22 @@ impl Replica {
             rotating: self.info.rotating,
             at,
         }
+    }
+
+    /// Is something left of what is booked for reads there, by what was `heard` beside their answers?
+    pub fn has_credit(&self, heard: Option<State>) -> bool {
+        let booked = heard.map_or(BytesPerSec(0), |it| it.booked);
+        let mut credit = self.credit.get();
+        let is_left = credit.is_left(env::now(), booked);
+        self.credit.set(credit);
+        is_left
+    }
+
+    /// So much is read there.
+    pub fn reads(&self, bytes: Bytes) {
+        let mut credit = self.credit.get();
+        credit.take(bytes);
+        self.credit.set(credit);
     }
 
     pub fn target(&self) -> Target {

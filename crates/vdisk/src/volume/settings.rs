@@ -50,6 +50,8 @@ pub struct Settings {
     pub origin: Origin,
     /// How other clients before it in a queue count.
     pub penalties: Penalties,
+    /// Do reads go first to copies at whose stores something booked for them is left?
+    pub prefer_booked: bool,
     /// Stores that are being drained: nothing goes there, and what is there leaves.
     pub drained: BTreeSet<StoreNumber>,
 }
@@ -68,6 +70,7 @@ impl Settings {
             tick: Nanos::secs(1),
             origin,
             penalties: Penalties::default(),
+            prefer_booked: true,
             drained: BTreeSet::new(),
         }
     }

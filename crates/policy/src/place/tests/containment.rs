@@ -2,6 +2,7 @@
 //!
 //! Source: COST 3.1, 3.2.
 
+use crate::rate::BytesPerSec;
 use base::{Bytes, Instant, Nanos};
 use proptest::prelude::*;
 
@@ -163,6 +164,7 @@ fn compare(options: TanadaOptions, events: &[Event]) -> Result<usize, String> {
                     requests: *cost as u32 % 5,
                     mean: Bytes(*cost * 1_000),
                     promised: Promised::default(),
+                    booked: BytesPerSec(0),
                     foremost: [None, Some(Class::Normal), Some(Class::High)][*cost as usize % 3],
                     weights: weights(),
                 };

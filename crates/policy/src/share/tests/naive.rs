@@ -1,5 +1,7 @@
 //! Plain reference models of the rounds and the tags: lists, no figures, nothing saved for later.
 
+use std::collections::BTreeMap;
+
 use base::{Bytes, Instant};
 
 use super::super::*;
@@ -26,6 +28,7 @@ pub struct Line {
     pub class: Class,
     pub limit: Option<u64>,
     pub weight: u64,
+    pub account: u64,
     pub due: u64,
     pub cushioned: u64,
     pub free: u64,
@@ -148,6 +151,9 @@ pub struct NaiveTags {
     pub options: TagsOptions,
     pub depth: u32,
     pub in_flight: u32,
+    /// Of each account with lines: its weight, its spare tag, and that of its line last served so.
+    pub accounts: BTreeMap<u64, (u64, u128, u128)>,
+    /// The spare tag of the account last served so.
     pub spare: u128,
     pub shed: Shed,
 }
@@ -243,7 +249,13 @@ impl NaiveTags {
 
     pub fn enqueue(&mut self, now: u64, id: u64, request: (u64, u64)) {
         let begin = (now - self.lag(now).min(now)).saturating_sub(self.options.burst.0);
-        let spare = self.spare;
+        let of = |line: &&Line| line.id == id;
+        let whose = self.lines.iter().find(of).expect("it is open").account;
+        let waits = |line: &Line| line.account == whose && !line.requests.is_empty();
+        let account = self.accounts.get_mut(&whose).expect("it has a line");
+        if !self.lines.iter().any(waits) {
+            account.1 = account.1.max(self.spare);
+        }
         let line = self
             .lines
             .iter_mut()
@@ -252,7 +264,7 @@ impl NaiveTags {
         if line.requests.is_empty() {
             line.due = line.due.max(begin);
             line.cushioned = line.cushioned.max(begin);
-            line.spare = line.spare.max(spare);
+            line.spare = line.spare.max(account.2);
         }
         line.requests.push((request.0, request.1, 0));
     }
@@ -330,11 +342,12 @@ impl NaiveTags {
                 .filter(|l| l.rate > 0 && l.class == Class::Session && l.cushioned <= now)
                 .min_by_key(|l| (l.cushioned + self.period(l, self.share_cushioned(l)), l.id))
         };
-        let spare = || lines().min_by_key(|l| (l.spare, l.id));
+        let of = |l: &Line| (self.accounts[&l.account].1, l.account);
+        let spare = || lines().min_by_key(|l| (of(l), l.spare, l.id));
         let (id, bytes, by_weight) = match due.or_else(cushion) {
             Some(line) => (line.id, piece(line), None),
             None => match spare() {
-                Some(line) => (line.id, most, Some(line.spare)),
+                Some(line) => (line.id, most, Some((line.account, line.spare))),
                 None => {
                     let waiting = self.lines.iter().filter(|l| !l.requests.is_empty());
                     let free = waiting.map(|l| l.free).min();
@@ -342,7 +355,6 @@ impl NaiveTags {
                 }
             },
         };
-        self.spare = by_weight.unwrap_or(self.spare);
         let line = self
             .lines
             .iter_mut()
@@ -355,7 +367,14 @@ impl NaiveTags {
             line.requests.remove(0);
         }
         self.in_flight += 1;
-        self.serve(now, id, self.charge(bytes, length));
+        let charge = self.charge(bytes, length);
+        self.serve(now, id, charge);
+        if let Some((whose, spare)) = by_weight {
+            let account = self.accounts.get_mut(&whose).expect("it has a line");
+            self.spare = account.1;
+            account.1 += u128::from(charge) * 1000 / u128::from(account.0);
+            account.2 = spare;
+        }
         Out::Send(ticket, sent, bytes)
     }
 }

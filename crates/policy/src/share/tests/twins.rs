@@ -1,5 +1,7 @@
 //! Do the rounds and the tags decide as their plain reference models do, whatever comes in whatever order?
 
+use std::collections::BTreeMap;
+
 use base::{Bytes, Instant, Nanos};
 use proptest::prelude::*;
 
@@ -138,6 +140,7 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
         options,
         depth,
         in_flight: 0,
+        accounts: BTreeMap::new(),
         spare: 0,
         shed: Shed::Nothing,
     };
@@ -166,7 +169,15 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
                     ),
                     _ => Terms::reserved(Direction::Read, rate),
                 };
+                // In half of the runs all are one account's.
+                let account = Account {
+                    id: seed % 2 * dice.below(3),
+                    weight: 1 + dice.below(3) as u32,
+                };
+                let terms = Terms { account, ..terms };
                 let id = queue.open(now, terms).unwrap();
+                let weight = u64::from(account.weight);
+                twin.accounts.entry(account.id).or_default().0 = weight;
                 let begin = now.0.saturating_sub(twin.lag(now.0));
                 twin.lines.push(Line {
                     id: id.0,
@@ -174,6 +185,7 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
                     class: terms.class,
                     limit: terms.limit.map(|limit| limit.0),
                     weight: terms.weight_quarters(),
+                    account: account.id,
                     due: begin,
                     cushioned: begin,
                     ..Line::default()
@@ -183,6 +195,10 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
                 if let Some(i) = pick(&mut dice, twin.lines.len()) {
                     let line = twin.lines.remove(i);
                     queue.close(now, SessionId(line.id)).unwrap();
+                    let has = |account: u64| twin.lines.iter().any(|it| it.account == account);
+                    if !has(line.account) {
+                        twin.accounts.remove(&line.account);
+                    }
                     for high in &mut twin.high {
                         high.2 = high.2.filter(|id| *id != line.id);
                     }

@@ -3,6 +3,7 @@
 //! Always true: what an answer holds is freed when it was sent, or can no longer be.
 
 use std::cell::Cell;
+use std::rc::Weak;
 
 use env::net::Stream;
 use env::net::message::Outbox;
@@ -15,7 +16,7 @@ use super::terms::Reporting;
 use crate::net::wire::state::encode;
 use crate::net::wire::stream::Pieces;
 use crate::net::wire::{Failure, Header, Kind, Op, RefusedKind, Response};
-use crate::qos::manager::Manager;
+use crate::qos::session::Session;
 
 /// Answers gathered into one send, in bytes.
 const SEND_BATCH: usize = 1 << 20;
@@ -86,7 +87,7 @@ impl Answers {
         (peer, stream): (&str, &Stream),
         wire: &Wire,
         pace: &Pace,
-        manager: &Manager,
+        session: &Weak<Session>,
     ) {
         let mut pieces = Pieces::default();
         let mut held: Vec<Option<Charge>> = Vec::new();
@@ -101,7 +102,7 @@ impl Answers {
                 pieces.put_view(data);
                 held.push(reply.held);
             }
-            self.report_load(manager, &mut pieces);
+            self.report_load(session, &mut pieces);
             pace.sends(pieces.bytes());
             let sent = wire.write_all(pieces.take()).await;
             pace.sent();
@@ -116,13 +117,16 @@ impl Answers {
     }
 
     /// The queue's state as a frame of its own, if it is time for one.
-    fn report_load(&self, manager: &Manager, pieces: &mut Pieces) {
+    fn report_load(&self, session: &Weak<Session>, pieces: &mut Pieces) {
         let now = env::now();
         let due = |it: &Reporting| now.since(it.last) >= it.every;
         let Some(reporting) = self.reporting.get().filter(due) else {
             return;
         };
-        let meta = encode(&manager.state());
+        let Some(session) = session.upgrade() else {
+            return;
+        };
+        let meta = encode(&session.load_report());
         let header = Header::of(Op::ClientTag as u16, 0, 0, &meta, &[]);
         pieces.put(&header.encode(Kind::Response));
         pieces.put(&meta);

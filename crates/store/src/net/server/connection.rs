@@ -276,13 +276,13 @@ impl Connection {
         let wire = Rc::clone(&entered.wire);
         let mut writer = {
             let (connection, wire) = (Rc::clone(self), Rc::clone(&wire));
-            let manager = Rc::clone(&server.manager);
+            let session = Rc::downgrade(&entered.terms.behalf.session);
             env::spawn(async move {
                 let Connection {
                     peer, stream, pace, ..
                 } = &*connection;
                 let answers = &connection.answers;
-                answers.write((peer, stream), &wire, pace, &manager).await;
+                answers.write((peer, stream), &wire, pace, &session).await;
             })
         };
         let end = self.until_end(server, &mut entered).await;
@@ -405,6 +405,7 @@ impl Connection {
                     let bytes = charge(&request, header.data_len);
                     let held = self.admit(server, terms, bytes).await;
                     if header.data_len > 0 {
+                        terms.behalf.takes(header.data_len).await;
                         self.pace.receives(header.data_len.into());
                         let buf = Buf::for_read(header.data_len as usize);
                         let data = inbox.fill(buf).await?.freeze();

@@ -165,6 +165,14 @@ impl Opening<'_> {
         }
     }
 
+    /// A client that shows neither key nor capability, by the account that its certificate may name.
+    fn unproved(&self) -> SessionAccess<'_> {
+        match self.shown.map(|shown| &shown.peer) {
+            Some(Peer::Account(name)) => SessionAccess::Account(name),
+            _ => SessionAccess::Open,
+        }
+    }
+
     /// In TLS nodes come in with a certificate of their own beside the key that all share: why not with this one.
     fn is_node(&self) -> Result<(), String> {
         let identity = self.shown.map_or(&Peer::Unknown, |shown| &shown.peer);
@@ -179,12 +187,12 @@ impl Opening<'_> {
 
     /// As what a client comes in by what it shows, and what this server shows in return; why it does not.
     fn prove<'p>(
-        &self,
+        &'p self,
         challenge: &Challenge,
         shown: &'p Proof,
     ) -> Result<(SessionAccess<'p>, [u8; 32]), String> {
         let proof = match shown {
-            Proof::Open => return Ok((SessionAccess::Open, [0; 32])),
+            Proof::Open => return Ok((self.unproved(), [0; 32])),
             Proof::Capability(token) => return Ok((SessionAccess::Capability(token), [0; 32])),
             Proof::NodeKey(proof) => proof,
         };

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use base::View;
+use policy::share::Direction;
 use policy::share::calendar::Refusal;
 
 use crate::net::wire::{Failure, RANGES_MAX, RefusedKind, Request, Response, fitting};
@@ -89,8 +90,24 @@ pub(super) struct Behalf {
     pub data_max: u32,
 }
 
-/// Carries one request out.
+impl Behalf {
+    /// Waits until so much data may come in over the node's link.
+    pub async fn takes(&self, bytes: u32) {
+        let way = Direction::Write;
+        self.session.cross_link(way, bytes.into()).await;
+    }
+}
+
+/// Carries one request out; its data may leave over the node's link then.
 pub(super) async fn carry_out(behalf: &Behalf, request: Request) -> Response {
+    let answer = answer_of(behalf, request).await;
+    // Without a permit: no seal waits for the link.
+    let bytes = answer.data().len() as u64;
+    behalf.session.cross_link(Direction::Read, bytes).await;
+    answer
+}
+
+async fn answer_of(behalf: &Behalf, request: Request) -> Response {
     let fence = behalf.fence.as_ref();
     // A seal waits for permits: it must not have one. A ping does nothing.
     let fence = fence.filter(|_| !matches!(request, Request::Seal { .. } | Request::Ping));
@@ -126,7 +143,7 @@ async fn of_connection(session: &Session, request: Request) -> Result<Response, 
             under.map_err(|why| Failure::refused(RefusedKind::NodeKeyOnly, why))?;
             Response::Done
         }
-        Request::ClientTag { .. } => Response::State(Some(session.manager().state())),
+        Request::ClientTag { .. } => Response::State(Some(session.load_report())),
         Request::Seal { object, token } => {
             session.seal(&object, token).await?;
             Response::Done

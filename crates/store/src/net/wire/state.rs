@@ -7,12 +7,13 @@ use base::{Bytes, Instant, Nanos};
 use policy::place::{
     At, Class, ClientId, Origin, PerByte, Permille, Promised, State, Tail, Weights,
 };
+use policy::share::BytesPerSec;
 
 use super::auth::{NodeKey, TAG_LEN};
 use super::fields::{Fields, Malformed, Put};
 
-/// The version of a state that this program writes.
-const VERSION: u8 = 3;
+/// The version of a state that this program writes; one less where nothing is booked, as the rest is the same.
+const VERSION: u8 = 4;
 /// The most bytes that are looked at.
 pub(crate) const STATE_MAX: usize = 256;
 
@@ -48,7 +49,8 @@ pub(super) fn origin(fields: &mut Fields<'_>) -> Result<Origin, Malformed> {
 /// The fields of a state. When it was so is the hearer's to say.
 pub(crate) fn encode(state: &State) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
-    out.u8(VERSION);
+    let booked = state.booked.0;
+    out.u8(if booked > 0 { VERSION } else { VERSION - 1 });
     for number in [state.cost, state.work, state.work_mean] {
         out.u64(number.0);
     }
@@ -75,6 +77,10 @@ pub(crate) fn encode(state: &State) -> Vec<u8> {
     // Version 3.
     for part in [state.promised.now, state.promised.hour] {
         out.u16(part.0 as u16);
+    }
+    if booked > 0 {
+        // Version 4.
+        out.u64(booked);
     }
     out
 }
@@ -118,13 +124,7 @@ fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
         1 => Bytes(0),
         _ => Bytes(fields.u64()?),
     };
-    let promised = match version {
-        1 | 2 => Promised::default(),
-        _ => Promised {
-            now: Permille(fields.u16()?.into()),
-            hour: Permille(fields.u16()?.into()),
-        },
-    };
+    let (promised, booked) = promises(fields, version)?;
     Ok(State {
         at,
         cost,
@@ -141,7 +141,24 @@ fn state(fields: &mut Fields<'_>, at: Instant) -> Result<State, Malformed> {
         foremost,
         mean,
         promised,
+        booked,
     })
+}
+
+/// What is promised to all, and to the hearer.
+fn promises(fields: &mut Fields<'_>, version: u8) -> Result<(Promised, BytesPerSec), Malformed> {
+    let promised = match version {
+        1 | 2 => Promised::default(),
+        _ => Promised {
+            now: Permille(fields.u16()?.into()),
+            hour: Permille(fields.u16()?.into()),
+        },
+    };
+    let booked = match version {
+        1..=3 => BytesPerSec(0),
+        _ => BytesPerSec(fields.u64()?),
+    };
+    Ok((promised, booked))
 }
 
 // --- datagrams --------------------------------------------------------------------------------------
@@ -231,6 +248,7 @@ mod tests {
                 now: Permille(250),
                 hour: Permille(700),
             },
+            booked: BytesPerSec(70_000_000),
         }
     }
 
@@ -243,8 +261,13 @@ mod tests {
         for state in [full(), idle] {
             let mut bytes = encode(&state);
             assert_eq!(decode(&bytes, Instant(7)), Some(state));
-            bytes[0] = 4;
-            bytes.extend([1, 2, 3]);
+            match state.booked.0 {
+                0 => assert_eq!(bytes[0], 3, "readers of before miss nothing"),
+                _ => {
+                    bytes[0] = 5;
+                    bytes.extend([1, 2, 3]);
+                }
+            }
             assert_eq!(decode(&bytes, Instant(7)), Some(state));
         }
     }
@@ -254,11 +277,13 @@ mod tests {
         let without = |promised, mean| State {
             promised,
             mean,
+            booked: BytesPerSec(0),
             ..full()
         };
         let none = Promised::default();
         let mut bytes = encode(&full());
         for (version, added, state) in [
+            (3, 8, without(full().promised, full().mean)),
             (2, 4, without(none, full().mean)),
             (1, 8, without(none, Bytes(0))),
         ] {

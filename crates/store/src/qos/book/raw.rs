@@ -119,6 +119,8 @@ pub(super) struct RawCalibration {
     measured: u64,
     device: String,
     device_bytes: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
     surface: serde_json::Value,
 }
 
@@ -131,6 +133,8 @@ pub(super) struct RawTrust {
     writes_ppb: Option<u64>,
     mixed_ppb: Option<u64>,
     drifted: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    identity: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -341,6 +345,7 @@ impl RawCalibration {
             measured: calibration.measured.0,
             device: calibration.device.0.clone(),
             device_bytes: calibration.device.1.0,
+            identity: calibration.identity.clone(),
             surface: calibration.surface.clone(),
         }
     }
@@ -366,6 +371,7 @@ impl RawCalibration {
             beyond: Share(self.beyond_ppb),
             measured: Second(self.measured),
             device: (self.device, Bytes(self.device_bytes)),
+            identity: self.identity,
             surface: self.surface,
         })
     }
@@ -382,6 +388,7 @@ impl RawTrust {
             writes_ppb: writes,
             mixed_ppb: mixed,
             drifted: trust.drifted,
+            identity: trust.identity.clone(),
         }
     }
 
@@ -394,6 +401,7 @@ impl RawTrust {
             },
             speeds: speeds.map(|speed| speed.map(Share)),
             drifted: self.drifted,
+            identity: self.identity,
         })
     }
 }

@@ -140,13 +140,17 @@ pub struct Calibration {
     pub measured: Second,
     /// On which device: its name and size.
     pub device: (String, Bytes),
+    /// And what tells it from another one of these, where that is known.
+    pub identity: Option<String>,
     /// Whatever else was found, for reports.
     pub surface: serde_json::Value,
 }
 
 /// The speed the device was seen to have, as parts of what a model of it says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Trust {
+    /// Of which device, where that is known.
+    pub identity: Option<String>,
     /// The model.
     pub costs: Costs,
     /// Of reads, of writes, of both at once.

@@ -194,6 +194,7 @@ impl Surface {
             beyond: Share(self.beyond_ppb),
             measured: Second(self.measured),
             device: (self.device.name.clone(), Bytes(self.device.bytes)),
+            identity: None,
             surface: serde_json::to_value(self).expect("numbers and names"),
         }
     }

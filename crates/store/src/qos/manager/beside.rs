@@ -37,8 +37,9 @@ const PROBE: Bytes = Bytes::mib(1);
 pub async fn open_beside(
     book: Rc<dyn Device>,
     device: Rc<dyn Device>,
-    options: ManagerOptions,
+    mut options: ManagerOptions,
 ) -> Result<Rc<Manager>, OpenError> {
+    options.queue.discards = true;
     let store = open_book(book).await?;
     let queue = Queue::new(device, options.queue);
     // What stands on the device flushes for itself, and hears of what fails.

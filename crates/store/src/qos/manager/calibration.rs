@@ -13,7 +13,8 @@ use crate::qos::state::Core;
 use crate::qos::state::capacity::Capacity;
 
 /// From now on the device is taken to do what was measured.
-pub(super) async fn set(core: &Core, calibration: Calibration) -> Result<(), StoreError> {
+pub(super) async fn set(core: &Core, mut calibration: Calibration) -> Result<(), StoreError> {
+    calibration.identity = core.options.device_identity.clone();
     let _changing = core.bookings.changing.acquire(1).await;
     book::put_calibration(&core.store, &calibration).await?;
     let costs = calibration.costs;

@@ -177,6 +177,9 @@ pub struct ManagerReport {
     pub capacity: CapacityReport,
     /// What is promised.
     pub calendar: CalendarReport,
+    /// Why nothing can be promised, and the cure; nothing: it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_effort_only: Option<String>,
     /// Sessions open now.
     pub sessions: usize,
     /// Buffer memory, all of it.
@@ -210,6 +213,7 @@ pub(super) fn of(sessions: &Sessions) -> ManagerReport {
         },
         capacity: capacity(core),
         calendar: calendar(core),
+        best_effort_only: core.options.best_effort_only.clone(),
         sessions: sessions.count(),
         memory_bytes: core.options.memory.0,
         scrub: ScrubReport {

@@ -271,6 +271,16 @@ pub(super) fn check_beside(beside: bool, asked: Bytes) -> Result<(), ReserveErro
     }
 }
 
+/// Can anything be promised here?
+///
+/// # Errors
+/// [`ReserveError::Request`] with why not, and the cure.
+pub(super) fn check_promises(best_effort_only: Option<&String>) -> Result<(), ReserveError> {
+    best_effort_only.map_or(Ok(()), |why| {
+        Err(ReserveError::Request { why: why.clone() })
+    })
+}
+
 /// Is a slot that begins in `start` free of the calibration that has taken the device?
 ///
 /// # Errors

@@ -25,7 +25,7 @@ use policy::share::{Contract, Direction, Second, Share};
 use super::hold::Hold;
 use super::request::{
     Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_beside,
-    check_calibration, check_room, check_within, failed,
+    check_calibration, check_promises, check_room, check_within, failed,
 };
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
@@ -184,6 +184,7 @@ impl Reserver {
         let here = (core.now(), core.store.uuid(), bookings.by_record.get());
         check(&request, hold.group.as_ref(), until, here)?;
         check_beside(core.beside, request.space)?;
+        check_promises(core.options.best_effort_only.as_ref())?;
         self.set_numbers_aside().await.map_err(failed("hold"))?;
         let contract = request.contract();
         let now = core.now();
@@ -200,6 +201,10 @@ impl Reserver {
             replaces: hold.replaces,
             within: hold.within.or(replaced.as_ref().and_then(|it| it.within)),
         };
+        if record.within.is_none() {
+            core.check_link(&record.contract, hold.replaces)
+                .map_err(|why| ReserveError::Request { why })?;
+        }
         if replaced.is_none() {
             check_room(&core.store.space(), contract.space)?;
         }

@@ -5,13 +5,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, View};
+use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
 use device::{Class, DeviceError, WriteFlags};
 use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
     Closed, Costs, Direction, Dispatch, EnqueueError, Lane, Request, Scheduler, SessionId, Ticket,
 };
+
+use super::DISCARD;
 
 /// What is to be done.
 pub(super) enum Work {
@@ -23,13 +25,26 @@ pub(super) enum Work {
         data: View,
         fua: bool,
     },
+    /// Zeroes that the device writes.
+    Zeroes {
+        len: Bytes,
+        fua: bool,
+    },
+    /// Zeroes that it makes as it gives room up: in one go, however many.
+    ZeroesAtOnce {
+        span: Span,
+        fua: bool,
+    },
+    Discard {
+        span: Span,
+    },
 }
 
 impl Work {
     pub fn direction(&self) -> Direction {
         match self {
             Work::Read { .. } => Direction::Read,
-            Work::Write { .. } => Direction::Write,
+            _ => Direction::Write,
         }
     }
 }
@@ -114,6 +129,13 @@ pub(super) enum Piece {
         at: Sector,
         data: View,
         flags: WriteFlags,
+    },
+    Zeroes {
+        span: Span,
+        flags: WriteFlags,
+    },
+    Discard {
+        span: Span,
     },
 }
 
@@ -221,6 +243,8 @@ impl State {
         let len = match &job.work {
             Work::Read { rest, .. } => rest.as_ref().map_or(0, |buf| buf.len()),
             Work::Write { data, .. } => data.len() - job.sent.usize(),
+            Work::Zeroes { len, .. } => (*len - job.sent).usize(),
+            Work::ZeroesAtOnce { .. } | Work::Discard { .. } => DISCARD.usize(),
         };
         Request {
             ticket,
@@ -286,7 +310,17 @@ impl State {
                 };
                 (done.len() - 1, piece)
             }
-            Work::Write { .. } if failed => (0, Piece::Skip),
+            _ if failed => (0, Piece::Skip),
+            Work::Zeroes { fua, .. } => {
+                let span = Span::new(at, Bytes(len as u64));
+                let flags = WriteFlags { fua: *fua, class };
+                (0, Piece::Zeroes { span, flags })
+            }
+            Work::ZeroesAtOnce { span, fua } => {
+                let flags = WriteFlags { fua: *fua, class };
+                (0, Piece::Zeroes { span: *span, flags })
+            }
+            Work::Discard { span } => (0, Piece::Discard { span: *span }),
             Work::Write { data, fua } => {
                 let data = data.slice(from, len);
                 let flags = WriteFlags { fua: *fua, class };

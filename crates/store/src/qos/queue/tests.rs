@@ -1,5 +1,6 @@
 //! The queue against the device below it: nothing lost, nothing twice, every session served by its terms.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 
@@ -93,6 +94,177 @@ fn what_goes_through_the_queue_reaches_the_device_under_any_scheduler() {
             assert_eq!(queue.in_flight(), 0);
         });
     }
+}
+
+/// Notes what comes to the device, each request taking its time there.
+struct Noted {
+    below: Rc<Memory>,
+    discards: bool,
+    turn: Rc<Semaphore>,
+    log: RefCell<Vec<(&'static str, u64)>>,
+}
+
+impl Noted {
+    async fn spend(&self, what: &'static str, len: u64) {
+        let _turn = self.turn.acquire(1).await;
+        let time = match len {
+            // Giving room up takes longer than the queue reckons with.
+            0 => Nanos::millis(2),
+            len => costs().of(Direction::Write, Bytes(len), true),
+        };
+        env::sleep(time).await;
+        self.log.borrow_mut().push((what, len));
+    }
+}
+
+impl Device for Noted {
+    fn info(&self) -> Info {
+        Info {
+            discards: self.discards,
+            ..self.below.info()
+        }
+    }
+
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        Box::pin(async move {
+            self.spend("read", buf.len() as u64).await;
+            self.below.read(at, buf, class).await
+        })
+    }
+
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        self.below.write(at, data, flags)
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.below.flush()
+    }
+
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        Box::pin(async move {
+            self.spend("discard", 0).await;
+            self.below.discard(span).await
+        })
+    }
+
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let len = if self.discards { 0 } else { span.len.0 };
+            self.spend("zeroes", len).await;
+            self.below.write_zeroes(span, flags).await
+        })
+    }
+}
+
+/// Windows of a promise of reads that were broken beside clients that make zeroes, and how long the longest thing at the
+/// device was.
+async fn beside_zeroes(discards: bool, waits: bool) -> (u64, u64) {
+    let disk = Rc::new(Noted {
+        below: Memory::new("disk", Bytes::mib(256)),
+        discards,
+        turn: Semaphore::new(1),
+        log: RefCell::default(),
+    });
+    let queue = Queue::new(
+        disk.clone(),
+        QueueOptions {
+            discards: waits,
+            ..QueueOptions::new(costs())
+        },
+    );
+    let session = queue.open(Terms::reserved(Direction::Read, BytesPerSec::mb(50)));
+    let class = Class::Session(session.unwrap().0);
+    for nth in 0..32 {
+        let queue = Rc::clone(&queue);
+        env::spawn(async move {
+            loop {
+                let span = Span::bytes(nth * (4 << 20), 4 << 20);
+                let flags = WriteFlags::default();
+                queue.write_zeroes(span, flags).await.unwrap();
+                if nth % 4 == 0 {
+                    queue.discard(span).await.unwrap();
+                }
+            }
+        });
+    }
+    let rate = BytesPerSec::mb(50);
+    let begun = env::now();
+    let mut broken = 0;
+    for second in 0..20 {
+        let mut got = 0;
+        let end = begun + Nanos::secs(second + 1);
+        let reads = (0..4_u64).map(async |lane| {
+            let mut bytes = 0;
+            while env::now() < end {
+                let at = Sector::containing(lane << 20);
+                let read = queue.read(at, Buf::for_read(1 << 18), class).await;
+                bytes += read.unwrap().len() as u64;
+            }
+            bytes
+        });
+        got += join_all(reads.collect::<Vec<_>>())
+            .await
+            .into_iter()
+            .sum::<u64>();
+        broken += u64::from(got < rate.0);
+    }
+    let log = disk.log.borrow();
+    let longest = log.iter().map(|(_, len)| *len).max().unwrap();
+    let zeroes = log.iter().filter(|(what, _)| *what == "zeroes").count();
+    assert!(zeroes > 20, "{zeroes}: they are served, too");
+    (broken, longest)
+}
+
+#[test]
+fn zeroes_and_discards_wait_in_the_queue_where_they_are_to() {
+    for discards in [true, false] {
+        let run = |waits| env::Runtime::simulated(8).block_on(beside_zeroes(discards, waits));
+        let ((kept, piece), (around, whole)) = (run(true), run(false));
+        println!("{discards}: {kept} of 20 windows broken in the queue, {around} around it");
+        assert_eq!(kept, 0, "device discards: {discards}");
+        assert!(around >= 15, "around the queue no promise holds: {around}");
+        if !discards {
+            assert!(piece <= 1 << 20, "zeroes go in pieces: {piece}");
+            assert_eq!(whole, 4 << 20);
+        }
+    }
+}
+
+#[test]
+fn zeroes_in_pieces_are_zeroes_and_nothing_beside_them() {
+    run(async {
+        for discards in [true, false] {
+            let disk = Rc::new(Noted {
+                below: Memory::new("disk", Bytes::mib(8)),
+                discards,
+                turn: Semaphore::new(1),
+                log: RefCell::default(),
+            });
+            let queue = Queue::new(
+                disk.clone(),
+                QueueOptions {
+                    discards: true,
+                    ..QueueOptions::new(costs())
+                },
+            );
+            let data = View::copy_of(&[7; 6 << 20]);
+            queue.write_at(Sector(0), data).await.unwrap();
+            let span = Span::bytes(4096, 4 << 20);
+            let flags = WriteFlags {
+                fua: true,
+                class: Class::Foreground,
+            };
+            queue.write_zeroes(span, flags).await.unwrap();
+            queue.discard(Span::bytes(5 << 20, 4096)).await.unwrap();
+            let read = disk.below.read_at(Sector(0), Bytes(6 << 20)).await.unwrap();
+            for (at, byte) in read.iter().enumerate() {
+                let zero = (4096..4096 + (4 << 20)).contains(&at)
+                    || ((5 << 20)..(5 << 20) + 4096).contains(&at);
+                assert_eq!(*byte, if zero { 0 } else { 7 }, "at {at}");
+            }
+            assert_eq!(queue.in_flight(), 0);
+        }
+    });
 }
 
 #[test]

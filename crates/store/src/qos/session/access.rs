@@ -16,6 +16,8 @@ pub enum Access<'a> {
     NodeKey,
     /// Nothing. Everything is allowed where the manager is open to all, else nothing.
     Open,
+    /// The same of a client that has shown that it is this account.
+    Account(&'a str),
 }
 
 /// Why the client was not let in.

@@ -4,8 +4,11 @@ use std::cell::Cell;
 
 use base::Bytes;
 use device::Class;
-use policy::share::{OpenError as Full, Priority, SessionCounters, SessionId, Terms, Windows};
+use policy::share::{
+    Account, OpenError as Full, Priority, SessionCounters, SessionId, Terms, Windows,
+};
 
+use super::link::LinkFlows;
 use super::rights::Granted;
 use crate::qos::state::Core;
 
@@ -34,6 +37,8 @@ impl Sums {
 pub(super) struct Flow {
     /// At the queue; `None`: the one all others share.
     now: Cell<Option<SessionId>>,
+    /// The same at the node's link.
+    pub link: LinkFlows,
     /// What it got in flows it had before.
     before: Cell<Sums>,
     /// Whose its requests are beside others, where nothing is promised.
@@ -41,17 +46,29 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Takes a flow with what is `promised`, or for best effort, and leaves the one it had.
+    /// Takes a flow of `account` with what is `promised`, or for best effort, and leaves the one it had.
     ///
     /// # Errors
     /// [`Full`] if a promise finds no flow.
-    pub fn open(&self, core: &Core, promised: Option<&Granted>) -> Result<(), Full> {
+    pub fn open(
+        &self,
+        core: &Core,
+        account: Account,
+        promised: Option<&Granted>,
+    ) -> Result<(), Full> {
         self.leave(core);
+        if let Some(network) = &core.options.network {
+            let whose = (account, self.priority.get());
+            self.link.open(network, whose, promised);
+        }
         let queue = &core.queue;
         let best_effort_max = core.options.queue.share.limits.sessions_max / 2;
         let flow = match promised {
             Some(granted) => {
-                let flow = queue.open(granted.terms())?;
+                let flow = queue.open(Terms {
+                    account,
+                    ..granted.terms()
+                })?;
                 let mut flows = core.log.flows.borrow_mut();
                 flows.insert(flow, granted.reservation);
                 Some(flow)
@@ -60,6 +77,7 @@ impl Flow {
             None if queue.totals().open >= best_effort_max => None,
             None => {
                 let terms = Terms {
+                    account,
                     priority: self.priority.get(),
                     ..Terms::best_effort()
                 };

@@ -14,6 +14,9 @@ pub struct SessionReport {
     pub reservation: Option<u64>,
     /// Its holder.
     pub holder: String,
+    /// Its account, which what is not promised is shared by; empty: the daemon's owner.
+    #[serde(default)]
+    pub account: String,
     /// Objects it may use begin with this.
     pub scope: String,
     /// `read`, `write`, or nothing: both.

@@ -13,6 +13,7 @@ use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Second};
 
 use super::access::{self, Access, SessionError};
+use super::accounts::Accounts;
 use super::report::{DeliveryReport, SessionReport};
 use super::rights::{Granted, Phase};
 use super::{Opening, Session, buffers};
@@ -39,6 +40,8 @@ impl Totals {
 /// The sessions of a manager.
 pub(crate) struct Sessions {
     pub core: Rc<Core>,
+    /// Whose they are, and what each account weighs.
+    pub accounts: Accounts,
     open: RefCell<BTreeMap<u64, Weak<Session>>>,
     /// The number of the next one.
     next: Cell<u64>,
@@ -54,6 +57,7 @@ impl Sessions {
     pub fn new(core: Rc<Core>) -> Rc<Sessions> {
         Rc::new(Sessions {
             core,
+            accounts: Accounts::default(),
             open: RefCell::default(),
             next: Cell::new(1),
             closed: RefCell::default(),
@@ -80,25 +84,29 @@ impl Sessions {
         open.chain(self.closed.borrow().iter().cloned()).collect()
     }
 
-    /// Lets a client in. All that show the capability of one reservation get the same session.
+    /// Lets a client in. All that show the capability of one reservation get the same session, which is its holder's.
     ///
     /// # Errors
     /// [`SessionError`]: for each reason one, and it says what to do.
     pub fn admit(self: &Rc<Self>, access: Access<'_>) -> Result<Rc<Session>, SessionError> {
         let core = &self.core;
-        let open_to_all = |holder, trusted| Opening {
+        let open_to_all = |holder, account, trusted| Opening {
             holder,
+            account,
             granted: None,
             phase: Phase::Open,
             trusted,
             room: None,
         };
         match access {
-            Access::Open if !core.options.unauthenticated => Err(SessionError::NotOpen {
-                store: core.store.name().to_owned(),
-            }),
-            Access::Open => self.enter(open_to_all("", false)),
-            Access::NodeKey => self.enter(open_to_all("node key", true)),
+            Access::Open | Access::Account(_) if !core.options.unauthenticated => {
+                Err(SessionError::NotOpen {
+                    store: core.store.name().to_owned(),
+                })
+            }
+            Access::Open => self.enter(open_to_all("", None, false)),
+            Access::Account(name) => self.enter(open_to_all("", Some(name), false)),
+            Access::NodeKey => self.enter(open_to_all("node key", None, true)),
             Access::Capability(token) => {
                 let (now, skew) = (core.now(), core.options.skew);
                 let grant = core.keys.verify(token, now)?;
@@ -127,6 +135,7 @@ impl Sessions {
         }
         self.enter(Opening {
             holder: &record.holder,
+            account: Some(&record.holder),
             granted: Some(Granted::of(record)),
             phase: Phase::at(record.contract.slot, now),
             trusted: false,

@@ -26,7 +26,7 @@ impl ObjectOps for Session {
     }
 
     fn load(&self) -> Option<State> {
-        Some(self.manager.state())
+        Some(self.load_report())
     }
 }
 
@@ -36,6 +36,16 @@ pub(crate) async fn carry_out(
     mut request: Request,
 ) -> Result<Response, OperationError> {
     narrow(session, &mut request);
+    match &request {
+        Request::Read { len, .. } => session.within_cap(Direction::Read, *len).await,
+        Request::Write { data, .. } => {
+            let bytes = data.len() as u64;
+            session.within_cap(Direction::Write, bytes).await;
+        }
+        _ if request.change().is_some() => session.within_cap(Direction::Write, 0).await,
+        _ => {}
+    }
+    // Asked behind the wait: its reservation may be over by now.
     may(session, &request)?;
     let store = &session.manager.store;
     match &mut request {

@@ -31,6 +31,8 @@ pub(crate) struct Capacity {
     pub calibration: Option<Rc<Calibration>>,
     /// By the model: configured or calibrated.
     pub costs: Costs,
+    /// Of which device this is, where that is known.
+    identity: Option<String>,
     /// Parts of the model's speed that reads, writes and both at once were seen to reach; `None`: not yet known.
     seen: [Option<Share>; 3],
     /// The device no longer does what it did when it was calibrated, or is another.
@@ -54,6 +56,7 @@ impl Capacity {
             }),
             calibration,
             costs,
+            identity: None,
             seen: [None; 3],
             drifted: false,
             dirty: false,
@@ -62,13 +65,25 @@ impl Capacity {
         }
     }
 
-    /// As remembered of this device; else by the `configured` costs.
+    /// As remembered of this device; else by the `configured` costs. What is remembered of another `identity` does not
+    /// count: the disk was replaced.
     pub fn remembered(
-        info: &Info,
+        (info, identity): (&Info, Option<&str>),
         configured: Costs,
         calibration: Option<Calibration>,
         trust: Option<Trust>,
     ) -> Capacity {
+        let other = |of: Option<&str>| matches!((of, identity), (Some(of), Some(it)) if of != it);
+        let known = trust.as_ref().and_then(|it| it.identity.as_deref()) == identity;
+        let remembered = usize::from(calibration.is_some()) + usize::from(trust.is_some());
+        let calibration = calibration.filter(|it| !other(it.identity.as_deref()));
+        let trust = trust.filter(|it| !other(it.identity.as_deref()));
+        let kept = usize::from(calibration.is_some()) + usize::from(trust.is_some());
+        let replaced = kept < remembered;
+        if replaced {
+            tracing::warn!(device = %info.name, "the disk was replaced since: what the one before did does not count, and \
+                a calibration is due");
+        }
         let (calibration, other) = calibration_of(info, calibration);
         let costs = calibration.as_ref().map_or(configured, |it| it.costs);
         let mut capacity = Capacity::new(costs, calibration.map(Rc::new));
@@ -80,7 +95,10 @@ impl Capacity {
                 }
             }
         }
-        capacity.drifted |= other;
+        capacity.drifted |= other || replaced;
+        capacity.identity = identity.map(str::to_owned);
+        // The disk of today is known by the next start.
+        capacity.dirty |= !known;
         capacity
     }
 
@@ -88,6 +106,7 @@ impl Capacity {
     pub fn calibrated(calibration: Calibration) -> Capacity {
         Capacity {
             dirty: true,
+            identity: calibration.identity.clone(),
             ..Capacity::new(calibration.costs, Some(Rc::new(calibration)))
         }
     }
@@ -174,7 +193,8 @@ impl Capacity {
 
     /// What is to be written down, if that has changed.
     pub fn take_dirty(&mut self) -> Option<Trust> {
-        std::mem::take(&mut self.dirty).then_some(Trust {
+        std::mem::take(&mut self.dirty).then(|| Trust {
+            identity: self.identity.clone(),
             costs: self.costs,
             speeds: self.seen,
             drifted: self.drifted,

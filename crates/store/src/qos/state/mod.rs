@@ -26,13 +26,14 @@ use device::Device;
 use env::sync::Event;
 use policy::place;
 use policy::place::{Permille, Promised};
-use policy::share::calendar::{Calendar, Stretch};
-use policy::share::{Cause, Event as Happened, Second, Slot, Space};
+use policy::share::calendar::{Booking, BookingId, Calendar, Stretch};
+use policy::share::{Cause, Contract, Event as Happened, Second, Slot, Space};
 
 use crate::Store;
 use crate::object::error::StoreError;
 use crate::qos::book::{self, Book};
 use crate::qos::load_report::LoadReporter;
+use crate::qos::network::Booked;
 use crate::qos::queue::Queue;
 use bookings::Bookings;
 use capacity::Capacity;
@@ -89,7 +90,12 @@ impl Core {
     pub(crate) fn new(store: Store, queue: Rc<Queue>, options: ManagerOptions, book: Book) -> Core {
         let configured = options.queue.share.costs;
         let device = queue.info();
-        let capacity = Capacity::remembered(&device, configured, book.calibration, book.trust);
+        let capacity = Capacity::remembered(
+            (&device, options.device_identity.as_deref()),
+            configured,
+            book.calibration,
+            book.trust,
+        );
         let costs = capacity.costs;
         let headroom = capacity.headroom(&options.headroom);
         let none = Space::new(Bytes(0), Bytes(0));
@@ -114,6 +120,22 @@ impl Core {
             options,
             beside: false,
         }
+    }
+
+    /// May `contract` be promised of the node's link as well, `replaced` going for it? Where there is no link, it may.
+    ///
+    /// # Errors
+    /// Which line has no room, and what would fit.
+    pub(crate) fn check_link(
+        &self,
+        contract: &Contract,
+        replaced: Option<BookingId>,
+    ) -> Result<(), String> {
+        let Some(network) = &self.options.network else {
+            return Ok(());
+        };
+        let left_out = replaced.map(|id| (self.store.uuid(), id));
+        network.admits(self.now(), contract, left_out)
     }
 
     /// The store below.
@@ -207,5 +229,16 @@ impl Core {
                 _ => {}
             }
         }
+    }
+}
+
+impl Booked for Core {
+    fn store(&self) -> u128 {
+        self.store.uuid()
+    }
+
+    fn bookings(&self) -> Vec<(BookingId, Booking)> {
+        let calendar = self.bookings.calendar.borrow();
+        calendar.bookings().map(|(id, it)| (id, *it)).collect()
     }
 }

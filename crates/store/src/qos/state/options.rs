@@ -1,8 +1,12 @@
 //! How a manager is run.
 
+use std::rc::Rc;
+
 use base::{Bytes, Nanos};
+use device::AccountCaps;
 use policy::share::{BytesPerSec, Costs, Direction, Headroom, Kind, Share};
 
+use crate::qos::network::Network;
 use crate::qos::queue::QueueOptions;
 
 /// How fast data are read over and over.
@@ -43,6 +47,16 @@ pub struct ManagerOptions {
     pub skew: u64,
     /// `None`: data are never read over.
     pub scrub: Option<ScrubOptions>,
+    /// What tells the device from another one of its name and size, where that is known: what another one was seen to do
+    /// does not count.
+    pub device_identity: Option<String>,
+    /// What accounts get at most, here and wherever else these are used: of clients that come in for themselves. What the
+    /// node key does is capped where its clients are.
+    pub account_caps: Option<Rc<AccountCaps>>,
+    /// The link that what clients read and write crosses, where its speed is known.
+    pub network: Option<Rc<Network>>,
+    /// Nothing can be promised, for this reason.
+    pub best_effort_only: Option<String>,
 }
 
 impl ManagerOptions {
@@ -57,6 +71,10 @@ impl ManagerOptions {
             memory: Bytes::mib(64),
             skew: 5,
             scrub: Some(ScrubOptions::default()),
+            device_identity: None,
+            account_caps: None,
+            network: None,
+            best_effort_only: None,
         }
     }
 

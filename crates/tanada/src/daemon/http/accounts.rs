@@ -20,6 +20,7 @@ use access::{account, quota, registry};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
+use vdisk::record::CapRecord;
 
 use super::account_records::Accounts;
 use super::charged::Charged;
@@ -69,6 +70,13 @@ impl From<Quota> for quota::Quota {
             length: it.length_seconds,
             count: it.count,
             room: it.room_bytes,
+            weight: it.weight,
+            caps: CapRecord {
+                read: it.max_read_bytes_per_second,
+                write: it.max_write_bytes_per_second,
+                read_iops: it.max_read_iops,
+                write_iops: it.max_write_iops,
+            },
         }
     }
 }
@@ -82,8 +90,21 @@ impl From<quota::Quota> for Quota {
             length_seconds: it.length,
             count: it.count,
             room_bytes: it.room,
+            weight: it.weight,
+            max_read_bytes_per_second: it.caps.read,
+            max_write_bytes_per_second: it.caps.write,
+            max_read_iops: it.caps.read_iops,
+            max_write_iops: it.caps.write_iops,
         }
     }
+}
+
+fn checked(asked: Quota) -> Result<quota::Quota, Failure> {
+    let quota = quota::Quota::from(asked);
+    quota
+        .check()
+        .map_err(|why| unprocessable(why, "leave out what is to have no limit"))?;
+    Ok(quota)
 }
 
 fn used(usage: &Usage, now: u64) -> Used {
@@ -174,7 +195,7 @@ pub(super) async fn create_account(
     text: axum::body::Bytes,
 ) -> Answer<Account> {
     let ask: NewAccount = body(&headers, &text, EXAMPLE)?;
-    let quota = quota::Quota::from(ask.quota);
+    let quota = checked(ask.quota)?;
     let new = registry::NewAccount {
         name: called(&ask.name)?,
         role: role(ask.role.as_deref().unwrap_or("reader"))?,
@@ -291,9 +312,9 @@ pub(super) async fn set_quota(
     text: axum::body::Bytes,
 ) -> Answer<Account> {
     let ask: Quota = body(&headers, &text, r#"{"rate_bytes_per_second": 500000000}"#)?;
-    let name = called(&name)?;
+    let (name, quota) = (called(&name)?, checked(ask)?);
     let set = Accounts(&control).ask(async move |it| {
-        it.set_quota(&name, &ask.into()).await?;
+        it.set_quota(&name, &quota).await?;
         let account = it.account(&name).await?;
         whole(it, account).await
     });

@@ -157,6 +157,14 @@ pub async fn change_disk(
     let mut name = called(&name)?;
     let new = ask.name.as_deref().map(called).transpose()?;
     let setting = ask.setting()?;
+    if !setting.is_empty() {
+        let (name, caps) = (name.clone(), setting.caps);
+        let checked = ClusterThread(&control).at_cluster(async move |open| {
+            let reservations = &open.reservations;
+            reservations.check_caps(&open.cluster, &name, &caps).await
+        });
+        checked.await?;
+    }
     let changed = ClusterThread(&control).answer_disk(async move |cluster| {
         if !setting.is_empty() {
             cluster.volumes.set(&name, &setting).await?;

@@ -6,14 +6,13 @@
 //!
 //! Always true: what is answered as made is durable.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
-use hybrid::WriteMode;
 use policy::share::calendar::BookingId;
+use policy::share::cap::check_booked;
 use policy::share::{BytesPerSec, Direction, Second, Slot};
 use store::qos::manager::{ReservationRequest, ReserveError, Reserved};
 
@@ -22,7 +21,7 @@ use super::control::{Answer, Control, Failure, body, gone};
 use super::reserve_words::{said, shown};
 use crate::api::refusal::Refusal;
 use crate::api::store::{ExportReserveAsk, Reservation};
-use crate::daemon::thread::command::ThreadHandle;
+use crate::daemon::thread::command::{QueueOf, ThreadHandle};
 use crate::daemon::thread::export_calendars::{ExportCalendars, at_queue, beside};
 use crate::daemon::thread::queued::{Queued, holder_of};
 
@@ -44,7 +43,7 @@ enum Trouble {
 async fn at_thread<T: Send + 'static>(
     thread: &ThreadHandle,
     export: &str,
-    work: impl AsyncFnOnce(Rc<Queued>, WriteMode) -> T + Send + 'static,
+    work: impl AsyncFnOnce(QueueOf) -> T + Send + 'static,
 ) -> Result<Option<T>, Failure> {
     let done = at_queue(&thread.poster(), export, work).await;
     done.map_err(|_| gone(thread))
@@ -53,7 +52,7 @@ async fn at_thread<T: Send + 'static>(
 async fn at_export<T: Send + 'static>(
     control: &Control,
     export: &str,
-    work: impl AsyncFnOnce(Rc<Queued>, WriteMode) -> T + Send + 'static,
+    work: impl AsyncFnOnce(QueueOf) -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let none = || {
         Failure::new(
@@ -65,7 +64,7 @@ async fn at_export<T: Send + 'static>(
         )
     };
     for thread in &control.threads {
-        let is_here = at_thread(thread, export, async |_, _| ()).await?;
+        let is_here = at_thread(thread, export, async |_| ()).await?;
         if is_here.is_some() {
             return at_thread(thread, export, work).await?.ok_or_else(none);
         }
@@ -141,8 +140,8 @@ pub(super) async fn get_reservations(
     Path(name): Path<String>,
 ) -> Answer<Vec<Reservation>> {
     let export = name.clone();
-    let found = at_export(&control, &name, async move |queued, _| {
-        let all = of_export(&queued, &export);
+    let found = at_export(&control, &name, async move |behind| {
+        let all = of_export(&behind.queued, &export);
         all.iter().map(|it| shown(&export, it)).collect()
     });
     found.await.map(Json)
@@ -168,8 +167,8 @@ pub(super) async fn add_reservation(
         r#"{"direction": "read", "rate_bytes_per_second": 10000000, "for_seconds": 7200}"#,
     )?;
     let export = name.clone();
-    let made = at_export(&control, &name, async move |queued, write| {
-        make(&queued, &export, &ask, write).await
+    let made = at_export(&control, &name, async move |behind| {
+        make(&behind, &export, &ask).await
     });
     made.await?
         .map(Json)
@@ -177,16 +176,27 @@ pub(super) async fn add_reservation(
 }
 
 async fn make(
-    queued: &Queued,
+    QueueOf {
+        queued,
+        write,
+        caps,
+    }: &QueueOf,
     export: &str,
     ask: &ExportReserveAsk,
-    write: WriteMode,
 ) -> Result<Reservation, Trouble> {
     let manager = queued.manager();
     let request = request_of(ask, manager.now())?;
-    if let Some(why) = Queued::refusal(request.direction, write) {
+    if let Some(why) = Queued::refusal(request.direction, *write) {
         let (error, todo) = why.split_once("; ").unwrap_or((&why, ""));
         return Err(Trouble::Invalid(error.to_owned(), todo.to_owned()));
+    }
+    let mut booked = [BytesPerSec(0); 2];
+    booked[request.direction as usize] = request.rate;
+    for caps in caps {
+        check_booked(caps, booked).map_err(|why| {
+            let todo = format!("ask for at most {}, or raise the cap first", why.cap);
+            Trouble::Invalid(format!("cannot promise that to {export}: {why}"), todo)
+        })?;
     }
     let request = Queued::request(export, request);
     if let Some(why) = beside(manager, &request, None) {
@@ -237,8 +247,8 @@ pub(super) async fn cancel_reservation(
     Path((name, number)): Path<(String, u64)>,
 ) -> Answer<Reservation> {
     let (export, id) = (name.clone(), BookingId(number));
-    let ended = at_export(&control, &name, async move |queued, _| {
-        let all = of_export(&queued, &export);
+    let ended = at_export(&control, &name, async move |behind| {
+        let all = of_export(&behind.queued, &export);
         let named = all.iter().find(|it| it.id == id);
         let none = || {
             Trouble::Refused(ReserveError::NoBooking(policy::share::calendar::NoBooking(
@@ -249,7 +259,7 @@ pub(super) async fn cancel_reservation(
         if let Some(group) = named.group.as_ref() {
             return Err(Trouble::Part(group.id));
         }
-        let released = queued.manager().release(id).await;
+        let released = behind.queued.manager().release(id).await;
         released.map_err(Trouble::Refused)?;
         Ok(shown(&export, named))
     });

@@ -13,6 +13,7 @@
 
 pub mod access;
 mod account_records;
+pub mod account_terms;
 mod accounts;
 pub mod admin_tls;
 mod audit;

@@ -6,39 +6,73 @@
 //!
 //! Always true: all clients of an export share its cap, wherever they come in.
 
-use std::rc::Rc;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
 
 use config::ExportConfig;
 use device::cap::Passed;
-use device::{Capped, Device, Throttle};
+use device::{AccountCaps, Capped, Device, Throttle};
 use policy::share::BytesPerSec;
 use policy::share::cap;
+use store::qos::manager::{Manager, set_account_weights};
 
 use crate::api::caps as api;
 
-/// The caps of the exports of one data thread.
-#[derive(Default)]
-pub struct ExportCaps(Vec<(ExportConfig, Rc<Throttle>)>);
+/// What accounts have that is not as usual.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct AccountTerms {
+    /// Their parts of what is not promised.
+    pub weights: BTreeMap<String, u32>,
+    /// What they get at most.
+    pub caps: BTreeMap<String, cap::Caps>,
+}
 
-impl ExportCaps {
-    /// Of these, each with what its configuration says.
-    pub fn new(exports: &[ExportConfig]) -> ExportCaps {
+/// The caps of the exports of one data thread, and of accounts there.
+#[derive(Default)]
+pub struct ThreadCaps {
+    exports: Vec<(ExportConfig, Rc<Throttle>)>,
+    accounts: Rc<AccountCaps>,
+    stores: Vec<Weak<Manager>>,
+}
+
+impl ThreadCaps {
+    /// There are these exports, each with what its configuration says.
+    pub fn set_exports(&mut self, exports: &[ExportConfig]) {
         let of = |export: &ExportConfig| (export.clone(), Throttle::new(export.caps));
-        ExportCaps(exports.iter().map(of).collect())
+        self.exports = exports.iter().map(of).collect();
+    }
+
+    /// What accounts get at most.
+    pub fn of_accounts(&self) -> &Rc<AccountCaps> {
+        &self.accounts
+    }
+
+    /// Accounts weigh at this store what [`ThreadCaps::set_accounts`] says.
+    pub fn has_store(&mut self, store: &Rc<Manager>) {
+        self.stores.push(Rc::downgrade(store));
+    }
+
+    /// What accounts weigh, and get at most, from now on.
+    pub fn set_accounts(&self, terms: &AccountTerms) {
+        self.accounts.set_all(terms.caps.clone());
+        for store in self.stores.iter().filter_map(Weak::upgrade) {
+            set_account_weights(&store, terms.weights.clone());
+        }
     }
 
     /// That of one, if it has one.
     pub fn of(&self, export: &ExportConfig) -> Option<&Rc<Throttle>> {
-        let found = self.0.iter().find(|(known, _)| known == export);
+        let found = self.exports.iter().find(|(known, _)| known == export);
         let throttle = &found?.1;
         (!throttle.caps().is_none()).then_some(throttle)
     }
 
     /// What waits may go on: the daemon stops, and answers what it took.
     pub fn lift(&self) {
-        for (_, throttle) in &self.0 {
+        for (_, throttle) in &self.exports {
             throttle.set(cap::Caps::default());
         }
+        self.accounts.lift();
     }
 
     /// The device as one client, or all that come in at one place, have it.

@@ -17,7 +17,7 @@ use std::rc::{Rc, Weak};
 use anyhow::{Context, anyhow};
 use base::Nanos;
 use config::{ClusterConfig, ExportConfig};
-use device::Device;
+use device::{AccountCaps, Device};
 use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
 use policy::place::{Kind, Options, State, build};
@@ -111,7 +111,7 @@ impl OpenCluster {
         exports: &[ExportConfig],
         stores: &[Rc<OpenStore>],
         (tls, listeners, connections): (Option<nbd::Tls>, Vec<(Address, Listener)>, usize),
-        secured: Option<&Rc<Secured>>,
+        (secured, accounts): (Option<&Rc<Secured>>, &Rc<AccountCaps>),
     ) -> anyhow::Result<Rc<OpenCluster>> {
         let meta = Meta::open(&config.meta).context("[cluster] meta")?;
         let named = |it: &&Rc<OpenStore>| config.stores.contains(&it.config.name);
@@ -123,6 +123,7 @@ impl OpenCluster {
             local: mine.clone(),
             key,
             tls: secured.cloned(),
+            accounts: Rc::clone(accounts),
         });
         let node: Name = config.node.parse().context("[cluster] node")?;
         let waiting = to_register(&config, &node, &own)?;

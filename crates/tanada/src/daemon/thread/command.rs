@@ -12,10 +12,12 @@ use std::thread::JoinHandle;
 use env::Poster;
 use env::net::Address;
 use hybrid::WriteMode;
+use policy::share::cap::Caps;
 use policy::tier::Parameters;
 use sim::advise::tier::{History, Terms};
 use tokio::sync::oneshot;
 
+use super::caps::AccountTerms;
 use super::cluster::OpenCluster;
 use super::queued::Queued;
 use super::refused::Refused;
@@ -27,8 +29,14 @@ use crate::api::volume::{Attach, Change};
 /// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<T>;
 
-/// The queue beneath a hybrid, and how the hybrid writes.
-pub type QueueOf = (Rc<Queued>, WriteMode);
+/// The queue beneath the hybrid of an export.
+pub struct QueueOf {
+    pub queued: Rc<Queued>,
+    /// How the hybrid writes.
+    pub write: WriteMode,
+    /// What clients get at most: of the export, and of its volume.
+    pub caps: [Caps; 2],
+}
 
 /// A command to a data thread.
 pub enum Command {
@@ -83,6 +91,8 @@ pub enum Command {
         export: String,
         job: Box<dyn FnOnce(Option<QueueOf>) + Send>,
     },
+    /// What accounts weigh and get at most from now on.
+    Accounts(AccountTerms),
     /// Something to be done with this node of a cluster; as with a store.
     Cluster(Box<dyn FnOnce(Rc<OpenCluster>) + Send>),
     /// Close everything and end; answers with what went wrong.

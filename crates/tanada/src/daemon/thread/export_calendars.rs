@@ -11,7 +11,8 @@ use std::rc::Rc;
 
 use base::Nanos;
 use env::Poster;
-use hybrid::WriteMode;
+use policy::share::BytesPerSec;
+use policy::share::cap::check_booked;
 use reservations::calendar::{
     Calendar, OwnCalendar, PartAnswer, PartError, PartRequest, carry_out, release_alone,
 };
@@ -21,7 +22,7 @@ use reservations::stores::Pending;
 use store::qos::manager::{Manager, PartName, Quote, ReservationRequest, Unconfirmed};
 use tokio::sync::oneshot;
 
-use super::command::{Command, Ended, ThreadHandle};
+use super::command::{Command, Ended, QueueOf, ThreadHandle};
 use super::queued::Queued;
 
 /// A thread that does not answer for so long counts as unreachable: others are not kept waiting.
@@ -31,13 +32,13 @@ const ANSWER: Nanos = Nanos::secs(8);
 pub async fn at_queue<T: Send + 'static>(
     poster: &Poster<Command>,
     export: &str,
-    work: impl AsyncFnOnce(Rc<Queued>, WriteMode) -> T + Send + 'static,
+    work: impl AsyncFnOnce(QueueOf) -> T + Send + 'static,
 ) -> Result<Option<T>, Ended> {
     let (reply, answer) = oneshot::channel();
-    let job = move |found: Option<(Rc<Queued>, WriteMode)>| {
+    let job = move |found: Option<QueueOf>| {
         env::spawn(async move {
             let done = match found {
-                Some((queued, write)) => Some(work(queued, write).await),
+                Some(behind) => Some(work(behind).await),
                 None => None,
             };
             // The asker may be gone; what was asked is done all the same.
@@ -64,7 +65,7 @@ pub struct ExportCalendar {
 impl ExportCalendar {
     async fn at<T: Send + 'static>(
         &self,
-        work: impl AsyncFnOnce(Rc<Queued>, WriteMode) -> Result<T, PartError> + Send + 'static,
+        work: impl AsyncFnOnce(QueueOf) -> Result<T, PartError> + Send + 'static,
     ) -> Result<T, PartError> {
         let gone = |why: &str| PartError::Unreachable(format!("export {}: {why}", self.export));
         let done = at_queue(&self.poster, &self.export, work);
@@ -79,17 +80,19 @@ impl ExportCalendar {
 
 impl Calendar for ExportCalendar {
     fn ask(&self, request: PartRequest) -> Pending<'_, PartAnswer> {
-        Box::pin(self.at(async move |queued, write| asked(queued.manager(), write, request).await))
+        Box::pin(self.at(async move |behind| asked(&behind, request).await))
     }
 }
 
 impl OwnCalendar for ExportCalendar {
     fn unconfirmed(&self, seconds: u64) -> Pending<'_, Vec<Unconfirmed>> {
-        Box::pin(self.at(async move |queued, _| Ok(queued.manager().parts().unconfirmed(seconds))))
+        Box::pin(
+            self.at(async move |behind| Ok(behind.queued.manager().parts().unconfirmed(seconds))),
+        )
     }
 
     fn release_alone(&self, part: PartName) -> Pending<'_, ()> {
-        Box::pin(self.at(async move |queued, _| release_alone(queued.manager(), part).await))
+        Box::pin(self.at(async move |behind| release_alone(behind.queued.manager(), part).await))
     }
 
     fn as_calendar(&self) -> &dyn Calendar {
@@ -97,12 +100,11 @@ impl OwnCalendar for ExportCalendar {
     }
 }
 
-async fn asked(
-    manager: &Rc<Manager>,
-    write: WriteMode,
-    request: PartRequest,
-) -> Result<PartAnswer, PartError> {
-    let refusal = |it: &ReservationRequest| Queued::refusal(it.direction, write);
+async fn asked(behind: &QueueOf, request: PartRequest) -> Result<PartAnswer, PartError> {
+    let manager = behind.queued.manager();
+    let refusal = |it: &ReservationRequest| {
+        Queued::refusal(it.direction, behind.write).or_else(|| above_cap(behind, it))
+    };
     match &request {
         PartRequest::Quote(wanted) => {
             let mut why = wanted.iter().filter_map(refusal);
@@ -126,6 +128,18 @@ async fn asked(
         _ => {}
     }
     carry_out(manager, request).await
+}
+
+/// Why it is more than the export's clients may have at most.
+fn above_cap(behind: &QueueOf, wanted: &ReservationRequest) -> Option<String> {
+    let mut booked = [BytesPerSec(0); 2];
+    booked[wanted.direction as usize] = wanted.rate;
+    let checks = behind.caps.iter().map(|caps| check_booked(caps, booked));
+    let above = checks.filter_map(Result::err).next()?;
+    Some(format!(
+        "{above}; ask for at most {}, or raise the cap first",
+        above.cap
+    ))
 }
 
 /// Why another reservation of the export is in the way of one of `group`: its requests are served by one at a time. What is of
@@ -165,9 +179,9 @@ impl ExportCalendars {
         for export in exports {
             for thread in threads {
                 let poster = thread.poster();
-                let uuid = at_queue(&poster, export, async |queued, _| {
-                    queued.manager().parts().take_by_record();
-                    queued.manager().uuid()
+                let uuid = at_queue(&poster, export, async |behind: QueueOf| {
+                    behind.queued.manager().parts().take_by_record();
+                    behind.queued.manager().uuid()
                 });
                 if let Ok(Some(uuid)) = uuid.await {
                     let calendar = ExportCalendar {
@@ -213,8 +227,10 @@ mod tests {
     use base::Bytes;
     use config::scheduling::HybridQueue;
     use device::Memory;
-    use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
-    use store::qos::manager::Group;
+    use hybrid::WriteMode;
+    use policy::share::cap::Caps;
+    use policy::share::{Costs, Direction, Second, Slot};
+    use store::qos::manager::{Group, ManagerOptions};
 
     use super::*;
 
@@ -222,7 +238,13 @@ mod tests {
         let book = Memory::new("book", Bytes::mib(64));
         let slow = Memory::new("slow", Bytes::mib(16));
         let costs = Costs::flat(BytesPerSec::mb(100));
-        let queued = Queued::on(book, HybridQueue::default(), slow, (costs, [7; 32])).await;
+        let queued = Queued::on(
+            book,
+            HybridQueue::default(),
+            slow,
+            ManagerOptions::new(costs, [7; 32]),
+        )
+        .await;
         let queued = Rc::new(queued.unwrap());
         queued.manager().parts().take_by_record();
         queued
@@ -235,7 +257,12 @@ mod tests {
         env::spawn(async move {
             while let Ok(command) = mailbox.receive().await {
                 if let Command::Queue { export, job } = command {
-                    job((export == "vol0").then(|| (Rc::clone(&of), write)));
+                    let behind = || QueueOf {
+                        queued: Rc::clone(&of),
+                        write,
+                        caps: [Caps::default(); 2],
+                    };
+                    job((export == "vol0").then(behind));
                 }
             }
         });

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use base::Bytes;
-use config::HybridConfig;
+use config::{ExportConfig, HybridConfig};
 use device::{Capped, Device, Meter, Throttle};
 use hybrid::{Health, Hybrid, OpenError, Settings};
 use policy::share::cap::Caps;
@@ -22,7 +22,7 @@ use trace::tap::{Attached, Observer, Tap};
 
 use super::caps;
 use super::change::{caps_after, changed, within};
-use super::command::TierState;
+use super::command::{QueueOf, TierState};
 use super::queued::Queued;
 use super::recording::Traces;
 use super::refused::{Refused, cannot_set, failed};
@@ -368,6 +368,9 @@ impl OpenVolume {
             .map_err(|(key, what)| cannot_set(key, name, &what))?;
         let caps = caps_after(self.throttle.caps(), &change)
             .map_err(|(key, what)| cannot_set(key, name, &what))?;
+        if let Some(queued) = &self.queued {
+            queued.check_caps(name, &caps).map_err(Refused::Conflict)?;
+        }
         if change.advise == Some(true) && !self.is_attached() {
             return Err(Refused::Conflict(Refusal {
                 error: format!("cannot set advise of {name}: it has no cache to give advice on"),
@@ -407,10 +410,13 @@ impl OpenVolume {
         Ok(())
     }
 
-    /// The queue before its slow device, if it has one, and how it writes now.
-    pub fn queue(&self) -> Option<(Rc<Queued>, hybrid::WriteMode)> {
-        let queued = self.queued.as_ref()?;
-        Some((Rc::clone(queued), self.hybrid.settings().write))
+    /// The queue before its slow device, if it has one, as one of its exports has it.
+    pub fn queue_behind(&self, export: &ExportConfig) -> Option<QueueOf> {
+        Some(QueueOf {
+            queued: Rc::clone(self.queued.as_ref()?),
+            write: self.hybrid.settings().write,
+            caps: [export.caps, self.throttle.caps()],
+        })
     }
 
     /// Does it show everything that an earlier daemon answered?

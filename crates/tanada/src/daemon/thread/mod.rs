@@ -38,7 +38,6 @@ mod ways;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use ::hybrid::WriteMode;
 use base::{Instant, Nanos};
 use config::{ExportConfig, Kind};
 use device::{Device, Meter};
@@ -50,16 +49,15 @@ use policy::poll::Setting;
 use crate::api::clients::{Gone, Which};
 use crate::api::{self, refusal::Refusal};
 use crate::daemon::common::polling;
-use crate::daemon::thread::caps::ExportCaps;
+use crate::daemon::thread::caps::ThreadCaps;
 use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
-    Command, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
+    Command, QueueOf, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
 };
 use crate::daemon::thread::disks::Disks;
 use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
-use crate::daemon::thread::queued::Queued;
 use crate::daemon::thread::refused::Refused;
 use crate::daemon::thread::secured::Secured;
 use crate::daemon::thread::shown::{device_of, export_of};
@@ -82,7 +80,7 @@ pub struct DataThread {
     pub cluster: Option<Rc<OpenCluster>>,
     pub exports: Vec<ExportConfig>,
     /// What their clients get at most.
-    pub caps: ExportCaps,
+    pub caps: ThreadCaps,
     pub servers: Vec<OpenServer>,
     /// Addresses whose clients are served by threads of their own.
     pub gates: Vec<Gates>,
@@ -106,7 +104,7 @@ impl DataThread {
             stores: Vec::new(),
             cluster: None,
             exports: Vec::new(),
-            caps: ExportCaps::default(),
+            caps: ThreadCaps::default(),
             servers: Vec::new(),
             gates: Vec::new(),
             disks: Rc::default(),
@@ -125,14 +123,14 @@ impl DataThread {
             .map(|(_, meter)| Rc::clone(meter))
     }
 
-    fn queue_behind(&self, export: &ExportConfig) -> Option<(Rc<Queued>, WriteMode)> {
+    fn queue_behind(&self, export: &ExportConfig) -> Option<QueueOf> {
         let mut volumes = self.volumes.iter();
         let volume = volumes.find(|it| it.config.name() == export.device);
-        volume.and_then(OpenVolume::queue)
+        volume.and_then(|volume| volume.queue_behind(export))
     }
 
     /// The queue of the hybrid that an export of this name shows, and how the hybrid writes.
-    fn queue_of(&self, export: &str) -> Option<(Rc<Queued>, WriteMode)> {
+    fn queue_of(&self, export: &str) -> Option<QueueOf> {
         let mut exports = self.exports.iter().filter(|it| it.name == export);
         exports.find_map(|export| self.queue_behind(export))
     }
@@ -141,7 +139,7 @@ impl DataThread {
     pub fn flowed(&self, export: &ExportConfig) -> Option<Rc<dyn Device>> {
         let device = self.find(&export.device)?;
         Some(match self.queue_behind(export) {
-            Some((queued, _)) => queued.flowed(&export.name, device),
+            Some(behind) => behind.queued.flowed(&export.name, device),
             None => device,
         })
     }
@@ -335,6 +333,7 @@ impl DataThread {
                     job(Rc::clone(store));
                 }
             }
+            Command::Accounts(terms) => self.caps.set_accounts(&terms),
             Command::Queue { export, job } => job(self.queue_of(&export)),
             Command::Cluster(job) => {
                 if let Some(cluster) = &self.cluster {

@@ -3,7 +3,8 @@
 //! ```text
 //! client of an export -> Flowed: what is reserved for the export -> hybrid: a hit ends here
 //!   -> queue (promises, then best effort; cleaner and mover are background work) -> slow device
-//! DATA_DIR/bookings/NAME.store   a small store: reservations, the speed that was seen
+//! DATA_DIR/bookings/NAME.store   a small store: reservations, the speed that was seen of which disk
+//!   cannot be used -> kept aside; the hybrid opens all the same, promises nothing, and says so
 //! ```
 //!
 //! Reservations are made at the [`Manager`] as at a store's, for the holder that [`holder_of`] names. Reads are promised in any
@@ -15,22 +16,26 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use anyhow::Context;
 use base::Bytes;
 use config::scheduling::HybridQueue;
-use device::{Device, FileOptions};
+use device::{Device, FileOptions, Memory};
 use hybrid::WriteMode;
-use policy::share::{Costs, Direction};
+use policy::share::cap::{Caps, check_booked};
+use policy::share::{BytesPerSec, Costs, Direction};
 use store::OpenError;
 use store::qos::manager::{Manager, ManagerOptions, ReservationRequest, open_beside};
 use store::qos::session::{Access, Flowed, Session};
 
 use super::store::signing_key_of;
+use crate::api::refusal::Refusal;
 use crate::daemon::common::secrets;
 
+/// What is forgotten with the daemon, where nothing is promised.
+const NO_BOOK: Bytes = Bytes::mib(64);
 /// A sparse file: some 10,000 reservations of an allocation unit each.
 const BOOK: Bytes = Bytes::gib(1);
 /// An I/O of a round.
@@ -48,25 +53,40 @@ pub struct Queued {
 }
 
 impl Queued {
-    /// That of `device`, the slow one of the hybrid `name`, with what was promised before.
+    /// That of `device`, the slow one of the hybrid `name`, with what was promised before. Where that cannot be read nothing
+    /// is promised, and the log and the queue's figures say so.
     pub async fn open(
         name: &str,
         config: HybridQueue,
-        device: Rc<dyn Device>,
+        (device, identity): (Rc<dyn Device>, Option<String>),
         costs: Costs,
         data_dir: &Path,
     ) -> anyhow::Result<Queued> {
         let what = || format!("the queue of volume {name}");
         let signer = secrets::read_or_make(&signing_key_of(data_dir, name))?;
+        let mut options = ManagerOptions::new(costs, signer);
+        options.device_identity = identity;
         let dir = data_dir.join("bookings");
-        std::fs::create_dir_all(&dir).with_context(what)?;
-        let options = FileOptions {
-            create: Some(BOOK),
-            ..FileOptions::default()
-        };
         let path = dir.join(format!("{name}.store"));
-        let book = device::File::open(format!("{name}.bookings"), &path, options)?;
-        let opened = Queued::on(book, config, device, (costs, signer)).await;
+        let tried = async {
+            std::fs::create_dir_all(&dir)?;
+            let file = FileOptions {
+                create: Some(BOOK),
+                ..FileOptions::default()
+            };
+            let book = device::File::open(format!("{name}.bookings"), &path, file)?;
+            let opened = Queued::on(book, config, Rc::clone(&device), options.clone()).await;
+            Ok::<Queued, anyhow::Error>(opened?)
+        };
+        let error = match tried.await {
+            Ok(queued) => return Ok(queued),
+            Err(error) => error,
+        };
+        let why = without_book(name, &path, &error);
+        tracing::error!(volume = name, "{why}");
+        options.best_effort_only = Some(why);
+        let book = Memory::new(format!("{name}.bookings"), NO_BOOK);
+        let opened = Queued::on(book, config, device, options).await;
         opened.with_context(what)
     }
 
@@ -75,9 +95,9 @@ impl Queued {
         book: Rc<dyn Device>,
         config: HybridQueue,
         device: Rc<dyn Device>,
-        (costs, signer): (Costs, [u8; 32]),
+        mut options: ManagerOptions,
     ) -> Result<Queued, OpenError> {
-        let mut options = ManagerOptions::new(costs, signer);
+        let costs = options.queue.share.costs;
         options.scrub = None;
         config.scheduling.put_into(UNIT, &mut options.queue);
         // Nothing else wants what users leave, and a full cache must be destaged as fast as the device can.
@@ -123,6 +143,28 @@ impl Queued {
         })
     }
 
+    /// May the caps of the hybrid be these, beside what is booked for its exports?
+    ///
+    /// # Errors
+    /// Both, and what to do.
+    pub fn check_caps(&self, volume: &str, caps: &Caps) -> Result<(), Refusal> {
+        let now = self.manager.now();
+        let all = self.manager.reservations();
+        let mut largest = [BytesPerSec(0); 2];
+        for of in all
+            .iter()
+            .map(|it| &it.request)
+            .filter(|it| now < it.slot.end)
+        {
+            let most = &mut largest[of.direction as usize];
+            *most = of.rate.max(*most);
+        }
+        check_booked(caps, largest).map_err(|why| Refusal {
+            error: format!("cannot cap {volume} so: {why}"),
+            what_to_do: "set a higher cap, or end the reservation of its export first".to_owned(),
+        })
+    }
+
     /// A reservation for an export, as the manager takes it.
     pub fn request(export: &str, request: ReservationRequest) -> ReservationRequest {
         request.holder(&holder_of(export))
@@ -134,6 +176,39 @@ impl Queued {
         let closed = self.manager.close().await;
         closed.err().map(|error| error.to_string())
     }
+}
+
+/// Keeps a book aside that is no book any more; what that means, and the cure.
+fn without_book(name: &str, path: &Path, error: &anyhow::Error) -> String {
+    let says = format!(
+        "the bookings of volume {name} cannot be used ({error:#}); nothing is promised to its exports, and all are best effort"
+    );
+    let newer = matches!(
+        error.downcast_ref::<OpenError>(),
+        Some(OpenError::Version { .. } | OpenError::SystemVersion { .. })
+    );
+    // What a newer program wrote is whole, and what the system refuses to give may be.
+    let is_broken = !newer && error.downcast_ref::<OpenError>().is_some();
+    let aside = is_broken.then(|| kept_aside(path)).flatten();
+    match (aside, newer) {
+        (Some(aside), _) => format!(
+            "{says}. The file is kept as {}; restart the daemon to begin with an empty one, then book anew",
+            aside.display()
+        ),
+        (None, true) => format!("{says}. Start the program that wrote {}", path.display()),
+        (None, false) => format!(
+            "{says}. Let the daemon read and write {}, or move it away, and restart the daemon",
+            path.display()
+        ),
+    }
+}
+
+/// The file under a name that no other has yet, if it can have one.
+fn kept_aside(path: &Path) -> Option<PathBuf> {
+    let name = |nth: u32| path.with_extension(format!("broken-{nth}"));
+    let free = (1..1000).map(name).find(|it| !it.exists())?;
+    std::fs::rename(path, &free).ok()?;
+    Some(free)
 }
 
 #[cfg(test)]

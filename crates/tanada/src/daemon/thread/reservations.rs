@@ -17,6 +17,7 @@ use access::quota::Commitment;
 use base::Nanos;
 use env::net::Address;
 use policy::share::Second;
+use policy::share::cap::{Caps, check_booked};
 use reservations::calendar::{Calendar, LocalCalendar, PartError, RemoteCalendar};
 use reservations::confirm::{Own, confirm, note_lost};
 use reservations::quota::Quotas;
@@ -24,13 +25,15 @@ use reservations::record::{Place, Reservation, ReservationId, Target};
 use reservations::records::Beside;
 use reservations::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use reservations::sweep::{EVERY, abort_own, sweep};
-use reservations::{ReservationError, Service};
+use reservations::{ReservationError, Service, largest_of};
 use store::net::client::{Client, ClientOptions, Credentials};
 use store::qos::manager::Manager;
 use vdisk::StoreNumber;
+use vdisk::cluster::set::CapChange;
 use vdisk::cluster::stores::{StoreRecord, StoreState};
 use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::meta::{MetaError, MetaStore};
+use vdisk::record::Name;
 
 use super::export_calendars::ExportCalendars;
 use super::secured::Secured;
@@ -85,6 +88,37 @@ impl ClusterReservations {
             exports,
             tasks: RefCell::new(tasks.into()),
         }
+    }
+
+    /// May the caps of a volume be changed so, beside what is booked of it?
+    ///
+    /// # Errors
+    /// [`ClusterError::CapBelowBooking`] with both; why that cannot be looked up.
+    pub async fn check_caps(
+        &self,
+        cluster: &Cluster,
+        name: &Name,
+        change: &CapChange,
+    ) -> Result<(), ClusterError> {
+        if *change == CapChange::default() {
+            return Ok(());
+        }
+        let found = cluster.view.volumes().await?;
+        let Some(volume) = found.iter().find(|it| it.name == *name) else {
+            return Ok(()); // The change itself says so.
+        };
+        let all = match self.service.all().await {
+            Err(ReservationError::Meta(error)) => return Err(ClusterError::Meta(error)),
+            // A record that cannot be read is no reason to refuse a cap.
+            other => other.unwrap_or_default(),
+        };
+        let booked = largest_of(all.iter().map(|it| &it.record), volume.id.0);
+        let caps = Caps::from(change.applied(volume.terms.caps));
+        check_booked(&caps, booked).map_err(|source| ClusterError::CapBelowBooking {
+            volume: name.clone(),
+            holder: volume.id.reservation_holder(),
+            source,
+        })
     }
 
     /// The stores are about to close: no part is settled any more.
@@ -265,6 +299,7 @@ impl Reach {
                 None => stores.keys().copied().collect(),
             },
             holder: record.terms.reservation.clone(),
+            caps: record.terms.caps.into(),
         };
         Ok(Facts {
             stores: numbered.collect(),

@@ -18,12 +18,13 @@ use base::{Bytes, Nanos};
 use config::store::Assumed;
 use config::{DeviceConfig, HybridConfig, Kind, StoreConfig};
 use device::model::Spec;
-use device::{Device, Meter};
+use device::{AccountCaps, Device, Meter};
 use env::net::{Address, Listener};
 use policy::share::{BytesPerSec, Cost, Costs, Second};
 use store::net::server::{Limits, Server};
 use store::qos::calibrate::{CalibrateError, Plan};
 use store::qos::manager::{Manager, ManagerOptions};
+use store::qos::network::Network;
 use store::{OpenError, Settings};
 
 use super::refused::Refused;
@@ -66,6 +67,16 @@ struct Scrub {
     ended: Option<Second>,
 }
 
+/// What a store shares with others of its thread.
+pub struct Shared<'a> {
+    /// What it shows where TLS is spoken.
+    pub tls: Option<&'a Rc<Secured>>,
+    /// What accounts get at most.
+    pub accounts: &'a Rc<AccountCaps>,
+    /// The node's link, if its speed is known.
+    pub network: Option<&'a Rc<Network>>,
+}
+
 impl OpenStore {
     /// Opens the store on `device`, or makes one if it is blank and that is wanted, and lets clients in.
     pub async fn open(
@@ -73,20 +84,12 @@ impl OpenStore {
         (device, costs): (Rc<Meter>, Costs),
         data_dir: &Path,
         (listeners, connections): (Vec<Listener>, usize),
-        tls: Option<&Rc<Secured>>,
+        shared: Shared<'_>,
     ) -> anyhow::Result<Rc<OpenStore>> {
         let what = || format!("store {}", config.name);
         let rotating = device.info().rotational;
         let signing_key = signing_key_of(data_dir, &config.name);
-        let mut options = ManagerOptions::new(costs, secrets::read_or_make(&signing_key)?);
-        options.node_key = Some(secrets::read_or_make(&config.access.node_key_file)?);
-        options.unauthenticated = config.access.unauthenticated;
-        options.memory = config.memory;
-        options.skew = config.access.clock_skew.0.div_ceil(Nanos::secs(1).0);
-        // One scrub at a time: this module's.
-        options.scrub = None;
-        config.scheduling.put_into(config.unit, &mut options.queue);
-        config.background.put_into(&mut options.queue);
+        let options = options_of(&config, costs, &signing_key, &shared)?;
         let node = open_node(&config, device, options)
             .await
             .with_context(what)?;
@@ -102,7 +105,7 @@ impl OpenStore {
             connections_per_host: connections - connections / 4,
             ..Limits::default()
         };
-        let tls = tls.map(|secured| Rc::clone(&secured.identity));
+        let tls = shared.tls.map(|secured| Rc::clone(&secured.identity));
         let server = Server::with_tls(Rc::clone(&node), limits, tls);
         let mut addresses = Vec::new();
         for listener in listeners {
@@ -337,6 +340,27 @@ fn not_now(error: CalibrateError) -> Refused {
 /// Where a store's signing key is.
 pub fn signing_key_of(data_dir: &Path, store: &str) -> PathBuf {
     data_dir.join("keys").join(format!("{store}.signing"))
+}
+
+/// How its manager is run.
+fn options_of(
+    config: &StoreConfig,
+    costs: Costs,
+    signing_key: &Path,
+    shared: &Shared<'_>,
+) -> anyhow::Result<ManagerOptions> {
+    let mut options = ManagerOptions::new(costs, secrets::read_or_make(signing_key)?);
+    options.node_key = Some(secrets::read_or_make(&config.access.node_key_file)?);
+    options.unauthenticated = config.access.unauthenticated;
+    options.memory = config.memory;
+    options.account_caps = Some(Rc::clone(shared.accounts));
+    options.network = shared.network.cloned();
+    options.skew = config.access.clock_skew.0.div_ceil(Nanos::secs(1).0);
+    // One scrub at a time: this module's.
+    options.scrub = None;
+    config.scheduling.put_into(config.unit, &mut options.queue);
+    config.background.put_into(&mut options.queue);
+    Ok(options)
 }
 
 async fn open_node(

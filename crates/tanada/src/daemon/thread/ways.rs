@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Nanos;
+use device::{AccountCaps, Throttle};
 use env::net::Address;
 use policy::share::BytesPerSec;
 use store::net::client::{ClientOptions, Credentials};
@@ -37,6 +38,8 @@ pub(super) struct Reach {
     pub local: BTreeMap<u128, Rc<Manager>>,
     pub key: secrets::Key,
     pub tls: Option<Rc<Secured>>,
+    /// What accounts get at most on this thread.
+    pub accounts: Rc<AccountCaps>,
 }
 
 impl Ways for Reach {
@@ -74,6 +77,10 @@ impl Ways for Reach {
             Err(error) => Rc::new(NoConnector(format!("store {}: {error}", store.name))),
         };
         (connector, false)
+    }
+
+    fn account_cap(&self, account: &str) -> Option<Rc<Throttle>> {
+        Some(self.accounts.of(account))
     }
 
     fn booked(&self, holder: &str) -> [BytesPerSec; 2] {

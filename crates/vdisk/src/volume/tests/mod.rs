@@ -2,6 +2,7 @@
 
 mod back_in_time;
 mod cluster;
+mod credit;
 mod damage;
 mod direct;
 mod gate;

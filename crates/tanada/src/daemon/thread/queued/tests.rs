@@ -25,7 +25,8 @@ async fn queued_hybrid(mode: Mode) -> (Rc<Queued>, Hybrid) {
     let (_, fast) = model("ssd0", "ssd-sata-mlc", Bytes::gib(2));
     let book = Memory::new("book", Bytes::mib(64));
     let costs = store::qos::costs::of_model(&spec);
-    let queued = Queued::on(book, HybridQueue::default(), slow, (costs, [7; 32])).await;
+    let options = ManagerOptions::new(costs, [7; 32]);
+    let queued = Queued::on(book, HybridQueue::default(), slow, options).await;
     let queued = Rc::new(queued.unwrap());
     let settings = Settings {
         name: "vol0".to_owned(),
@@ -191,4 +192,65 @@ fn writes_are_promised_only_where_they_go_to_the_slow_device() {
         assert_eq!(said.is_some(), refused, "{said:?}");
         assert_eq!(Queued::refusal(Direction::Read, write), None);
     }
+}
+
+#[test]
+fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_aside() {
+    let runtime = env::Runtime::real(env::RealConfig::default()).expect("a runtime");
+    runtime.block_on(async {
+        let dir = tempfile::tempdir().expect("a folder");
+        let disk = || (Memory::new("slow", Bytes::mib(64)) as Rc<dyn Device>, None);
+        let costs = Costs::flat(BytesPerSec::mb(100));
+        let open = async || {
+            let opened = Queued::open("vol0", HybridQueue::default(), disk(), costs, dir.path());
+            opened.await.expect("it opens")
+        };
+        let book = async |queued: &Queued| {
+            let manager = queued.manager();
+            let slot = Slot::new(manager.now(), 600);
+            let request = ReservationRequest::new(Direction::Read, BytesPerSec::mb(10), slot);
+            let until = Second(manager.now().0 + 10);
+            let request = Queued::request("vol0", request);
+            let held = manager.hold(&request, None, until).await?;
+            manager.commit(held).await
+        };
+        let queued = open().await;
+        book(&queued).await.expect("there is time");
+        assert_eq!(queued.close().await, None);
+        let path = dir.path().join("bookings/vol0.store");
+        let mut bytes = std::fs::read(&path).expect("it is there");
+        // Both superblocks and all behind them.
+        bytes
+            .iter_mut()
+            .take(64 << 20)
+            .for_each(|byte| *byte ^= 0x55);
+        std::fs::write(&path, &bytes).expect("written");
+        let queued = open().await;
+        let said = queued.manager().report().best_effort_only;
+        let said = said.expect("it says so");
+        assert!(said.contains("cannot be used"), "{said}");
+        assert!(said.contains("vol0.broken-1; restart the daemon"), "{said}");
+        let refused = book(&queued).await.expect_err("nothing is promised");
+        assert!(refused.to_string().contains(&said), "{refused}");
+        let device = queued.flowed("vol0", queued.device());
+        let read = device.read(Sector(0), Buf::for_read(4096), Class::Foreground);
+        read.await.expect("served all the same");
+        assert_eq!(queued.close().await, None);
+        let kept = std::fs::read(dir.path().join("bookings/vol0.broken-1"));
+        assert!(kept.expect("kept aside") == bytes);
+        // The next start begins anew.
+        let queued = open().await;
+        assert_eq!(queued.manager().report().best_effort_only, None);
+        book(&queued).await.expect("it is promised again");
+        assert_eq!(queued.close().await, None);
+        // What cannot be opened at all stays where it is.
+        std::fs::remove_file(&path).expect("removed");
+        std::fs::create_dir(&path).expect("made");
+        let queued = open().await;
+        let said = queued.manager().report().best_effort_only;
+        let said = said.expect("it says so");
+        assert!(said.contains("or move it away"), "{said}");
+        assert!(path.is_dir());
+        assert_eq!(queued.close().await, None);
+    });
 }

@@ -1,0 +1,218 @@
+//! The link of a node: whose data cross it next, and what of it is promised?
+//!
+//! ```text
+//! an answer's data -> out \                     the session's flow: what is promised to it, else best effort by accounts
+//! a write's data   -> in   > a queue each way  -> so fast as the link is -> sent | read off the stream
+//! reservation of reads -> line `out`, of writes -> line `in`: a calendar each, over all stores of the node
+//! ```
+//!
+//! Each way is a [`Queue`] over a device that does nothing but take the time its bytes take on the link. So promises, accounts
+//! and pieces are what they are at a disk.
+//!
+//! Always true:
+//! 1. What crosses the link is behind its own part of the queue; what does not (a volume's reads in its own node) is not.
+//! 2. At each second what is promised of a direction, all stores together, leaves [`HEADROOM`] of the link free.
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use base::{Buf, Bytes, Instant, SECTOR, Sector, Span, View};
+use device::{Class, Device, Info, Pending, WriteFlags};
+use policy::share::calendar::{Booking, BookingId, Calendar, Refusal};
+use policy::share::{
+    BytesPerSec, Contract, Costs, DepthOptions, Direction, Headroom, Second, SessionId, Share,
+    Space, Terms,
+};
+
+use crate::qos::queue::{Queue, QueueOptions};
+
+/// So much of the link is promised to no reservation: frames, and what else the node says.
+pub const HEADROOM: Share = Share::percent(10);
+/// What promises are reckoned in.
+const UNIT: Bytes = Bytes::kib(256);
+
+/// What is promised at one store.
+pub trait Booked {
+    /// The store's number.
+    fn store(&self) -> u128;
+    /// Its reservations.
+    fn bookings(&self) -> Vec<(BookingId, Booking)>;
+}
+
+/// Bytes cross it one after the other.
+struct Wire {
+    name: String,
+    speed: BytesPerSec,
+    free: Cell<Instant>,
+}
+
+impl Device for Wire {
+    fn info(&self) -> Info {
+        Info {
+            name: self.name.clone(),
+            size: Bytes(u64::MAX / SECTOR * SECTOR),
+            physical_block: Bytes(SECTOR),
+            max_io: Bytes::mib(64),
+            volatile_cache: false,
+            discards: false,
+            rotational: false,
+            read_only: false,
+            crash_keeping: false,
+        }
+    }
+
+    fn read(&self, _at: Sector, buf: Buf, _class: Class) -> Pending<'_, Buf> {
+        Box::pin(async move { Ok(buf) })
+    }
+
+    fn write(&self, _at: Sector, _data: View, _flags: WriteFlags) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn discard(&self, _span: Span) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn write_zeroes(&self, span: Span, _flags: WriteFlags) -> Pending<'_, ()> {
+        let begins = self.free.get().max(env::now());
+        let ends = begins + self.speed.time_for(span.len);
+        self.free.set(ends);
+        Box::pin(async move {
+            env::sleep_until(ends).await;
+            Ok(())
+        })
+    }
+}
+
+/// The link of a node. See the module's head.
+pub struct Network {
+    node: String,
+    speed: BytesPerSec,
+    out: Rc<Queue>,
+    into: Rc<Queue>,
+    stores: RefCell<Vec<Weak<dyn Booked>>>,
+}
+
+impl Network {
+    /// That of `node`, with this speed each way. To be called inside a runtime.
+    pub fn new(node: &str, speed: BytesPerSec) -> Rc<Network> {
+        let queue = |way: &str| {
+            let wire = Wire {
+                name: format!("{node}/{way}"),
+                speed,
+                free: Cell::new(env::now()),
+            };
+            let mut options = QueueOptions::new(Costs::flat(speed));
+            options.discards = true;
+            // One piece crosses, one is ready.
+            options.share.tags.depth = DepthOptions::fixed(2);
+            Queue::new(Rc::new(wire), options)
+        };
+        Rc::new(Network {
+            node: node.to_owned(),
+            speed,
+            out: queue("out"),
+            into: queue("in"),
+            stores: RefCell::default(),
+        })
+    }
+
+    /// What is read leaves, and what is written comes in.
+    pub fn queue(&self, direction: Direction) -> &Rc<Queue> {
+        match direction {
+            Direction::Read => &self.out,
+            Direction::Write => &self.into,
+        }
+    }
+
+    /// What a store promises is promised of the link, too.
+    pub(crate) fn joined(&self, store: Weak<dyn Booked>) {
+        self.stores.borrow_mut().push(store);
+    }
+
+    /// Waits until so much may cross in the name of `class`.
+    pub(crate) async fn pass(&self, direction: Direction, bytes: u64, class: Class) {
+        let span = Span::bytes(0, bytes.next_multiple_of(SECTOR));
+        let flags = WriteFlags { fua: false, class };
+        let crossed = self.queue(direction).write_zeroes(span, flags).await;
+        crossed.expect("a wire has no errors");
+    }
+
+    /// Is there room for `contract` beside all that the node's stores promise, `left_out` (of a store) aside?
+    ///
+    /// # Errors
+    /// Which line has none, and what would fit.
+    pub(crate) fn admits(
+        &self,
+        now: Second,
+        contract: &Contract,
+        left_out: Option<(u128, BookingId)>,
+    ) -> Result<(), String> {
+        let none = Space::new(Bytes(0), Bytes(0));
+        let costs = Costs::flat(self.speed);
+        let mut line = Calendar::new(costs, UNIT, Headroom::flat(HEADROOM), none);
+        line.set_bookings_max(usize::MAX);
+        for store in self.stores.borrow().iter().filter_map(Weak::upgrade) {
+            let of_store = store.store();
+            for (id, booking) in store.bookings() {
+                let same_way = booking.contract.direction == contract.direction;
+                if same_way && left_out != Some((of_store, id)) {
+                    let booking = Booking {
+                        contract: booking.contract.without_room(),
+                        ..booking
+                    };
+                    let adopted = line.adopt(line.next_id(), booking, Bytes(0));
+                    adopted.expect("the calendar keeps no room");
+                }
+            }
+        }
+        let held = line.hold(now, contract.without_room(), Second(u64::MAX));
+        held.map(drop)
+            .map_err(|refusal| self.words(contract, &refusal))
+    }
+
+    fn words(&self, contract: &Contract, refusal: &Refusal) -> String {
+        let way = match contract.direction {
+            Direction::Read => "out",
+            Direction::Write => "in",
+        };
+        let offer = match refusal {
+            Refusal::Full { offer, .. } => offer.to_string(),
+            other => other.to_string(),
+        };
+        format!(
+            "the link {}/{way} of {} has no room for {} more in {}; {offer}",
+            self.node, self.speed, contract.rate, contract.slot
+        )
+    }
+}
+
+/// A session's flow at one way of the link; closed when dropped.
+pub(crate) struct LinkFlow {
+    queue: Rc<Queue>,
+    id: SessionId,
+}
+
+impl LinkFlow {
+    /// With these terms; `None` where there are too many.
+    pub fn open(queue: &Rc<Queue>, terms: Terms) -> Option<LinkFlow> {
+        let id = queue.open(terms).ok()?;
+        let queue = Rc::clone(queue);
+        Some(LinkFlow { queue, id })
+    }
+
+    /// Whose what goes in it is.
+    pub fn class(&self) -> Class {
+        Class::Session(self.id.0)
+    }
+}
+
+impl Drop for LinkFlow {
+    fn drop(&mut self) {
+        self.queue.close(self.id);
+    }
+}
