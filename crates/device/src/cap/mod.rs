@@ -13,7 +13,7 @@
 //!
 //! Reads and writes have lines of their own. A flush waits for nothing: it covers writes that were answered. What gives room up
 //! counts as one write request, and so does making zeroes; that costs bytes as well on a device that does not discard, which
-//! writes them. Looks at what is allocated do not wait.
+//! writes them. A look at what is allocated counts as one read request if it finds a hole: that is answered without another.
 //!
 //! Always true:
 //! 1. What passes keeps what [`policy::share::cap`] says of it, in every span of time.
@@ -204,12 +204,15 @@ impl Capped {
             return work(&*self.inner);
         }
         Box::pin(async move {
-            let counted = Counted::new(&self.waiting);
-            let mut turn = self.throttle.enter(self.user, direction, Bytes(bytes));
-            while turn.pass(false).await.is_some() {}
-            drop(counted);
+            self.until_due(direction, bytes).await;
             work(&*self.inner).await
         })
+    }
+
+    async fn until_due(&self, direction: Direction, bytes: u64) {
+        let _counted = Counted::new(&self.waiting);
+        let mut turn = self.throttle.enter(self.user, direction, Bytes(bytes));
+        while turn.pass(false).await.is_some() {}
     }
 
     /// Is it longer than passes at once?
@@ -358,7 +361,17 @@ impl Device for Capped {
     }
 
     fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
-        self.inner.allocation(span)
+        if self.throttle.is_open(Direction::Read) {
+            return self.inner.allocation(span);
+        }
+        Box::pin(async move {
+            let found = self.inner.allocation(span).await?;
+            // Data are read next; a read of a hole is answered without them, and without another request.
+            if found.iter().any(|(_, is_data)| !is_data) {
+                self.until_due(Direction::Read, 0).await;
+            }
+            Ok(found)
+        })
     }
 
     fn power(&self) -> Option<Power> {

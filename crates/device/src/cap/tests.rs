@@ -418,3 +418,23 @@ fn caps_on_top_of_each_other_all_hold() {
         assert!((79_000_000..=81_000_000).contains(&got[1]), "{got:?}");
     });
 }
+
+#[test]
+fn holes_count_as_requests_and_looks_at_data_do_not() {
+    env::Runtime::simulated(1).block_on(async {
+        let disk = disk();
+        disk.write_at(Sector(0), View::copy_of(&[7; 65536])).await.unwrap();
+        let capped = Capped::new(disk, &Throttle::new(caps(0, 100)));
+        let took = async |span: Span| {
+            let begun = env::now();
+            for _ in 0..500 {
+                capped.allocation(span).await.unwrap();
+            }
+            env::now().since(begun)
+        };
+        let data = took(Span::bytes(0, 65536)).await;
+        let holes = took(Span::bytes(1 << 20, 65536)).await;
+        assert!(data < Nanos::secs(1), "{data}");
+        assert!(holes >= Nanos::secs(4), "{holes}");
+    });
+}
