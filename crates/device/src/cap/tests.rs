@@ -423,7 +423,9 @@ fn caps_on_top_of_each_other_all_hold() {
 fn holes_count_as_requests_and_looks_at_data_do_not() {
     env::Runtime::simulated(1).block_on(async {
         let disk = disk();
-        disk.write_at(Sector(0), View::copy_of(&[7; 65536])).await.unwrap();
+        disk.write_at(Sector(0), View::copy_of(&[7; 65536]))
+            .await
+            .unwrap();
         let capped = Capped::new(disk, &Throttle::new(caps(0, 100)));
         let took = async |span: Span| {
             let begun = env::now();

@@ -33,7 +33,7 @@ use figures::Results;
 /// What a case does with a fresh cluster.
 type Case = fn(&mut Report) -> Result<(), Box<dyn Error>>;
 
-const CASES: [(&str, &str, Case); 11] = [
+const CASES: [(&str, &str, Case); 12] = [
     (
         "cluster",
         "a volume keeps its windows beside 16 greedy clients",
@@ -44,6 +44,11 @@ const CASES: [(&str, &str, Case); 11] = [
         "hybrid",
         "cold reads of a hybrid keep their rate",
         hybrid::hybrid,
+    ),
+    (
+        "fair",
+        "one client of an account beside 16 of another",
+        windows::fair,
     ),
     (
         "amend",

@@ -164,3 +164,40 @@ pub fn loss(report: &mut Report) -> Result<(), Box<dyn Error>> {
     report.say(&format!("         after {}", pace(&got)));
     Ok(())
 }
+
+/// One volume of an account against sixteen of another: what part of all does the one get?
+pub fn fair(report: &mut Report) -> Result<(), Box<dyn Error>> {
+    let nodes = Nodes::start(Disks::Modelled)?;
+    let (one, sixteen) = volumes(&nodes)?;
+    let part = |one: &Load, all: &Load| {
+        let (before, beside) = (one.bytes(), all.bytes());
+        sleep(Duration::from_secs(30));
+        let (got, others) = (one.bytes() - before, all.bytes() - beside);
+        got as f64 / (got + others) as f64
+    };
+    let others = Load::start(&sixteen, 4, Pattern::Random);
+    let load = Load::start(std::slice::from_ref(&one), 16, Pattern::Random);
+    sleep(Duration::from_secs(3));
+    let before = part(&load, &others);
+    for account in ["astro", "bio"] {
+        nodes.text(1, &["account", "create", account, "--role", "booker"])?;
+    }
+    nodes.text(1, &["volume", "set", &one.export, "--holder", "astro"])?;
+    for target in &sixteen {
+        nodes.text(1, &["volume", "set", &target.export, "--holder", "bio"])?;
+    }
+    sleep(Duration::from_secs(10));
+    let fair = part(&load, &others);
+    report.row(
+        (
+            "fair",
+            "part of one client beside 16 of another account",
+            "",
+        ),
+        &[fair],
+        ">= .45",
+        fair >= 0.45,
+    );
+    report.figure(("fair", "the same as one account", ""), &[before]);
+    Ok(())
+}
