@@ -200,7 +200,7 @@ impl<'a> Turn<'a> {
                 Until::Called => self.wake.wait().await,
             }
         };
-        self.rest = self.rest - piece;
+        self.rest -= piece;
         self.waits = self.rest.0 > 0;
         let mut side = self.side.borrow_mut();
         if !self.waits {
