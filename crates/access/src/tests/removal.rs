@@ -123,7 +123,7 @@ fn a_deletion_that_goes_on_takes_nothing_of_a_later_account() {
 }
 
 /// Asks again while the meta store does not tell whether it was done.
-async fn until_told(ask: impl AsyncFn() -> Result<(), QuotaError>) {
+async fn until_answered(ask: impl AsyncFn() -> Result<(), QuotaError>) {
     while let Err(why) = ask().await {
         let waits = matches!(why, QuotaError::Meta(_) | QuotaError::Busy(_));
         assert!(waits, "{why}");
@@ -153,7 +153,7 @@ fn a_charge_by_itself_keeps_the_name_until_it_is_given_back() {
             };
             for id in 1..=3 {
                 let (account, booking) = (name("astro/a"), booking(id));
-                until_told(async || charge_alone(&*meta, &account, &booking, 5).await).await;
+                until_answered(async || charge_alone(&*meta, &account, &booking, 5).await).await;
             }
             let counted = async |account: &str| {
                 usage(&*store.client(), &name(account))
@@ -168,15 +168,15 @@ fn a_charge_by_itself_keeps_the_name_until_it_is_given_back() {
                 matches!(waits, AccessError::NameWaits { bookings: 3, .. }),
                 "{waits}"
             );
-            let told = store.client();
-            let refused = charge_alone(&*told, &name("astro/a"), &booking(4), 7).await;
+            let plain = store.client();
+            let refused = charge_alone(&*plain, &name("astro/a"), &booking(4), 7).await;
             assert!(
                 matches!(refused, Err(QuotaError::NoAccount(_))),
                 "{refused:?}"
             );
             for id in 1..=3 {
                 let account = name("astro/a");
-                until_told(async || refund_alone(&*meta, &account, id, 8).await).await;
+                until_answered(async || refund_alone(&*meta, &account, id, 8).await).await;
             }
             registry.sweep(9).await.unwrap();
             make(&registry, "astro").await.unwrap();
