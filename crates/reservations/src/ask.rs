@@ -6,8 +6,8 @@ use policy::share::Second;
 use vdisk::StoreNumber;
 
 use crate::error::ReservationError;
-use crate::plan::{self, Wanted};
-use crate::record::{Promise, Reservation, Target};
+use crate::plan::{self, Rounding, Wanted};
+use crate::record::{Promise, QUEUE, Reservation, ReservationId, Target, Terms};
 use crate::stores::{Facts, VolumeFact};
 
 /// What is reserved for, by names.
@@ -15,6 +15,13 @@ use crate::stores::{Facts, VolumeFact};
 pub enum TargetAsk {
     /// A virtual disk.
     Volume(String),
+    /// An export of a node's hybrid that has a queue.
+    Export {
+        /// Its name.
+        name: String,
+        /// The node that has it, if it was said.
+        node: Option<String>,
+    },
     /// Stores.
     Stores {
         /// Their names.
@@ -24,6 +31,19 @@ pub enum TargetAsk {
         /// Objects whose names begin so.
         scope: String,
     },
+}
+
+/// What else is to hold for it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AskTerms {
+    /// As [`Terms::idle`].
+    pub idle: Option<u64>,
+    /// As [`Terms::allotment`].
+    pub allotment: bool,
+    /// The name or id of the allotment that it is booked inside.
+    pub within: Option<String>,
+    /// As [`Terms::agent`].
+    pub agent: Option<String>,
 }
 
 /// A reservation as it is asked for.
@@ -41,6 +61,8 @@ pub struct Ask {
     pub tolerate_said: bool,
     /// The begin was said: it is not just now.
     pub from_said: bool,
+    /// What else is to hold.
+    pub terms: AskTerms,
 }
 
 /// A reservation that could be made.
@@ -65,11 +87,15 @@ impl Ask {
     /// [`ReservationError::Request`] with what makes no sense, and what would do.
     pub fn plan(&self, facts: &Facts) -> Result<Planned, ReservationError> {
         let promise = &self.promise;
+        if promise.space > 0 && self.terms.allotment {
+            return refuse("room is for what is written; ask for it with what is booked inside");
+        }
         if promise.space > 0 && promise.write == 0 {
             return refuse("room is for what is written; reserve writes with it");
         }
         let (target, tolerate) = match &self.target {
             TargetAsk::Volume(name) => self.volume(name, facts)?,
+            TargetAsk::Export { name, node } => (self.export(name, node.as_deref(), facts)?, 0),
             TargetAsk::Stores {
                 stores,
                 stripe,
@@ -81,9 +107,19 @@ impl Ask {
             ..promise.clone()
         };
         let whose = (&*self.name, &*self.account);
-        let record = Reservation::holding(whose, target.clone(), promise.clone(), "", Second(0));
+        let terms = Terms {
+            idle: self.terms.idle,
+            allotment: self.terms.allotment,
+            // Which it is, its records say.
+            within: self.terms.within.as_ref().map(|_| ReservationId(0)),
+            agent: self.terms.agent.clone(),
+        };
+        let record = Reservation {
+            terms,
+            ..Reservation::holding(whose, target.clone(), promise.clone(), "", Second(0))
+        };
         record.check().map_err(ReservationError::Request)?;
-        let wanted = parts(&target, &promise, facts);
+        let wanted = parts(&target, &promise, &record.terms, facts);
         match wanted.is_empty() {
             true => refuse("the cluster has no stores that take data"),
             false => Ok(Planned {
@@ -146,6 +182,38 @@ impl Ask {
         Ok((target, tolerate.min(most)))
     }
 
+    fn export(
+        &self,
+        name: &str,
+        node: Option<&str>,
+        facts: &Facts,
+    ) -> Result<Target, ReservationError> {
+        if let Some(node) = node.filter(|it| *it != facts.node) {
+            return refuse(format!(
+                "the calendar of an export is its node's alone, and this is node {}; ask at node {node}",
+                facts.node
+            ));
+        }
+        if !facts.exports.contains_key(name) {
+            let known: Vec<&str> = facts.exports.keys().map(|it| &**it).collect();
+            let known = match known.is_empty() {
+                true => "it has none".to_owned(),
+                false => format!("it has {}", known.join(", ")),
+            };
+            return refuse(format!(
+                "node {} has no export {name} of a hybrid with queue = true ({known}); ask at the node that has it",
+                facts.node
+            ));
+        }
+        if self.promise.space > 0 {
+            return refuse("an export has no room to set aside; leave the room out");
+        }
+        Ok(Target::Export {
+            node: facts.node.clone(),
+            name: name.to_owned(),
+        })
+    }
+
     fn stores(
         &self,
         names: &[String],
@@ -153,7 +221,7 @@ impl Ask {
         scope: &str,
         facts: &Facts,
     ) -> Result<Target, ReservationError> {
-        if scope.is_empty() {
+        if scope.is_empty() && !self.terms.allotment {
             return refuse(
                 "no scope is given, or an empty one: the names of its objects begin with it, such as results/",
             );
@@ -188,13 +256,23 @@ fn tolerable(volume: &VolumeFact, stores: &BTreeSet<StoreNumber>) -> u8 {
 }
 
 /// The parts that a reservation of `target` needs, the cluster being so; none where its volume is gone.
-pub fn parts(target: &Target, promise: &Promise, facts: &Facts) -> Vec<Wanted> {
+pub fn parts(target: &Target, promise: &Promise, terms: &Terms, facts: &Facts) -> Vec<Wanted> {
+    let rounding = match terms.within {
+        Some(_) => Rounding::Down,
+        None => Rounding::Up,
+    };
     match target {
         Target::Volume { id, .. } => match facts.volumes.get(id) {
-            Some(volume) => plan::of_volume(promise, volume.copies, &facts.stores_of(volume)),
+            Some(volume) => {
+                let stores = facts.stores_of(volume);
+                plan::of_volume(promise, volume.copies, &stores, rounding)
+            }
             None => Vec::new(),
         },
-        Target::Stores { stores, stripe, .. } => plan::of_stores(promise, *stripe, stores),
+        Target::Stores { stores, stripe, .. } => {
+            plan::of_stores(promise, *stripe, stores, rounding)
+        }
+        Target::Export { .. } => plan::of_stores(promise, false, &[QUEUE], rounding),
     }
 }
 
@@ -211,5 +289,6 @@ pub fn spread_over(record: &Reservation, facts: &Facts) -> u64 {
             }
         }
         (Target::Stores { stores, .. }, _) => stores.len() as u64,
+        (Target::Export { .. }, _) => 1,
     }
 }

@@ -13,18 +13,21 @@
 //! 2. It says so only while all holds have [`MARGIN`] left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use policy::share::{BytesPerSec, Direction, Second};
 use store::qos::manager::{Group, ReservationRequest};
 use vdisk::{StoreNumber, VolumeId};
 
+use crate::allotment::wanted_of;
+use crate::calendar::{Calendar, PartError, PartRequest};
 use crate::error::ReservationError;
 use crate::plan::Wanted;
 use crate::record::{Part, Phase, Promise, Reservation, ReservationId, Target};
 use crate::records::{Beside, Swapped, Versioned};
 use crate::service::Service;
-use crate::stores::{Facts, PartError};
+use crate::stores::Facts;
 
 /// How long parts are held at least.
 pub const HOLD_SECONDS: u64 = 30;
@@ -33,6 +36,9 @@ pub const MARGIN: u64 = 5;
 /// A store that does not answer for so long counts as unreachable.
 const ANSWER: Nanos = Nanos::secs(8);
 
+/// What the holder begins with whose reservations an export's requests are served by; its name follows.
+pub const EXPORT_HOLDER: &str = "export:";
+
 /// What a part asks of its store.
 pub(crate) fn request(record: &Reservation, wanted: &Wanted) -> ReservationRequest {
     let promise = &record.promise;
@@ -40,6 +46,12 @@ pub(crate) fn request(record: &Reservation, wanted: &Wanted) -> ReservationReque
         // A capability for it would reach nothing: these names are for the node key alone.
         Target::Volume { id, .. } => ("v/".to_owned(), VolumeId(*id).reservation_holder()),
         Target::Stores { scope, .. } => (scope.clone(), holder(&record.account, &record.name)),
+        Target::Export { name, .. } => (String::new(), format!("{EXPORT_HOLDER}{name}")),
+    };
+    // Clients come under what is booked inside it, never under an allotment itself.
+    let (scope, holder) = match record.terms.allotment {
+        true => ("v/".to_owned(), format!("allotment:{}", record.name)),
+        false => (scope, holder),
     };
     let space = match wanted.direction {
         Direction::Read => 0,
@@ -80,12 +92,14 @@ pub(crate) struct Booking<'a> {
     pub service: &'a Service,
     pub facts: &'a Facts,
     pub id: ReservationId,
+    /// What it is for.
+    pub target: &'a Target,
 }
 
 impl Booking<'_> {
     /// The group that its parts belong to; its record decides.
     fn group(&self, wanted: &[Wanted]) -> Group {
-        let uuid = |it: &Wanted| self.facts.stores.get(&it.store).map(|it| it.uuid);
+        let uuid = |it: &Wanted| self.facts.identity(self.target, it.store);
         let mut stores: Vec<u128> = wanted.iter().filter_map(uuid).collect();
         stores.dedup();
         stores.push(Group::BY_RECORD);
@@ -93,6 +107,11 @@ impl Booking<'_> {
             id: self.id.0,
             stores,
         }
+    }
+
+    async fn calendar(&self, store: StoreNumber) -> Result<Rc<dyn Calendar>, PartError> {
+        let place = self.target.place(store);
+        self.service.cluster.calendar(place).await
     }
 
     /// Makes it: the record is Holding and there. Answers the record as it is then.
@@ -264,18 +283,37 @@ impl Booking<'_> {
         before: Option<&Part>,
         (group, until): (Group, Second),
     ) -> Result<u64, PartError> {
-        let request = request(record, wanted);
+        let wanted_there = request(record, wanted);
         let held = async {
-            let calendar = self.service.cluster.calendar(wanted.store).await?;
+            let calendar = self.calendar(wanted.store).await?;
             if let Some(part) = before {
-                let amended = calendar.amend(part.booking(), &request, group.clone(), until);
-                match amended.await {
+                let amend = PartRequest::Amend {
+                    replaced: part.booking(),
+                    wanted: wanted_there.clone(),
+                    group: group.clone(),
+                    until,
+                };
+                match calendar.hold(amend).await {
                     // Its store lost it: it is made anew.
                     Err(PartError::Absent(_)) => {}
                     other => return other,
                 }
             }
-            calendar.hold(&request, group, until).await
+            let wanted = wanted_there;
+            let hold = match record.terms.within {
+                Some(allotment) => PartRequest::HoldWithin {
+                    within: allotment.0,
+                    wanted,
+                    group,
+                    until,
+                },
+                None => PartRequest::Hold {
+                    wanted,
+                    group,
+                    until,
+                },
+            };
+            calendar.hold(hold).await
         };
         within(held).await.map(|id| id.0)
     }
@@ -297,7 +335,8 @@ impl Booking<'_> {
             let Some(known) = known.filter(|it| it.record == *before) else {
                 return Err(ReservationError::Changing(next.name.clone()));
             };
-            let beside = service.quotas.charge(self.id, &next, now).await?;
+            let wanted = wanted_of(&next);
+            let beside = service.charge(self.id, &next, &wanted, self.facts).await?;
             if service.records.swap(&known, &next, beside).await? == Swapped::Done {
                 return Ok(next);
             }
@@ -311,8 +350,8 @@ impl Booking<'_> {
     async fn commit(&self, parts: &[Part]) {
         let commits = parts.iter().map(async |part| {
             let done = async {
-                let calendar = self.service.cluster.calendar(part.store).await?;
-                calendar.commit(part.booking()).await.map(drop)
+                let calendar = self.calendar(part.store).await?;
+                calendar.commit(part.name(self.id)).await.map(drop)
             };
             if let Err(error) = within(done).await {
                 tracing::info!(reservation = %self.id, store = self.facts.label(part.store), %error,
@@ -326,8 +365,8 @@ impl Booking<'_> {
     pub async fn release(&self, parts: impl Iterator<Item = Part>) -> Vec<Part> {
         let releases = parts.map(async |part| {
             let done = async {
-                let calendar = self.service.cluster.calendar(part.store).await?;
-                calendar.release(part.booking()).await
+                let calendar = self.calendar(part.store).await?;
+                calendar.release(part.name(self.id)).await
             };
             match within(done).await {
                 Ok(()) | Err(PartError::Absent(_)) => None,
@@ -376,7 +415,10 @@ fn same_place(a: &Part, b: &Part) -> bool {
     (a.store, a.reads) == (b.store, b.reads)
 }
 
-async fn within<T>(work: impl Future<Output = Result<T, PartError>>) -> Result<T, PartError> {
+/// As `work` has it; as unreachable what takes too long.
+pub(crate) async fn within<T>(
+    work: impl Future<Output = Result<T, PartError>>,
+) -> Result<T, PartError> {
     match env::timeout(ANSWER, work).await {
         Ok(answer) => answer,
         Err(_) => Err(PartError::Unreachable(format!("no answer within {ANSWER}"))),

@@ -1,7 +1,8 @@
 //! A store's parts of reservations, settled by what their records say.
 //!
 //! ```text
-//! each second, of each part that is held, or committed and not confirmed for a minute: what does its record say?
+//! each second, of each part that is held, or committed and not confirmed for a minute: what does its record say? That a
+//! committed one stands may be known by what was seen of the records last; whatever else is read.
 //!   it stands, and lists the part    commit (which confirms)
 //!   it stands, and does not          release, if it is not just being changed
 //!   aborted, ended, or gone          release
@@ -14,13 +15,45 @@
 use std::rc::Rc;
 
 use policy::share::Second;
-use store::qos::manager::{Manager, ReserveError, Unconfirmed};
+use store::qos::manager::Unconfirmed;
 use vdisk::StoreNumber;
 
+use crate::calendar::{LocalCalendar, OwnCalendar, PartError};
 use crate::error::ReservationError;
-use crate::record::{Part, Phase, Reservation, ReservationId};
-use crate::records::Beside;
+use crate::record::{Part, Phase, QUEUE, Reservation, ReservationId, Target};
+use crate::records::{Beside, Versioned};
 use crate::service::Service;
+
+/// A calendar of this node: of one of its stores, or of the queue of exports.
+#[derive(Clone)]
+pub struct Own {
+    /// The store; [`QUEUE`] of exports.
+    pub store: StoreNumber,
+    /// The exports that its parts are for; none of a store.
+    pub exports: Vec<String>,
+    /// How it is asked.
+    pub calendar: Rc<dyn OwnCalendar>,
+}
+
+impl Own {
+    /// A store of this very thread.
+    pub fn store(store: StoreNumber, manager: &Rc<store::qos::manager::Manager>) -> Own {
+        Own {
+            store,
+            exports: Vec::new(),
+            calendar: Rc::new(LocalCalendar(Rc::clone(manager))),
+        }
+    }
+
+    /// Are parts of `target` at `store` here? Exports are those of this node.
+    fn has(&self, node: &str, target: &Target, store: StoreNumber) -> bool {
+        let is_mine = match target {
+            Target::Export { node: of, name } => of == node && self.exports.contains(name),
+            Target::Volume { .. } | Target::Stores { .. } => store != QUEUE,
+        };
+        is_mine && self.store == store
+    }
+}
 
 /// So long a part stands without another look at its record.
 pub const CONFIRM_SECONDS: u64 = 60;
@@ -50,36 +83,39 @@ pub(crate) fn judge(
         Phase::Aborted | Phase::Ended => Verdict::Release,
         Phase::Holding if time_is_out(record.hold_until) => Verdict::Abort,
         Phase::Holding => Verdict::Wait,
-        Phase::Committed | Phase::Degraded if record.lists(store, part.id) => Verdict::Commit,
+        Phase::Committed | Phase::Degraded if record.lists(store, part) => Verdict::Commit,
         // Held for a change of the record that may still come, or to be replaced by what is.
         Phase::Committed | Phase::Degraded if record.changing.is_some() => Verdict::Wait,
         Phase::Committed | Phase::Degraded => Verdict::Release,
     }
 }
 
-/// Settles the parts that this node's stores have; those with no answer wait for the next time.
-pub async fn confirm(service: &Service, stores: &[(StoreNumber, Rc<Manager>)]) {
-    for (number, manager) in stores {
-        let mut parts = manager.parts().unconfirmed(CONFIRM_SECONDS);
+/// Settles the parts that this node has; those with no answer wait for the next time.
+pub async fn confirm(service: &Service, own: &[Own]) {
+    for here in own {
+        let mut parts = match here.calendar.unconfirmed(CONFIRM_SECONDS).await {
+            Ok(parts) => parts,
+            Err(error) => {
+                tracing::debug!(store = here.store.0, %error, "parts are settled later");
+                continue;
+            }
+        };
         // What replaces a part is committed before that part is looked at: the two are never gone together.
         parts.sort_by_key(|part| part.held_until.is_none());
         for part in parts {
-            if let Err(error) = confirm_part(service, *number, manager, &part).await {
-                tracing::debug!(store = %manager.store().name(), part = part.id.0, %error, "a part waits for its record");
+            if let Err(error) = confirm_part(service, here, &part).await {
+                tracing::debug!(store = here.store.0, part = part.id.0, %error, "a part waits for its record");
             }
         }
     }
 }
 
-/// Leaves out of the records what they list of this node's stores and is not there: a sweep makes it anew.
+/// Leaves out of the records what they list of this node's calendars and is not there: a sweep makes it anew.
 ///
 /// # Errors
 /// [`ReservationError::Meta`].
-pub async fn note_lost(
-    service: &Service,
-    stores: &[(StoreNumber, Rc<Manager>)],
-) -> Result<(), ReservationError> {
-    for known in service.records.all().await? {
+pub async fn note_lost(service: &Service, own: &[Own]) -> Result<(), ReservationError> {
+    for known in service.seen().await? {
         let record = &known.record;
         if !record.state.stands()
             || record.changing.is_some()
@@ -87,17 +123,19 @@ pub async fn note_lost(
         {
             continue;
         }
-        let is_lost = |part: &Part| {
-            let mut own = stores.iter().filter(|(number, _)| *number == part.store);
-            own.any(|(_, manager)| !manager.parts().has(part.booking(), known.id.0))
-        };
-        let (lost, parts): (Vec<Part>, Vec<Part>) = record.parts.iter().partition(|it| is_lost(it));
+        let mut lost = Vec::new();
+        for part in &record.parts {
+            if is_lost(service, own, &known, part).await {
+                lost.push(*part);
+            }
+        }
         if lost.is_empty() {
             continue;
         }
         tracing::warn!(reservation = %known.id, parts = lost.len(), "a store lost parts of a reservation; they are made anew");
+        let left = record.parts.iter().filter(|it| !lost.contains(it));
         let next = Reservation {
-            parts,
+            parts: left.copied().collect(),
             state: Phase::Degraded,
             cause: Some("a store lost its part".to_owned()),
             ..record.clone()
@@ -110,26 +148,39 @@ pub async fn note_lost(
     Ok(())
 }
 
+async fn is_lost(service: &Service, own: &[Own], known: &Versioned, part: &Part) -> bool {
+    let target = &known.record.target;
+    let mut here = own.iter();
+    let Some(here) = here.find(|it| it.has(&service.node, target, part.store)) else {
+        return false;
+    };
+    let seen = here.calendar.look(part.name(known.id)).await;
+    matches!(seen, Err(PartError::Absent(_)))
+}
+
 async fn confirm_part(
     service: &Service,
-    number: StoreNumber,
-    manager: &Rc<Manager>,
+    here: &Own,
     part: &Unconfirmed,
 ) -> Result<(), ReservationError> {
-    let known = service.records.get(ReservationId(part.group)).await?;
+    let id = ReservationId(part.group);
+    let judged = |record: Option<&Reservation>| judge(record, here.store, part, service.now());
+    let calendar = here.calendar.as_calendar();
+    // It was committed because its record said so, and nothing else was seen of it since.
+    let seen = service.mirror.get(id).filter(|_| part.held_until.is_none());
+    if seen.is_some_and(|it| judged(Some(&it.record)) == Verdict::Commit) {
+        return settled(part, calendar.commit(part.part()).await.map(drop));
+    }
+    let known = service.records.get(id).await?;
     let record = known.as_ref().map(|it| &it.record);
-    let verdict = judge(record, number, part, service.now());
-    let done = match verdict {
+    let done = match judged(record) {
         Verdict::Wait => return Ok(()),
-        Verdict::Commit => manager.commit(part.id).await.map(drop),
+        Verdict::Commit => calendar.commit(part.part()).await.map(drop),
         // What is to replace it may have come since the parts were listed: together they are never gone.
-        Verdict::Release
-            if manager.parts().is_amended(part.id)
-                && record.is_some_and(|it| it.state.stands()) =>
-        {
-            return Ok(());
+        Verdict::Release if record.is_some_and(|it| it.state.stands()) => {
+            here.calendar.release_alone(part.part()).await
         }
-        Verdict::Release => manager.release(part.id).await,
+        Verdict::Release => calendar.release(part.part()).await,
         Verdict::Abort => {
             if let Some(known) = &known {
                 let over = known
@@ -145,11 +196,13 @@ async fn confirm_part(
             return Ok(());
         }
     };
+    settled(part, done)
+}
+
+fn settled(part: &Unconfirmed, done: Result<(), PartError>) -> Result<(), ReservationError> {
     match done {
-        Ok(()) | Err(ReserveError::NoBooking(_)) => Ok(()),
-        Err(error) => {
-            tracing::warn!(store = %manager.store().name(), part = part.id.0, %error, "a part cannot be settled yet");
-            Ok(())
-        }
+        Ok(()) | Err(PartError::Absent(_)) => {}
+        Err(error) => tracing::warn!(part = part.id.0, %error, "a part cannot be settled yet"),
     }
+    Ok(())
 }

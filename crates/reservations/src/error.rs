@@ -2,8 +2,8 @@
 
 use vdisk::meta::MetaError;
 
+use crate::calendar::PartError;
 use crate::record::BadRecord;
-use crate::stores::PartError;
 
 /// Why not. Nothing was promised unless it says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

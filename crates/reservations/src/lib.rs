@@ -8,18 +8,24 @@
 //! Calendars stay in the stores; the whole is a record in the meta store, changed by compare-and-swap. Any node of the
 //! cluster makes reservations.
 //!
-//! - `record` what is written, and its states; `records` how it is read and changed; `ask`, `plan` which parts it takes.
-//! - `stores` the cluster and its calendars; `book` the two phases; `offer` what would fit instead.
-//! - `confirm` what a store does about a part; `sweep` what becomes of records unasked; `quota` what accounts may.
+//! - `record` what is written, and its states; `target` what for; `records` how it is read and changed; `ask`, `plan` which parts it takes.
+//! - `stores` the cluster, `calendar` those of its stores; `book` the two phases; `offer` what would fit instead.
+//! - `allotment` what is booked inside a standing reservation; `mirror` the records as they change, without reading them anew.
+//! - `confirm` what a store does about a part; `sweep` what becomes of records unasked; `quota` what accounts may; `capability` what
+//!   their holders show.
 //! - [`service`] all of it, as the API has it.
 //!
 //! Source: PROBS 3.1 (the storage manager allots resources when it accepts a reservation). Choice: several stores under one
 //! reservation, decided by a record, and offers when refused.
 
+pub mod allotment;
 pub mod ask;
 pub mod book;
+pub mod calendar;
+pub mod capability;
 pub mod confirm;
 pub mod error;
+pub mod mirror;
 pub mod offer;
 pub mod plan;
 pub mod quota;
@@ -28,6 +34,7 @@ pub mod records;
 pub mod service;
 pub mod stores;
 pub mod sweep;
+pub mod target;
 #[cfg(test)]
 mod tests;
 

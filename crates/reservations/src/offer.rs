@@ -14,10 +14,11 @@ use policy::share::Second;
 use store::qos::manager::Quote;
 use vdisk::StoreNumber;
 
+use crate::allotment::Inside;
 use crate::ask::{Ask, Planned};
 use crate::book::{request, what};
 use crate::error::ReservationError;
-use crate::record::Reservation;
+use crate::record::{Reservation, ReservationId};
 use crate::service::Service;
 use crate::stores::Facts;
 
@@ -117,13 +118,14 @@ impl Asking<'_> {
         &self,
         planned: &Planned,
     ) -> Result<Vec<(StoreNumber, Quote)>, ReservationError> {
-        let record = Reservation::holding(
-            (&self.ask.name, &self.ask.account),
-            planned.target.clone(),
-            planned.promise.clone(),
-            "",
-            Second(0),
-        );
+        if let Some(allotment) = &self.ask.terms.within {
+            let quote = self.inside(allotment, planned).await?;
+            return Ok(vec![(planned.wanted[0].store, quote)]);
+        }
+        let whose = (&*self.ask.name, &*self.ask.account);
+        let (target, promise) = (planned.target.clone(), planned.promise.clone());
+        let mut record = Reservation::holding(whose, target, promise, "", Second(0));
+        record.terms.allotment = self.ask.terms.allotment;
         let mut by_store: BTreeMap<StoreNumber, Vec<_>> = BTreeMap::new();
         for wanted in &planned.wanted {
             let parts = by_store.entry(wanted.store).or_default();
@@ -131,7 +133,8 @@ impl Asking<'_> {
         }
         let asked = by_store.iter().map(async |(store, parts)| {
             let quote = async {
-                let calendar = self.service.cluster.calendar(*store).await?;
+                let place = planned.target.place(*store);
+                let calendar = self.service.cluster.calendar(place).await?;
                 calendar.quote(parts).await
             };
             let failed = |error| {
@@ -141,6 +144,18 @@ impl Asking<'_> {
             quote.await.map(|it| (*store, it)).map_err(failed)
         });
         env::sync::join_all(asked).await.into_iter().collect()
+    }
+
+    /// What the calendar of an allotment says.
+    async fn inside(&self, allotment: &str, planned: &Planned) -> Result<Quote, ReservationError> {
+        let allotment = self.service.allotment(&self.ask.account, allotment).await?;
+        let Some((calendar, _)) = self.service.records.allotment(allotment).await? else {
+            return Err(ReservationError::Absent(allotment.to_string()));
+        };
+        let slot = planned.promise.slot();
+        // It is not made yet: nothing inside is its own.
+        let asked = Inside::of(ReservationId(0), slot, &planned.wanted);
+        Ok(calendar.quote(&asked, |store| self.facts.label(store)))
     }
 
     async fn fits(&self, ask: &Ask) -> Result<bool, ReservationError> {

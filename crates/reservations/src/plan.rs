@@ -27,8 +27,22 @@ pub struct Wanted {
     pub rate: u64,
 }
 
+/// What becomes of a fraction of a byte per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rounding {
+    /// At least what was asked.
+    Up,
+    /// Several together are no more than the whole of which they are: inside an allotment.
+    Down,
+}
+
 /// The parts of a volume's reservation; none where no store is named.
-pub fn of_volume(promise: &Promise, copies: u8, stores: &BTreeSet<StoreNumber>) -> Vec<Wanted> {
+pub fn of_volume(
+    promise: &Promise,
+    copies: u8,
+    stores: &BTreeSet<StoreNumber>,
+    rounding: Rounding,
+) -> Vec<Wanted> {
     let (c, n) = (u64::from(copies.max(1)), stores.len() as u64);
     let t = u64::from(promise.tolerate);
     let over = match promise.plan {
@@ -36,34 +50,42 @@ pub fn of_volume(promise: &Promise, copies: u8, stores: &BTreeSet<StoreNumber>) 
         PlanKind::Spread => n,
     };
     let left = over.saturating_sub(t).max(1);
-    let read = promise.read.min(quarter_more(promise.read, 1, left));
+    // 1.25 times as much, over those that are left.
+    let quarter_more = |rate: u64, times: u64| share(rate, (5 * times, 4 * left), rounding);
+    let read = promise.read.min(quarter_more(promise.read, 1));
     let write = match promise.plan {
         PlanKind::Any => promise.write,
-        PlanKind::Spread => promise.write.min(quarter_more(promise.write, c, left)),
+        PlanKind::Spread => promise.write.min(quarter_more(promise.write, c)),
     };
     at_each(stores.iter().copied(), read, write)
 }
 
 /// The parts of a reservation over stores.
-pub fn of_stores(promise: &Promise, stripe: bool, stores: &[StoreNumber]) -> Vec<Wanted> {
+pub fn of_stores(
+    promise: &Promise,
+    stripe: bool,
+    stores: &[StoreNumber],
+    rounding: Rounding,
+) -> Vec<Wanted> {
     let k = stores.len() as u64;
     let each = |rate: u64| match stripe && k > 1 {
-        true => rate.min(share(rate, 11, 10 * k)),
+        true => rate.min(share(rate, (11, 10 * k), rounding)),
         false => rate,
     };
     let (read, write) = (each(promise.read), each(promise.write));
     at_each(stores.iter().copied(), read, write)
 }
 
-/// 1.25 `rate` `times` / `over`, rounded up.
-fn quarter_more(rate: u64, times: u64, over: u64) -> u64 {
-    share(rate, 5 * times, 4 * over)
-}
-
-/// `rate` times `num` / `den`, rounded up.
-fn share(rate: u64, num: u64, den: u64) -> u64 {
-    let product = u128::from(rate) * u128::from(num);
-    u64::try_from(product.div_ceil(u128::from(den.max(1)))).unwrap_or(u64::MAX)
+/// `rate` times `num` / `den`; of a rate something is left.
+fn share(rate: u64, (num, den): (u64, u64), rounding: Rounding) -> u64 {
+    let (product, den) = (u128::from(rate) * u128::from(num), u128::from(den.max(1)));
+    let part = match rounding {
+        Rounding::Up => product.div_ceil(den),
+        Rounding::Down => product / den,
+    };
+    u64::try_from(part)
+        .unwrap_or(u64::MAX)
+        .max(u64::from(rate > 0 && num > 0))
 }
 
 fn at_each(stores: impl Iterator<Item = StoreNumber>, read: u64, write: u64) -> Vec<Wanted> {
@@ -85,7 +107,7 @@ pub fn left_of(rate: u64, over: u64, tolerate: u8, lost: u64) -> u64 {
         return rate;
     }
     let planned = over.saturating_sub(u64::from(tolerate)).max(1);
-    share(rate, over.saturating_sub(lost), planned).min(rate)
+    share(rate, (over.saturating_sub(lost), planned), Rounding::Up).min(rate)
 }
 
 #[cfg(test)]
@@ -118,7 +140,7 @@ mod tests {
     #[test]
     fn the_published_example_is_125_at_each_of_three() {
         let ask = promise(200, 0, 1, PlanKind::Any);
-        let parts = of_volume(&ask, 3, &stores(3));
+        let parts = of_volume(&ask, 3, &stores(3), Rounding::Up);
         assert_eq!(rates(&parts, Direction::Read), [125, 125, 125]);
         assert!(rates(&parts, Direction::Write).is_empty());
     }
@@ -126,8 +148,18 @@ mod tests {
     #[test]
     fn any_pattern_costs_more_than_an_even_one_and_never_more_than_all() {
         for (c, n, t) in [(1, 1, 0), (2, 2, 1), (2, 5, 1), (3, 9, 2)] {
-            let any = of_volume(&promise(1000, 1000, t, PlanKind::Any), c, &stores(n));
-            let spread = of_volume(&promise(1000, 1000, t, PlanKind::Spread), c, &stores(n));
+            let any = of_volume(
+                &promise(1000, 1000, t, PlanKind::Any),
+                c,
+                &stores(n),
+                Rounding::Up,
+            );
+            let spread = of_volume(
+                &promise(1000, 1000, t, PlanKind::Spread),
+                c,
+                &stores(n),
+                Rounding::Up,
+            );
             for direction in [Direction::Read, Direction::Write] {
                 let (any, spread) = (rates(&any, direction), rates(&spread, direction));
                 assert_eq!((any.len(), spread.len()), (n as usize, n as usize));
@@ -145,7 +177,12 @@ mod tests {
                 );
             }
         }
-        let spread = of_volume(&promise(1000, 1000, 1, PlanKind::Spread), 2, &stores(5));
+        let spread = of_volume(
+            &promise(1000, 1000, 1, PlanKind::Spread),
+            2,
+            &stores(5),
+            Rounding::Up,
+        );
         assert_eq!(rates(&spread, Direction::Read), [313; 5]);
         assert_eq!(rates(&spread, Direction::Write), [625; 5]);
     }
@@ -155,23 +192,40 @@ mod tests {
         let three: Vec<StoreNumber> = stores(3).into_iter().collect();
         let ask = promise(300, 90, 0, PlanKind::Any);
         assert_eq!(
-            rates(&of_stores(&ask, true, &three), Direction::Read),
+            rates(
+                &of_stores(&ask, true, &three, Rounding::Up),
+                Direction::Read
+            ),
             [110; 3]
         );
         assert_eq!(
-            rates(&of_stores(&ask, true, &three), Direction::Write),
+            rates(
+                &of_stores(&ask, true, &three, Rounding::Up),
+                Direction::Write
+            ),
             [33; 3]
         );
         assert_eq!(
-            rates(&of_stores(&ask, false, &three), Direction::Read),
+            rates(
+                &of_stores(&ask, false, &three, Rounding::Up),
+                Direction::Read
+            ),
             [300; 3]
         );
         assert_eq!(
-            rates(&of_stores(&ask, true, &three[..1]), Direction::Read),
+            rates(
+                &of_stores(&ask, true, &three[..1], Rounding::Up),
+                Direction::Read
+            ),
             [300]
         );
         let most = promise(u64::MAX, 0, 0, PlanKind::Any);
-        assert!(rates(&of_stores(&most, true, &three), Direction::Read)[0] < u64::MAX);
+        assert!(
+            rates(
+                &of_stores(&most, true, &three, Rounding::Up),
+                Direction::Read
+            )[0] < u64::MAX
+        );
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! reservation/<id>                      this record, JSON with a version; changed by compare-and-swap only
 //! reservation-name/<account>/<name>     the id it stands for, while the reservation is not over
 //! reservation-volume/<number>           the id of the last one that was made or changed of a volume
+//! reservation-export/<node>/<name>      the same of an export
+//! reservation-allotment/<id>            what is booked inside an allotment ([`crate::allotment`])
 //! ```
 //!
 //! ```text
@@ -22,7 +24,10 @@
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 use serde::{Deserialize, Serialize};
+use store::qos::manager::{PartName, Unconfirmed};
 use vdisk::StoreNumber;
+
+pub use crate::target::{Place, QUEUE, Target};
 
 /// The version of records.
 const VERSION: u32 = 1;
@@ -30,15 +35,28 @@ const VERSION: u32 = 1;
 pub const PREFIX: &str = "reservation/";
 const NAMES: &str = "reservation-name/";
 /// Changes with each reservation that is made or changed of a volume.
-pub(crate) const TARGETS: &str = "reservation-volume/";
 /// No record is longer.
 const RECORD_MAX: usize = 256 * 1024;
 /// The longest name, in bytes.
 pub const NAME_MAX: usize = 128;
 
 /// The number of a reservation, drawn by the node that makes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct ReservationId(pub u128);
+
+impl From<ReservationId> for String {
+    fn from(id: ReservationId) -> String {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for ReservationId {
+    type Error = String;
+    fn try_from(text: String) -> Result<ReservationId, String> {
+        ReservationId::parse(&text).ok_or_else(|| format!("{text:?} is no id of a reservation"))
+    }
+}
 
 impl ReservationId {
     /// The key of its record.
@@ -102,28 +120,6 @@ impl Phase {
     pub const fn stands(self) -> bool {
         matches!(self, Phase::Committed | Phase::Degraded)
     }
-}
-
-/// What is reserved for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Target {
-    /// A virtual disk, by its number; requests of its clients come under the reservation.
-    Volume {
-        /// As it was called when it was reserved for.
-        name: String,
-        /// Its number.
-        id: u32,
-    },
-    /// Stores, by capabilities for objects whose names begin with `scope`.
-    Stores {
-        /// Their numbers.
-        stores: Vec<StoreNumber>,
-        /// The rate is that of all together.
-        stripe: bool,
-        /// Not empty.
-        scope: String,
-    },
 }
 
 /// How a volume's rate becomes parts.
@@ -213,6 +209,35 @@ impl Part {
     pub fn booking(&self) -> BookingId {
         BookingId(self.number)
     }
+
+    /// What its store knows it by, as part of `whole`.
+    pub fn name(&self, whole: ReservationId) -> PartName {
+        PartName::of(self.booking(), whole.0)
+    }
+}
+
+/// What else holds for a reservation; by default nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Terms {
+    /// It ends when nothing of it was asked for so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<u64>,
+    /// It is an allotment: it has no clients itself, its account books out of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allotment: bool,
+    /// It is booked inside this allotment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<ReservationId>,
+    /// An account that may have its capability beside its own: an agent that hands it to its user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+impl Terms {
+    fn are_plain(&self) -> bool {
+        *self == Terms::default()
+    }
 }
 
 /// A reservation as its record has it.
@@ -228,6 +253,9 @@ pub struct Reservation {
     pub target: Target,
     /// What is promised.
     pub promise: Promise,
+    /// What else holds for it.
+    #[serde(default, skip_serializing_if = "Terms::are_plain")]
+    pub terms: Terms,
     /// How far it has come.
     pub state: Phase,
     /// Why it is degraded, aborted or over; in words.
@@ -272,6 +300,7 @@ impl Reservation {
             account: account.to_owned(),
             target,
             promise,
+            terms: Terms::default(),
             state: Phase::Holding,
             cause: None,
             hold_until: hold_until.0,
@@ -282,10 +311,14 @@ impl Reservation {
         }
     }
 
-    /// Does it list this part?
-    pub fn lists(&self, store: StoreNumber, booking: BookingId) -> bool {
+    /// Does it list this part, as that store has it? Of a number that was given twice it lists one at most.
+    pub fn lists(&self, store: StoreNumber, part: &Unconfirmed) -> bool {
+        let terms = (part.direction, part.rate.0, part.slot.end.0);
         let mut parts = self.parts.iter();
-        parts.any(|it| it.store == store && it.number == booking.0)
+        parts.any(|it| {
+            (it.store, it.booking()) == (store, part.id)
+                && (it.direction(), it.rate, it.until) == terms
+        })
     }
 
     /// It was never promised, or it is over, for `why`.
@@ -352,6 +385,25 @@ impl Reservation {
         }
         if promise.window_ns == 0 {
             return Err("a window of no time; give it a second".to_owned());
+        }
+        let terms = &self.terms;
+        if terms.allotment && (terms.idle.is_some() || terms.within.is_some()) {
+            return Err(
+                "an allotment has no clients of its own and is inside no other; leave idle and the other allotment out"
+                    .to_owned(),
+            );
+        }
+        if terms.allotment && matches!(self.target, Target::Export { .. }) {
+            return Err("an allotment is of stores or of a volume; name those".to_owned());
+        }
+        if terms.within.is_some() && matches!(self.target, Target::Export { .. }) {
+            return Err(
+                "an export is at no store of an allotment; reserve for it outside of any"
+                    .to_owned(),
+            );
+        }
+        if terms.idle == Some(0) {
+            return Err("it would end at once; give idle a second at least".to_owned());
         }
         if promise.probability_ppm > 1_000_000 {
             return Err("it promises more than all windows; ask for at most 100 %".to_owned());

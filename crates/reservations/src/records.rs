@@ -8,7 +8,8 @@ use base::Nanos;
 use vdisk::meta::{Compare, MetaError, MetaStore, Op, Outcome, Revision, whole_range};
 
 use crate::error::ReservationError;
-use crate::record::{PREFIX, Reservation, ReservationId, TARGETS, Target, name_key};
+use crate::mirror;
+use crate::record::{PREFIX, Reservation, ReservationId, Target, name_key};
 
 /// How often a transaction without an answer is asked again.
 const TRIES: u32 = 5;
@@ -33,6 +34,16 @@ pub struct Beside {
     pub compares: Vec<Compare>,
     /// What else is changed.
     pub ops: Vec<Op>,
+}
+
+impl Beside {
+    /// Both.
+    #[must_use]
+    pub fn and(mut self, other: Beside) -> Beside {
+        self.compares.extend(other.compares);
+        self.ops.extend(other.ops);
+        self
+    }
 }
 
 /// What became of a swap.
@@ -71,20 +82,7 @@ impl Records {
     /// [`ReservationError::Meta`].
     pub async fn all(&self) -> Result<Vec<Versioned>, ReservationError> {
         let (entries, _) = whole_range(&*self.0, PREFIX).await?;
-        let mut all = Vec::new();
-        for entry in entries {
-            let read = Reservation::decode(&entry.key, &entry.value);
-            match (ReservationId::parse(&entry.key), read) {
-                (Some(id), Ok(record)) => all.push(Versioned {
-                    id,
-                    record,
-                    changed: entry.changed,
-                }),
-                (None, _) => tracing::warn!(key = entry.key, "this is the key of no reservation"),
-                (_, Err(error)) => tracing::warn!(%error, "a reservation is left alone"),
-            }
-        }
-        Ok(all)
+        Ok(entries.iter().filter_map(mirror::read).collect())
     }
 
     /// The reservation of this name that is not over.
@@ -116,10 +114,9 @@ impl Records {
         target: &Target,
         id: ReservationId,
     ) -> Result<Beside, ReservationError> {
-        let Target::Volume { id: volume, .. } = target else {
+        let Some(key) = target.key() else {
             return Ok(Beside::default());
         };
-        let key = format!("{TARGETS}{volume:08x}");
         let changed = self.0.get(&key).await?.map(|it| it.changed);
         Ok(Beside {
             compares: vec![Compare::Unchanged(key.clone(), changed.unwrap_or_default())],

@@ -1,22 +1,26 @@
 //! Reservations as operators and the API have them: made, asked about, changed, released.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::Nanos;
+use base::{Instant, Nanos};
 use policy::share::Second;
 use vdisk::meta::MetaStore;
 
 use crate::ask::{Ask, Planned, parts};
-use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
+use crate::book::{Booking, HOLD_SECONDS, MARGIN};
 use crate::error::ReservationError;
+use crate::mirror::{Mirror, Observed, follow};
 use crate::offer::{self, Offer};
+use crate::plan::Wanted;
 use crate::quota::Quotas;
-use crate::record::{Promise, Reservation, ReservationId, Target};
+use crate::record::{Promise, QUEUE, Reservation, ReservationId, Target, Terms};
 use crate::records::{Beside, Records, Swapped, Versioned};
-use crate::stores::{ClusterStores, Facts, PartError};
+use crate::stores::{ClusterStores, Facts};
 
 /// How often a release is tried again that another change came before.
-const RELEASE_TRIES: u64 = 20;
+const RELEASE_TRIES: u64 = 200;
 
 /// What is to be different; `None`: as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,17 +33,6 @@ pub struct Change {
     pub until: Option<u64>,
 }
 
-/// What a client shows at one store.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct StoreCapability {
-    /// The store's identity, in 32 hexadecimal digits.
-    pub store: String,
-    /// Where it is reached.
-    pub address: String,
-    /// The capability.
-    pub token: String,
-}
-
 /// Reservations over the stores of a cluster, as one of its nodes makes them. Any node can.
 pub struct Service {
     /// This node.
@@ -47,6 +40,13 @@ pub struct Service {
     pub(crate) records: Records,
     pub(crate) cluster: Rc<dyn ClusterStores>,
     pub(crate) quotas: Rc<dyn Quotas>,
+    /// The records, while they are followed.
+    pub(crate) mirror: Mirror,
+    /// When what may end unused is looked at next.
+    pub(crate) looks: RefCell<BTreeMap<ReservationId, Instant>>,
+    /// This node's clock is wrong by so many seconds.
+    #[cfg(test)]
+    pub(crate) clock_ahead: std::cell::Cell<u64>,
 }
 
 impl Service {
@@ -62,12 +62,24 @@ impl Service {
             records: Records(meta),
             cluster,
             quotas,
+            mirror: Mirror::default(),
+            looks: RefCell::default(),
+            #[cfg(test)]
+            clock_ahead: std::cell::Cell::default(),
         })
+    }
+
+    /// From now on what changes in the records is followed: parts are settled and sweeps made without reading them.
+    pub fn follow(self: &Rc<Self>) -> env::CancelOnDrop<()> {
+        env::cancel_scope(env::spawn(follow(Rc::downgrade(self))))
     }
 
     /// The second it is, by this node's clock.
     pub fn now(&self) -> Second {
-        Second(env::wall_clock().0 / 1_000_000_000)
+        let now = env::wall_clock().0 / 1_000_000_000;
+        #[cfg(test)]
+        let now = now + self.clock_ahead.get();
+        Second(now)
     }
 
     /// The cluster as it is now.
@@ -84,6 +96,25 @@ impl Service {
     /// [`ReservationError::Meta`].
     pub async fn all(&self) -> Result<Vec<Versioned>, ReservationError> {
         self.records.all().await
+    }
+
+    /// All as they were seen last; read where they are not followed.
+    pub(crate) async fn seen(&self) -> Result<Vec<Rc<Versioned>>, ReservationError> {
+        let all = match self.mirror.all() {
+            Some(all) => all,
+            None => self.read_all().await?,
+        };
+        Ok(all.into_iter().map(|it| it.known).collect())
+    }
+
+    /// All, read now.
+    pub(crate) async fn read_all(&self) -> Result<Vec<Observed>, ReservationError> {
+        let since = env::now();
+        let seen = |known| Observed {
+            known: Rc::new(known),
+            since,
+        };
+        Ok(self.records.all().await?.into_iter().map(seen).collect())
     }
 
     /// The reservation of this id, or of this name in `account`.
@@ -126,53 +157,134 @@ impl Service {
             promise,
             wanted,
         } = ask.plan(&facts)?;
+        let within = match &ask.terms.within {
+            Some(name) => Some(self.allotment(&ask.account, name).await?),
+            None => None,
+        };
+        let terms = Terms {
+            idle: ask.terms.idle,
+            allotment: ask.terms.allotment,
+            within,
+            agent: ask.terms.agent.clone(),
+        };
         if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
-            return same(known, &target, &promise, ask.from_said);
+            return same(known, (&target, &promise, &terms), ask.from_said);
         }
         let id = draw_id();
-        let alone = self.records.one_at_a_time(&target, id).await?;
-        self.check_alone(id, &target, &promise).await?;
+        let alone = self.one_at_a_time(id, &target, &promise, &terms).await?;
         let until = Second(self.now().0 + HOLD_SECONDS);
         let (name, account) = (&*ask.name, &*ask.account);
-        let record = Reservation::holding((name, account), target, promise, &self.node, until);
+        let record = Reservation {
+            terms,
+            ..Reservation::holding((name, account), target, promise, &self.node, until)
+        };
         // Refused at once, before any store is asked; what counts is asked again with the commit.
-        self.quotas.charge(id, &record, self.now()).await?;
+        self.charge(id, &record, &wanted, &facts).await?;
         if self.records.put_new(id, &record, alone).await? == Swapped::Not {
             // The same name, or another reservation of the volume, came first: asked again, this is answered.
             return Err(ReservationError::Changing(ask.name.clone()));
         }
-        let service = self;
-        let facts = &facts;
-        let booking = Booking { service, facts, id };
+        let booking = Booking {
+            service: self,
+            facts: &facts,
+            id,
+            target: &record.target.clone(),
+        };
         booking.make(record, &wanted).await?;
         let made = self.find("", &id.to_string()).await?;
         Ok((made, true))
     }
 
-    /// Requests of a volume come under one reservation each way: two would not add up.
-    async fn check_alone(
+    /// The allotment of this name in `account`, or of this id.
+    ///
+    /// # Errors
+    /// [`ReservationError::Absent`]; [`ReservationError::Request`] if it is none, or another account's;
+    /// [`ReservationError::Over`].
+    pub(crate) async fn allotment(
+        &self,
+        account: &str,
+        name: &str,
+    ) -> Result<ReservationId, ReservationError> {
+        let known = self.find(account, name).await?;
+        check_stands(&known.record)?;
+        let why = match (
+            known.record.terms.allotment,
+            known.record.account == account,
+        ) {
+            (true, true) => return Ok(known.id),
+            (true, false) => "is another account's; book out of an allotment of your own",
+            (false, _) => "is no allotment; make one with `tanada reservation create --allotment`",
+        };
+        Err(ReservationError::Request(format!("{name} {why}")))
+    }
+
+    /// What is to go through with `next`: the account's use of its quota, and its place in an allotment. What is inside one
+    /// was charged with it.
+    pub(crate) async fn charge(
+        &self,
+        id: ReservationId,
+        next: &Reservation,
+        wanted: &[Wanted],
+        facts: &Facts,
+    ) -> Result<Beside, ReservationError> {
+        let label = |store| facts.label(store);
+        if next.terms.within.is_some() {
+            return self.records.enter(id, next, wanted, label).await;
+        }
+        let charged = self.quotas.charge(id, next, self.now()).await?;
+        Ok(charged.and(self.records.enter(id, next, wanted, label).await?))
+    }
+
+    /// As [`charge`](Self::charge), for what is over; also what was inside.
+    async fn refund(
+        &self,
+        known: &Versioned,
+    ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
+        let (left, inside) = self.records.leave(known.id, &known.record).await?;
+        if known.record.terms.within.is_some() {
+            return Ok((left, inside));
+        }
+        let refunded = self.quotas.refund(known.id, &known.record, self.now());
+        Ok((refunded.await?.and(left), inside))
+    }
+
+    /// Requests of a volume or an export come under one reservation each way: two would not add up. What is decided by
+    /// looking at all goes through if none came in between. Clients never come under an allotment itself.
+    async fn one_at_a_time(
         &self,
         own: ReservationId,
         target: &Target,
         promise: &Promise,
-    ) -> Result<(), ReservationError> {
-        let Target::Volume { id, name } = target else {
-            return Ok(());
+        terms: &Terms,
+    ) -> Result<Beside, ReservationError> {
+        if terms.allotment || target.key().is_none() {
+            return Ok(Beside::default());
+        }
+        let alone = self.records.one_at_a_time(target, own).await?;
+        let is_same = |other: &Target| match (other, target) {
+            // It may have been called otherwise.
+            (Target::Volume { id, .. }, Target::Volume { id: own, .. }) => id == own,
+            (other, target) => other == target,
         };
         let clashes = |it: &&Versioned| {
             let other = &it.record.promise;
             let same_way =
                 other.read > 0 && promise.read > 0 || other.write > 0 && promise.write > 0;
-            let same = matches!(&it.record.target, Target::Volume { id: other, .. } if other == id);
             let is_other = it.id != own && it.record.over_since.is_none();
-            is_other && same && same_way && other.slot().overlaps(promise.slot())
+            let is_other = is_other && !it.record.terms.allotment;
+            is_other
+                && is_same(&it.record.target)
+                && same_way
+                && other.slot().overlaps(promise.slot())
         };
         match self.records.all().await?.iter().find(clashes) {
-            None => Ok(()),
+            None => Ok(alone),
             Some(other) => Err(ReservationError::Request(format!(
-                "volume {name} has the reservation {} in that time already; change that one \
+                "{} has the reservation {} in that time already; change that one \
                  (`tanada reservation set {}`), or ask for another time",
-                other.record.name, other.id
+                target.label(),
+                other.record.name,
+                other.id
             ))),
         }
     }
@@ -217,19 +329,20 @@ impl Service {
                 "it is over within seconds, too soon to be changed; reserve anew".to_owned(),
             ));
         }
-        let alone = self.records.one_at_a_time(&record.target, id).await?;
-        self.check_alone(id, &record.target, &promise).await?;
+        let alone = self.one_at_a_time(id, &record.target, &promise, &record.terms);
+        let alone = alone.await?;
         let next = Reservation {
             promise,
             ..record.clone()
         };
         next.check().map_err(ReservationError::Request)?;
-        let wanted = parts(&next.target, &next.promise, &facts);
-        self.quotas.charge(known.id, &next, self.now()).await?;
+        let wanted = parts(&next.target, &next.promise, &next.terms, &facts);
+        self.charge(known.id, &next, &wanted, &facts).await?;
         let booking = Booking {
             service: self,
             facts: &facts,
             id: known.id,
+            target: &record.target,
         };
         booking.change(known, next, &wanted, alone).await?;
         self.find("", &known.id.to_string()).await
@@ -255,26 +368,31 @@ impl Service {
         why: &str,
     ) -> Result<Versioned, ReservationError> {
         let facts = self.cluster.facts().await?;
-        let mut known = known;
+        let (mut known, mut ended) = (known, Vec::new());
         for tried in 1.. {
             if known.record.over_since.is_some() {
                 return Ok(known);
             }
             let over = known.record.clone().over(why, self.now());
-            let beside = self
-                .quotas
-                .refund(known.id, &known.record, self.now())
-                .await?;
+            let (beside, inside) = self.refund(&known).await?;
             if self.records.swap(&known, &over, beside).await? == Swapped::Done {
+                ended = inside;
                 break;
             }
             if tried == RELEASE_TRIES {
                 return Err(ReservationError::Changing(known.record.name));
             }
             let wait = env::rng("again").below(10 * tried);
-            env::sleep(Nanos::millis(1 + wait)).await;
+            env::sleep(Nanos::millis(1 + wait.min(200))).await;
             // Another change came first: what it left is released.
             known = self.find("", &known.id.to_string()).await?;
+        }
+        // First what is inside: at no time is more promised than there is. Where this fails a sweep goes on.
+        for id in ended {
+            if let Some(inside) = self.records.get(id).await? {
+                let why = format!("its allotment {} is over", known.record.name);
+                Box::pin(self.do_release(inside, &why)).await?;
+            }
         }
         let over = self.find("", &known.id.to_string()).await?;
         self.release_parts(&over, &facts).await?;
@@ -291,10 +409,11 @@ impl Service {
             service: self,
             facts,
             id: known.id,
+            target: &known.record.target,
         };
         // A store that left the cluster took its part along.
         let there = known.record.parts.iter();
-        let there = there.filter(|it| facts.stores.contains_key(&it.store));
+        let there = there.filter(|it| it.store == QUEUE || facts.stores.contains_key(&it.store));
         let left = booking.release(there.copied()).await;
         if left != known.record.parts {
             let next = Reservation {
@@ -306,43 +425,10 @@ impl Service {
         }
         Ok(())
     }
-
-    /// What its holder shows at each store; nothing of a volume's, whose clients need none.
-    ///
-    /// # Errors
-    /// [`ReservationError::Over`]; [`ReservationError::Unreachable`] if a store does not answer.
-    pub async fn capabilities(
-        &self,
-        known: &Versioned,
-    ) -> Result<Vec<StoreCapability>, ReservationError> {
-        check_stands(&known.record)?;
-        if matches!(known.record.target, Target::Volume { .. }) {
-            return Ok(Vec::new());
-        }
-        let facts = self.cluster.facts().await?;
-        let mut all = Vec::new();
-        for part in &known.record.parts {
-            let name = facts.label(part.store);
-            let failed = |error: PartError| {
-                ReservationError::of_part(&what(&known.record.promise), name.clone(), error)
-            };
-            let calendar = self.cluster.calendar(part.store).await.map_err(failed)?;
-            // A part that its store does not know as committed yet is committed by this.
-            let token = calendar.commit(part.booking()).await.map_err(failed)?;
-            let Some(store) = facts.stores.get(&part.store) else {
-                continue;
-            };
-            all.push(StoreCapability {
-                store: format!("{:032x}", store.uuid),
-                address: store.address.clone(),
-                token,
-            });
-        }
-        Ok(all)
-    }
 }
 
-fn check_stands(record: &Reservation) -> Result<(), ReservationError> {
+/// Is it promised?
+pub(crate) fn check_stands(record: &Reservation) -> Result<(), ReservationError> {
     match record.state.stands() {
         true => Ok(()),
         false => Err(ReservationError::Over {
@@ -355,8 +441,7 @@ fn check_stands(record: &Reservation) -> Result<(), ReservationError> {
 /// One of this name is there: on the same terms it is the one that is asked for.
 fn same(
     known: Versioned,
-    target: &Target,
-    promise: &Promise,
+    (target, promise, own): (&Target, &Promise, &Terms),
     from_said: bool,
 ) -> Result<(Versioned, bool), ReservationError> {
     let record = &known.record;
@@ -366,7 +451,8 @@ fn same(
         until: it.until - it.from,
         ..it.clone()
     };
-    match record.target == *target && terms(&record.promise) == terms(promise) {
+    let is_same = record.target == *target && record.terms == *own;
+    match is_same && terms(&record.promise) == terms(promise) {
         true if record.state.stands() => Ok((known, false)),
         true => Err(ReservationError::Changing(record.name.clone())),
         false => Err(ReservationError::NameTaken(record.name.clone())),

@@ -1,8 +1,8 @@
 //! The stores of a cluster as reservations see them: their calendars, and which of them are there.
 //!
 //! ```text
-//! Cluster -> facts: stores, volumes, nodes that are up
-//!         -> calendar of a store: here (a manager), or somewhere else (a client with the node key)
+//! Cluster -> facts: stores, volumes, exports of this node, nodes that are up
+//!         -> calendar of a store or export: here (a manager), or somewhere else (a client with the node key)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,54 +10,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use policy::share::Second;
-use policy::share::calendar::{BookingId, NoBooking};
-use store::net::client::{Client, ClientError};
-use store::net::wire::RefusedKind;
-use store::qos::manager::{Group, Manager, Quote, ReservationRequest, ReserveError};
 use vdisk::StoreNumber;
 use vdisk::meta::MetaError;
 
+use crate::calendar::{Calendar, PartError};
+use crate::record::{Place, QUEUE, ReservationId, Target};
+
 /// An answer, some time.
 pub type Pending<'a, T, E = PartError> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
-
-/// Why a store did not do what it was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PartError {
-    /// It will not, and nothing was changed.
-    #[error("{0}")]
-    Refused(String),
-    /// It has no such part.
-    #[error("{0}")]
-    Absent(String),
-    /// No answer: it may or may not have done it.
-    #[error("{0}")]
-    Unreachable(String),
-}
-
-/// One store's calendar. Held as `Rc<dyn Calendar>`. All is as [`Manager`] has it.
-#[allow(missing_docs)]
-pub trait Calendar {
-    fn quote<'a>(&'a self, wanted: &'a [ReservationRequest]) -> Pending<'a, Quote>;
-    fn hold<'a>(
-        &'a self,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId>;
-    fn amend<'a>(
-        &'a self,
-        replaced: BookingId,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId>;
-    /// Answers the capability.
-    fn commit(&self, id: BookingId) -> Pending<'_, String>;
-    fn release(&self, id: BookingId) -> Pending<'_, ()>;
-    fn capability(&self, id: BookingId) -> Pending<'_, Option<String>>;
-}
 
 /// A store of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,6 +56,12 @@ pub struct Facts {
     pub volumes: BTreeMap<u32, VolumeFact>,
     /// The nodes that are up.
     pub nodes: BTreeSet<String>,
+    /// This node.
+    pub node: String,
+    /// Its exports of hybrids with a queue, by name, with the identity of each calendar.
+    pub exports: BTreeMap<String, u128>,
+    /// The allotments that stand.
+    pub allotments: BTreeSet<ReservationId>,
     /// Accounts that are known to be switched off, or not there.
     pub accounts_off: BTreeSet<String>,
 }
@@ -116,8 +82,27 @@ impl Facts {
             .collect()
     }
 
+    /// The identity of the store, or of the queue, that has a part of `target`.
+    pub(crate) fn identity(&self, target: &Target, store: StoreNumber) -> Option<u128> {
+        match target.place(store) {
+            Place::Store(store) => self.stores.get(&store).map(|it| it.uuid),
+            Place::Export { name, .. } => self.exports.get(name).copied(),
+        }
+    }
+
+    /// Is it served now, as far as is known?
+    pub(crate) fn is_up(&self, target: &Target, store: StoreNumber) -> bool {
+        match target.place(store) {
+            Place::Store(store) => self.stores.get(&store).is_some_and(|it| it.is_up),
+            Place::Export { node, .. } => self.nodes.contains(node),
+        }
+    }
+
     /// A store's name, or its number where it has left.
     pub fn label(&self, store: StoreNumber) -> String {
+        if store == QUEUE {
+            return "the export's queue".to_owned();
+        }
         let known = self.stores.get(&store);
         known.map_or_else(|| format!("number {}", store.0), |it| it.name.clone())
     }
@@ -128,117 +113,9 @@ pub trait ClusterStores {
     /// How it is now.
     fn facts(&self) -> Pending<'_, Facts, MetaError>;
 
-    /// A store's calendar.
+    /// The calendar at a place: a store's, or that of an export of this node.
     ///
     /// # Errors
     /// [`PartError::Unreachable`].
-    fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>>;
-}
-
-// --- here -----------------------------------------------------------------------------------------------
-
-/// The calendar of a store of this very node.
-pub struct LocalCalendar(pub Rc<Manager>);
-
-fn here(error: ReserveError) -> PartError {
-    match error {
-        ReserveError::NoBooking(absent) => PartError::Absent(absent.to_string()),
-        ReserveError::Store { .. } => PartError::Unreachable(error.to_string()),
-        other => PartError::Refused(other.to_string()),
-    }
-}
-
-impl Calendar for LocalCalendar {
-    fn quote<'a>(&'a self, wanted: &'a [ReservationRequest]) -> Pending<'a, Quote> {
-        Box::pin(async move { Ok(self.0.quote(wanted)) })
-    }
-    fn hold<'a>(
-        &'a self,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(async move { self.0.hold(wanted, Some(group), until).await.map_err(here) })
-    }
-    fn amend<'a>(
-        &'a self,
-        replaced: BookingId,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(async move {
-            let amended = self.0.amend(replaced, wanted, Some(group), until);
-            amended.await.map_err(here)
-        })
-    }
-    fn commit(&self, id: BookingId) -> Pending<'_, String> {
-        Box::pin(async move { self.0.commit(id).await.map_err(here) })
-    }
-    fn release(&self, id: BookingId) -> Pending<'_, ()> {
-        Box::pin(async move { self.0.release(id).await.map_err(here) })
-    }
-    fn capability(&self, id: BookingId) -> Pending<'_, Option<String>> {
-        Box::pin(async move { Ok(self.0.capability(id)) })
-    }
-}
-
-// --- somewhere else ---------------------------------------------------------------------------------------
-
-/// The calendar of a store behind a server, with the node key.
-pub struct RemoteCalendar(pub Client);
-
-fn there(error: ClientError) -> PartError {
-    let text = error.to_string();
-    match error {
-        ClientError::Refused {
-            kind: RefusedKind::ShuttingDown,
-            ..
-        } => PartError::Unreachable(text),
-        ClientError::Refused { .. } => PartError::Refused(text),
-        _ => PartError::Unreachable(text),
-    }
-}
-
-/// The wire has one number for all that a calendar refuses; what is not there has its own words.
-fn there_of(id: BookingId) -> impl Fn(ClientError) -> PartError {
-    move |error| match there(error) {
-        PartError::Refused(text) if text == NoBooking(id).to_string() => PartError::Absent(text),
-        other => other,
-    }
-}
-
-impl Calendar for RemoteCalendar {
-    fn quote<'a>(&'a self, wanted: &'a [ReservationRequest]) -> Pending<'a, Quote> {
-        Box::pin(async move { self.0.quote(wanted).await.map_err(there) })
-    }
-    fn hold<'a>(
-        &'a self,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(async move { self.0.hold(wanted, Some(group), until).await.map_err(there) })
-    }
-    fn amend<'a>(
-        &'a self,
-        replaced: BookingId,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(async move {
-            let amended = self.0.amend(replaced, wanted, Some(group), until);
-            amended.await.map_err(there_of(replaced))
-        })
-    }
-    fn commit(&self, id: BookingId) -> Pending<'_, String> {
-        Box::pin(async move { self.0.commit(id).await.map_err(there_of(id)) })
-    }
-    fn release(&self, id: BookingId) -> Pending<'_, ()> {
-        Box::pin(async move { self.0.release(id).await.map_err(there_of(id)) })
-    }
-    fn capability(&self, id: BookingId) -> Pending<'_, Option<String>> {
-        Box::pin(async move { self.0.capability(id).await.map_err(there) })
-    }
+    fn calendar<'a>(&'a self, place: Place<'a>) -> Pending<'a, Rc<dyn Calendar>>;
 }

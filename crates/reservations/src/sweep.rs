@@ -4,26 +4,33 @@
 //! every few seconds, by the first of the nodes that are up, for each record:
 //!   holding, its node gone or its time out     aborted
 //!   being changed, that node gone or time out  as it was
-//!   its slot over, its volume or account gone  ended
+//!   its slot over, its volume or account gone  ended; that its slot is over its stores must say, too
+//!   its allotment over, or unused for `idle`   ended
 //!   over, with parts that are not released     released
 //!   stores of parts down                       degraded, with what is left of the promise
 //!   the volume is on other stores by now       reserved there; where that does not fit: degraded, cause capacity
 //!   over for a day                             forgotten
 //! ```
 //!
-//! More nodes that do it at once do no harm: each change is a compare-and-swap.
+//! Of an export it is done by its node, while that is up. More nodes that do it at once do no harm: each change is a
+//! compare-and-swap. Records are as they were seen last ([`crate::mirror`]).
+//!
+//! Always true: a clock of this node that is wrong ends nothing before its time at its stores.
 
 use std::collections::BTreeSet;
 
 use base::Nanos;
 use policy::share::{Direction, Second};
+use store::qos::manager::PartState;
 use vdisk::StoreNumber;
 
 use crate::ask::{parts, spread_over};
-use crate::book::{Booking, HOLD_SECONDS};
+use crate::book::{Booking, HOLD_SECONDS, within};
+use crate::calendar::PartError;
 use crate::error::ReservationError;
+use crate::mirror::Observed;
 use crate::plan::{Wanted, left_of};
-use crate::record::{Part, Phase, Reservation, Target};
+use crate::record::{Part, Phase, Reservation, ReservationId, Target};
 use crate::records::{Beside, Versioned};
 use crate::service::Service;
 use crate::stores::Facts;
@@ -32,6 +39,8 @@ use crate::stores::Facts;
 pub const EVERY: Nanos = Nanos::secs(3);
 /// So long what is over can be looked at.
 const KEPT_SECONDS: u64 = 24 * 60 * 60;
+/// So long after its slot one is over whose stores say nothing.
+const SILENT_SECONDS: u64 = 60 * 60;
 
 /// What is due for a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +49,10 @@ pub(crate) enum Due {
     Forget,
     /// It is over, and why.
     Over(String),
+    /// By this node's clock its slot is over.
+    TimeOut,
+    /// What it is inside of does not stand, as far as is known.
+    NoAllotment(ReservationId),
     /// No node changes it any more.
     ForgetChange,
     /// It is over, and parts of it are not released.
@@ -50,8 +63,10 @@ pub(crate) enum Due {
     Replan(Vec<Wanted>),
 }
 
-/// What is due for `record`, the cluster being so. Pure.
-pub(crate) fn due(record: &Reservation, facts: &Facts, now: Second) -> Due {
+/// What is due for `record`, the cluster being so, if it has been like this for `seen`. Pure.
+pub(crate) fn due(record: &Reservation, facts: &Facts, now: Second, seen: Nanos) -> Due {
+    // By a steady clock: of two clocks of the day one may be wrong.
+    let is_held_out = seen >= Nanos::secs(HOLD_SECONDS);
     match record.state {
         Phase::Aborted | Phase::Ended => {
             let since = record.over_since.unwrap_or(0);
@@ -62,7 +77,7 @@ pub(crate) fn due(record: &Reservation, facts: &Facts, now: Second) -> Due {
             }
         }
         Phase::Holding => {
-            if now.0 >= record.hold_until {
+            if is_held_out {
                 return Due::Over("its stores were not all held in time".to_owned());
             }
             match facts.nodes.contains(&record.by) {
@@ -70,24 +85,29 @@ pub(crate) fn due(record: &Reservation, facts: &Facts, now: Second) -> Due {
                 false => Due::Over(format!("node {}, which was making it, is gone", record.by)),
             }
         }
-        Phase::Committed | Phase::Degraded => standing(record, facts, now),
+        Phase::Committed | Phase::Degraded => standing(record, facts, now, is_held_out),
     }
 }
 
-fn standing(record: &Reservation, facts: &Facts, now: Second) -> Due {
+fn standing(record: &Reservation, facts: &Facts, now: Second, is_held_out: bool) -> Due {
     if now.0 >= record.promise.until {
-        return Due::Over("its time is out".to_owned());
+        return Due::TimeOut;
+    }
+    if let Some(allotment) = record.terms.within
+        && !facts.allotments.contains(&allotment)
+    {
+        return Due::NoAllotment(allotment);
     }
     if facts.accounts_off.contains(&record.account) {
         return Due::Over(format!("account {} is switched off", record.account));
     }
     if let Some(node) = &record.changing {
-        return match facts.nodes.contains(node) && now.0 < record.hold_until {
+        return match facts.nodes.contains(node) && !is_held_out {
             true => Due::Nothing,
             false => Due::ForgetChange,
         };
     }
-    let wanted = parts(&record.target, &record.promise, facts);
+    let wanted = parts(&record.target, &record.promise, &record.terms, facts);
     if let Target::Volume { id, name } = &record.target
         && !facts.volumes.contains_key(id)
     {
@@ -95,7 +115,7 @@ fn standing(record: &Reservation, facts: &Facts, now: Second) -> Due {
     }
     // Parts that could not be changed or are gone, and for a volume also those of stores where it is no more. Stores that
     // are down are waited for.
-    let reachable = |store: &StoreNumber| facts.stores.get(store).is_some_and(|it| it.is_up);
+    let reachable = |store: &StoreNumber| facts.is_up(&record.target, *store);
     let lacks = wanted
         .iter()
         .any(|it| reachable(&it.store) && !has(record, it));
@@ -146,7 +166,7 @@ fn goes_by_a_holder(target: &Target, facts: &Facts) -> bool {
 
 /// Stores of its parts that are not up.
 fn down(record: &Reservation, facts: &Facts) -> BTreeSet<StoreNumber> {
-    let is_up = |it: &StoreNumber| facts.stores.get(it).is_some_and(|it| it.is_up);
+    let is_up = |it: &StoreNumber| facts.is_up(&record.target, *it);
     let stores = record.parts.iter().map(|it| it.store);
     stores.filter(|it| !is_up(it)).collect()
 }
@@ -160,7 +180,7 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
         return (0, 0);
     }
     let promise = &record.promise;
-    let wanted = parts(&record.target, promise, facts);
+    let wanted = parts(&record.target, promise, &record.terms, facts);
     let lacking = wanted.iter().filter(|it| !has(record, it));
     let lacking = lacking.map(|it| it.store).chain(down(record, facts));
     let lost = lacking.collect::<BTreeSet<_>>().len() as u64;
@@ -179,20 +199,37 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
 pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     let mut facts = service.cluster.facts().await?;
     // A node that is not up itself, as just after its start, does not see who is.
-    if facts.nodes.first() != Some(&service.node) {
+    let is_first = facts.nodes.first() == Some(&service.node);
+    if !is_first && (facts.exports.is_empty() || !facts.nodes.contains(&service.node)) {
         return Ok(());
     }
-    let all = service.records.all().await?;
-    let standing = all.iter().filter(|it| it.record.state.stands());
-    let accounts: BTreeSet<&str> = standing.map(|it| &*it.record.account).collect();
+    let mut all = match service.mirror.all() {
+        Some(all) => all,
+        None => service.read_all().await?,
+    };
+    let standing = all.iter().filter(|it| it.known.record.state.stands());
+    let allotments = standing
+        .clone()
+        .filter(|it| it.known.record.terms.allotment);
+    facts.allotments = allotments.map(|it| it.known.id).collect();
+    all.retain(|it| is_turn(service, &it.known.record, &facts, is_first));
+    let standing = all.iter().filter(|it| it.known.record.state.stands());
+    let accounts: BTreeSet<&str> = standing.map(|it| &*it.known.record.account).collect();
     for account in accounts {
         if !service.quotas.is_on(account).await? {
             facts.accounts_off.insert(account.to_owned());
         }
     }
-    for known in all {
-        let name = known.record.name.clone();
-        if let Err(error) = sweep_one(service, known, &facts).await {
+    {
+        let there: BTreeSet<ReservationId> = all.iter().map(|it| it.known.id).collect();
+        let mut looks = service.looks.borrow_mut();
+        looks.retain(|id, _| there.contains(id));
+    }
+    // What is inside an allotment ends before its parts are given away.
+    all.sort_by_key(|it| it.known.record.terms.allotment);
+    for seen in all {
+        let name = seen.known.record.name.clone();
+        if let Err(error) = sweep_one(service, &seen, &facts).await {
             tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
         }
     }
@@ -216,15 +253,43 @@ pub async fn abort_own(service: &Service, began: Second) -> Result<(), Reservati
     Ok(())
 }
 
+/// Whose is it to sweep this one?
+fn is_turn(service: &Service, record: &Reservation, facts: &Facts, is_first: bool) -> bool {
+    match &record.target {
+        Target::Export { node, .. } if facts.nodes.contains(node) => *node == service.node,
+        _ => is_first,
+    }
+}
+
 async fn sweep_one(
     service: &Service,
-    known: Versioned,
+    seen: &Observed,
     facts: &Facts,
 ) -> Result<(), ReservationError> {
-    match due(&known.record, facts, service.now()) {
+    let known = &*seen.known;
+    let age = env::now().since(seen.since);
+    match due(&known.record, facts, service.now(), age) {
+        Due::Nothing if is_idle(service, known, facts).await => {
+            let idle = known.record.terms.idle.unwrap_or_default();
+            let why = format!("nothing of it was asked for {idle} s");
+            service.do_release(known.clone(), &why).await?;
+        }
         Due::Nothing => {}
-        Due::Forget => service.records.forget(&known).await?,
-        Due::ReleaseParts => service.release_parts(&known, facts).await?,
+        Due::Forget => service.records.forget(known).await?,
+        Due::ReleaseParts => service.release_parts(known, facts).await?,
+        Due::TimeOut => {
+            if is_over_at_stores(service, known).await {
+                service.do_release(known.clone(), "its time is out").await?;
+            }
+        }
+        Due::NoAllotment(allotment) => {
+            let there = service.records.get(allotment).await?;
+            if there.is_none_or(|it| !it.record.state.stands()) {
+                service
+                    .do_release(known.clone(), "its allotment is over")
+                    .await?;
+            }
+        }
         Due::ForgetChange => {
             let next = Reservation {
                 changing: None,
@@ -232,10 +297,10 @@ async fn sweep_one(
             };
             service
                 .records
-                .swap(&known, &next, Beside::default())
+                .swap(known, &next, Beside::default())
                 .await?;
         }
-        Due::Over(why) => drop(service.do_release(known, &why).await?),
+        Due::Over(why) => drop(service.do_release(known.clone(), &why).await?),
         Due::State(state, cause) => {
             tracing::info!(reservation = %known.id, state = state.name(), cause, "a reservation changed its state");
             let next = Reservation {
@@ -245,12 +310,68 @@ async fn sweep_one(
             };
             service
                 .records
-                .swap(&known, &next, Beside::default())
+                .swap(known, &next, Beside::default())
                 .await?;
         }
-        Due::Replan(wanted) => replan(service, &known, facts, &wanted).await?,
+        Due::Replan(wanted) => replan(service, known, facts, &wanted).await?,
     }
     Ok(())
+}
+
+/// What its stores say of its parts; of those that do not answer nothing.
+async fn look(service: &Service, known: &Versioned) -> Vec<(Part, Result<PartState, PartError>)> {
+    let looks = known.record.parts.iter().map(async |part| {
+        let seen = async {
+            let place = known.record.target.place(part.store);
+            let calendar = service.cluster.calendar(place).await?;
+            calendar.look(part.name(known.id)).await
+        };
+        (*part, within(seen).await)
+    });
+    env::sync::join_all(looks).await
+}
+
+/// Is its slot over by the clocks of the stores that have it? Where none answers, it is after an hour.
+async fn is_over_at_stores(service: &Service, known: &Versioned) -> bool {
+    let mut is_said = false;
+    for (part, seen) in look(service, known).await {
+        match seen {
+            Ok(state) if state.now.0 < part.until => return false,
+            Ok(_) | Err(PartError::Absent(_)) => is_said = true,
+            Err(_) => {}
+        }
+    }
+    is_said || service.now().0 >= known.record.promise.until.saturating_add(SILENT_SECONDS)
+}
+
+/// Was nothing of it asked for so long as its terms say, at any of its stores? One that cannot say counts as in use.
+async fn is_idle(service: &Service, known: &Versioned, facts: &Facts) -> bool {
+    let (record, id) = (&known.record, known.id);
+    let Some(idle) = record.terms.idle.filter(|_| record.state.stands()) else {
+        return false;
+    };
+    let is_early = {
+        let looks = service.looks.borrow();
+        looks.get(&id).is_some_and(|at| env::now() < *at)
+    };
+    if is_early || !down(record, facts).is_empty() {
+        return false;
+    }
+    let mut unused = Some(idle);
+    for (_, seen) in look(service, known).await {
+        let since = seen.ok().map(|it| it.now.0.saturating_sub(it.asked.0));
+        unused = unused.zip(since).map(|(least, since)| least.min(since));
+    }
+    let Some(unused) = unused else {
+        return false;
+    };
+    let mut looks = service.looks.borrow_mut();
+    if unused >= idle {
+        looks.remove(&id);
+        return true;
+    }
+    looks.insert(id, env::now() + Nanos::secs(idle - unused));
+    false
 }
 
 /// Reserves where the volume is now; where that does not fit, what there is stays and the record says so.
@@ -269,6 +390,7 @@ async fn replan(
         service,
         facts,
         id: known.id,
+        target: &known.record.target,
     };
     let cause = match booking.change(known, next, wanted, Beside::default()).await {
         Ok(_) => {
@@ -333,9 +455,12 @@ mod tests {
             ..record
         };
         let mut facts = Facts::default();
-        assert_eq!(due(&standing, &facts, Second(1)), Due::Nothing);
+        let now = |facts: &Facts| due(&standing, facts, Second(1), Nanos(0));
+        assert_eq!(now(&facts), Due::Nothing);
         facts.accounts_off.insert("astro".to_owned());
-        let due = due(&standing, &facts, Second(1));
-        assert_eq!(due, Due::Over("account astro is switched off".to_owned()));
+        assert_eq!(
+            now(&facts),
+            Due::Over("account astro is switched off".to_owned())
+        );
     }
 }

@@ -25,26 +25,8 @@ use std::process::{Child, Command, Stdio};
 use figures::Results;
 use serde_json::Value;
 
-/// One request at a time, so that it is as fast as it says, whichever client asks.
-const DISK: &str = r#"
-name = "sixty"
-about = "one request at a time, reads at 60 MB/s"
-size = { value = "1GiB", source = "choice" }
-physical_block = { value = 4096, source = "choice" }
-max_io = { value = "1MiB", source = "choice" }
-[sources]
-choice = "made for this measurement"
-[constant]
-read_us = { value = [[4096, 50], [1048576, 60]], source = "choice" }
-write_us = { value = [[4096, 50], [1048576, 60]], source = "choice" }
-parallel = { value = 1, source = "choice" }
-read_mb_s = { value = 60, source = "choice" }
-write_mb_s = { value = 400, source = "choice" }
-[power]
-idle_watts = { value = 1, source = "choice" }
-read_watts = { value = 1, source = "choice" }
-write_watts = { value = 1, source = "choice" }
-"#;
+/// What each store is on.
+const DISK: &str = include_str!("../../../benches/sixty.toml");
 
 const CONFIG: &str = r#"
 [[device]]

@@ -7,7 +7,9 @@ use std::rc::Rc;
 use base::Nanos;
 use policy::share::Second;
 
-use super::world::{World, of_vm1, records};
+use super::allotments::{inside, pool, promised_inside};
+use super::world::{EXPORTING, World, of_vm1, records};
+use crate::ask::TargetAsk;
 use crate::record::{Phase, Reservation};
 use crate::service::{Change, Service};
 use crate::sweep::abort_own;
@@ -22,17 +24,41 @@ enum Job {
     Create,
     Amend,
     Release,
+    /// Makes one inside an allotment.
+    CreateInside,
+    /// Changes one inside an allotment.
+    AmendInside,
+    /// Releases the allotment that one is inside.
+    ReleaseAllotment,
+    /// Makes one of an export, at its node.
+    CreateOfExport,
 }
 
 /// Does the job; is it answered?
 async fn carry_out(service: Rc<Service>, job: Job, answered: Rc<Cell<bool>>) {
     let done = match job {
         Job::Create => service.create(of_vm1(&service, "vm", 40)).await.map(drop),
-        Job::Amend => {
+        Job::CreateInside => {
+            let ask = inside(of_vm1(&service, "vm", 40));
+            service.create(ask).await.map(drop)
+        }
+        Job::CreateOfExport => {
+            let mut ask = of_vm1(&service, "vm", 40);
+            ask.target = TargetAsk::Export {
+                name: "vol0".to_owned(),
+                node: None,
+            };
+            service.create(ask).await.map(drop)
+        }
+        Job::ReleaseAllotment => {
+            let known = service.find("astro", "pool").await.unwrap();
+            service.release(known, "done").await.map(drop)
+        }
+        Job::Amend | Job::AmendInside => {
             let known = service.find("astro", "vm").await.unwrap();
             let more = Change {
                 read: Some(50_000_000),
-                write: Some(3_000_000),
+                write: (job == Job::Amend).then_some(3_000_000),
                 ..Change::default()
             };
             service.amend(known, more).await.map(drop)
@@ -48,11 +74,25 @@ async fn carry_out(service: Rc<Service>, job: Job, answered: Rc<Cell<bool>>) {
 /// Kills the coordinator after so many steps; was it through before?
 async fn killed(job: Job, step: u64) -> Result<bool, String> {
     let world = World::new().await;
-    let (other, ..) = world.node("n2", u64::MAX);
-    if job != Job::Create {
-        other.create(of_vm1(&other, "vm", 40)).await.unwrap();
+    // An export is made at its node: the other one takes over here.
+    let (own, others) = match job {
+        Job::CreateOfExport => (EXPORTING, "n1"),
+        _ => ("n1", "n2"),
+    };
+    let (other, ..) = world.node(others, u64::MAX);
+    let is_inside = [Job::CreateInside, Job::AmendInside, Job::ReleaseAllotment].contains(&job);
+    if is_inside {
+        other.create(pool(&other, 60)).await.unwrap();
     }
-    let (service, steps, _) = world.node("n1", step);
+    let first = of_vm1(&other, "vm", 40);
+    match job {
+        Job::Create | Job::CreateInside | Job::CreateOfExport => {}
+        Job::Amend | Job::Release => drop(other.create(first).await.unwrap()),
+        Job::AmendInside | Job::ReleaseAllotment => {
+            other.create(inside(first)).await.unwrap();
+        }
+    }
+    let (service, steps, _) = world.node(own, step);
     let _tending = world.tend(&other);
     let answered = Rc::new(Cell::new(false));
     let _task = env::cancel_scope(env::spawn(carry_out(service, job, Rc::clone(&answered))));
@@ -61,7 +101,7 @@ async fn killed(job: Job, step: u64) -> Result<bool, String> {
     // It is killed now, if it was not before.
     steps.set(0);
     env::sleep(LEASE).await;
-    world.facts.borrow_mut().nodes.remove("n1");
+    world.facts.borrow_mut().nodes.remove(own);
     env::sleep(SETTLED.saturating_sub(LEASE)).await;
     let all = records(&other).await;
     world.agree(&all)?;
@@ -69,14 +109,23 @@ async fn killed(job: Job, step: u64) -> Result<bool, String> {
     if standing.len() != all.len() && all.iter().any(|it| it.state == Phase::Holding) {
         return Err("one is still holding".to_owned());
     }
-    let reads = standing.first().map(|it| it.promise.read / 1_000_000);
+    let of = |name: &str| standing.iter().find(|it| it.name == name);
+    let reads = of("vm").map(|it| it.promise.read / 1_000_000);
+    if is_inside && promised_inside(&all, 1) > 60 {
+        return Err("more is inside than the allotment has".to_owned());
+    }
+    if is_inside && of("pool").is_none() && reads.is_some() {
+        return Err("it outlives its allotment".to_owned());
+    }
     let fits = match (job, answered.get()) {
-        (Job::Create, true) => reads == Some(40),
-        (Job::Create, false) => reads.is_none() || reads == Some(40),
-        (Job::Amend, true) => reads == Some(50),
-        (Job::Amend, false) => reads == Some(40) || reads == Some(50),
-        (Job::Release, true) => reads.is_none(),
-        (Job::Release, false) => reads.is_none() || reads == Some(40),
+        (Job::Create | Job::CreateInside | Job::CreateOfExport, true) => reads == Some(40),
+        (Job::Create | Job::CreateInside | Job::CreateOfExport, false) => {
+            reads.is_none() || reads == Some(40)
+        }
+        (Job::Amend | Job::AmendInside, true) => reads == Some(50),
+        (Job::Amend | Job::AmendInside, false) => reads == Some(40) || reads == Some(50),
+        (Job::Release | Job::ReleaseAllotment, true) => reads.is_none(),
+        (Job::Release | Job::ReleaseAllotment, false) => reads.is_none() || reads == Some(40),
     };
     match fits {
         true => Ok(through),
@@ -112,6 +161,18 @@ fn a_coordinator_may_be_killed_at_any_step_of_changing_one() {
 #[test]
 fn a_coordinator_may_be_killed_at_any_step_of_releasing_one() {
     kill_at_each_step(Job::Release);
+}
+
+#[test]
+fn a_coordinator_may_be_killed_at_any_step_inside_an_allotment() {
+    kill_at_each_step(Job::CreateInside);
+    kill_at_each_step(Job::AmendInside);
+    kill_at_each_step(Job::ReleaseAllotment);
+}
+
+#[test]
+fn a_coordinator_may_be_killed_at_any_step_of_making_one_of_an_export() {
+    kill_at_each_step(Job::CreateOfExport);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Reservations over three stores of a small cluster in virtual time.
 
+mod allotments;
 mod kills;
+mod reads;
 mod scenes;
 mod storm;
 mod world;

@@ -493,9 +493,9 @@ fn parts_that_a_store_lost_are_noticed_and_made_anew() {
         let _tending = world.tend(&service);
         let (made, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
         let part = made.record.parts[1];
-        let (_, manager) = &world.stores[1];
-        manager.release(part.booking()).await.unwrap();
-        note_lost(&service, &world.stores).await.unwrap();
+        let (_, manager) = &world.stores()[1];
+        manager.release(part.name(made.id)).await.unwrap();
+        note_lost(&service, &world.own()).await.unwrap();
         let degraded = service.find("astro", "vm").await.unwrap().record;
         assert_eq!(degraded.state, Phase::Degraded);
         // A store may be lost.
@@ -505,5 +505,217 @@ fn parts_that_a_store_lost_are_noticed_and_made_anew() {
         let whole = records(&service).await;
         assert_eq!(whole[0].state, Phase::Committed);
         world.agree(&whole).unwrap();
+    });
+}
+
+#[test]
+fn a_store_put_back_to_an_older_copy_gives_no_part_of_another_away() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let of = |name: &str, stores: &[&str]| {
+            let mut ask = of_vm1(&service, name, 20);
+            ask.target = TargetAsk::Stores {
+                stores: stores.iter().map(|it| (*it).to_owned()).collect(),
+                stripe: false,
+                scope: format!("{name}/"),
+            };
+            ask
+        };
+        let older = world.copy_of(StoreNumber(2));
+        let (first, _) = service.create(of("first", &["s1", "s2"])).await.unwrap();
+        world.put_back(StoreNumber(2), &older).await;
+        let (second, _) = service.create(of("second", &["s2"])).await.unwrap();
+        assert_eq!(
+            first.record.parts[1].number, second.record.parts[0].number,
+            "the number was given twice"
+        );
+        let others = |world: &World| {
+            let parts = world.parts().into_iter();
+            let group = |it: &store::qos::manager::Reserved| it.group.as_ref().unwrap().id;
+            let parts = parts.filter(|(_, it)| group(it) == second.id.0);
+            parts.map(|(_, it)| it.request).collect::<Vec<_>>()
+        };
+        let before = others(&world);
+        let capabilities = service.capabilities(&first).await.unwrap_err();
+        assert!(
+            matches!(capabilities, ReservationError::Refused { .. }),
+            "{capabilities}"
+        );
+        let more = Change {
+            read: Some(30_000_000),
+            ..Change::default()
+        };
+        let first = service.amend(first, more).await.unwrap();
+        assert_eq!(others(&world), before);
+        world.agree(&records(&service).await).unwrap();
+        // Once more, and given up as it stands in its record.
+        world.put_back(StoreNumber(2), &older).await;
+        let (third, _) = service.create(of("third", &["s2"])).await.unwrap();
+        assert_eq!(third.record.parts[0].number, second.record.parts[0].number);
+        service.release(second.clone(), "done").await.unwrap();
+        service.release(first, "done").await.unwrap();
+        assert_eq!(rates(&world), [(2, 20)]);
+        let _tending = world.tend(&service);
+        env::sleep(Nanos::secs(100)).await;
+        world.agree(&records(&service).await).unwrap();
+    });
+}
+
+fn of_stores(ask: crate::ask::Ask, stores: &[&str]) -> crate::ask::Ask {
+    crate::ask::Ask {
+        target: TargetAsk::Stores {
+            stores: stores.iter().map(|it| (*it).to_owned()).collect(),
+            stripe: false,
+            scope: "job/".to_owned(),
+        },
+        ..ask
+    }
+}
+
+#[test]
+fn what_is_not_used_for_so_long_ends_by_itself() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        let mut ask = of_vm1(&service, "vm", 40);
+        ask.terms.idle = Some(60);
+        ask.promise.from += 100;
+        ask.promise.until += 1000;
+        let (made, _) = service.create(ask).await.unwrap();
+        assert_eq!(made.record.terms.idle, Some(60));
+        let now = async || service.find("", &made.id.to_string()).await.unwrap().record;
+        // It has not begun, then one store of three is asked for something now and then.
+        env::sleep(Nanos::secs(120)).await;
+        let session = world.stores()[1]
+            .1
+            .open_session(store::qos::session::Access::NodeKey)
+            .unwrap();
+        session.attach_reservations(Some("volume:7")).unwrap();
+        for _ in 0..10 {
+            use store::ObjectCalls as _;
+            assert!(now().await.state.stands());
+            let _ = session.read("v/1", 0, 1).await;
+            env::sleep(Nanos::secs(45)).await;
+        }
+        // One that cannot be asked counts as in use.
+        world.silent.borrow_mut().insert(StoreNumber(3));
+        env::sleep(Nanos::secs(60)).await;
+        assert!(now().await.state.stands());
+        world.silent.borrow_mut().clear();
+        env::sleep(Nanos::secs(5)).await;
+        let over = now().await;
+        let why = over.cause.as_deref();
+        assert_eq!(
+            (over.state, why),
+            (Phase::Ended, Some("nothing of it was asked for 60 s"))
+        );
+        assert_eq!(rates(&world), []);
+    });
+}
+
+#[test]
+fn a_fast_clock_of_the_node_that_sweeps_ends_nothing_early() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (fast, ..) = world.node("n1", FOREVER);
+        fast.clock_ahead.set(7200);
+        let (other, ..) = world.node("n2", FOREVER);
+        let _tending = world.tend(&fast);
+        let begin = other.now();
+        let (made, _) = other.create(of_vm1(&other, "vm", 40)).await.unwrap();
+        let now = async || other.find("", &made.id.to_string()).await.unwrap().record;
+        env::sleep(Nanos::secs(500)).await;
+        assert_eq!(
+            (now().await.state, rates(&world).len()),
+            (Phase::Committed, 3)
+        );
+        let (more, _) = other
+            .create(of_stores(of_vm1(&other, "job", 5), &["s1"]))
+            .await
+            .unwrap();
+        env::sleep(Nanos::secs(more.record.promise.from + 104 - other.now().0)).await;
+        assert_eq!(now().await.state, Phase::Ended, "600 s are over");
+        assert!(other.now().0 - begin.0 < 610);
+        let job = other.find("astro", "job").await.unwrap();
+        assert_eq!(job.record.state, Phase::Committed);
+    });
+}
+
+#[test]
+fn an_export_is_reserved_for_at_its_node_and_by_its_record() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (elsewhere, ..) = world.node("n1", FOREVER);
+        let (service, ..) = world.node("n2", FOREVER);
+        let ask = |name: &str, mb, node: Option<&str>| {
+            let mut ask = of_vm1(&service, name, mb);
+            ask.target = TargetAsk::Export {
+                name: "vol0".to_owned(),
+                node: node.map(str::to_owned),
+            };
+            ask
+        };
+        for (service, node, said) in [
+            (&elsewhere, None, "node n1 has no export vol0"),
+            (&elsewhere, Some("n2"), "ask at node n2"),
+            (&service, Some("n1"), "ask at node n1"),
+        ] {
+            let refused = service.create(ask("a", 10, node)).await.unwrap_err();
+            assert!(refused.to_string().contains(said), "{refused}");
+        }
+        let (made, _) = service.create(ask("cold", 10, None)).await.unwrap();
+        let target = Target::Export {
+            node: "n2".to_owned(),
+            name: "vol0".to_owned(),
+        };
+        assert_eq!(
+            (&made.record.target, rates(&world)),
+            (&target, vec![(u16::MAX, 10)])
+        );
+        assert_eq!(world.parts()[0].1.request.holder, "export:vol0");
+        let beside = service.create(ask("second", 1, None)).await.unwrap_err();
+        assert!(
+            beside
+                .to_string()
+                .contains("export vol0 of node n2 has the reservation cold"),
+            "{beside}"
+        );
+        let too_much = service.create(crate::ask::Ask {
+            promise: crate::record::Promise {
+                from: made.record.promise.until,
+                until: made.record.promise.until + 10,
+                ..ask("third", 90, None).promise
+            },
+            ..ask("third", 90, None)
+        });
+        assert!(matches!(
+            too_much.await,
+            Err(ReservationError::Refused { .. })
+        ));
+        let more = Change {
+            read: Some(20_000_000),
+            ..Change::default()
+        };
+        let amended = service.amend(made, more).await.unwrap();
+        assert_eq!(rates(&world), [(u16::MAX, 20)]);
+        // Another node ends it by its record; its own node gives the part back.
+        let over = elsewhere.release(amended, "released").await.unwrap();
+        assert_eq!((over.record.state, rates(&world).len()), (Phase::Ended, 1));
+        let _tending = world.tend(&service);
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(rates(&world), []);
+        assert_eq!(
+            service
+                .find("", &over.id.to_string())
+                .await
+                .unwrap()
+                .record
+                .parts,
+            []
+        );
+        service.create(ask("cold", 10, None)).await.unwrap();
+        world.agree(&records(&service).await).unwrap();
     });
 }

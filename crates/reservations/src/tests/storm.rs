@@ -2,15 +2,17 @@
 //!
 //! `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Nanos;
 use vdisk::StoreNumber;
 use vdisk::meta::Faults;
 
+use super::allotments::{inside, pool};
 use super::world::{World, of_vm1, records};
-use crate::ask::TargetAsk;
-use crate::record::Phase;
+use crate::ask::{Ask, TargetAsk};
+use crate::record::{Phase, Reservation, ReservationId, Target};
 use crate::service::{Change, Service};
 
 fn seeds(usual: u64) -> std::ops::Range<u64> {
@@ -45,6 +47,19 @@ async fn client(service: Rc<Service>, name: String, mut rng: env::Rng) {
                 }
                 ask.promise.write = rng.below(2) * rng.below(20_000_000);
                 ask.promise.until = ask.promise.from + 5 + rng.below(200);
+                ask.terms.idle = rng.chance(0.2).then(|| 5 + rng.below(30));
+                ask = match &*name {
+                    "pool" => pool(&service, 10 + rng.below(40)),
+                    "cold" => Ask {
+                        target: TargetAsk::Export {
+                            name: "vol0".to_owned(),
+                            node: None,
+                        },
+                        ..ask
+                    },
+                    _ if rng.chance(0.4) => inside(ask),
+                    _ => ask,
+                };
                 let _ = service.create(ask).await;
             }
             (Ok(known), 0) => drop(service.release(known, "done").await),
@@ -62,7 +77,32 @@ async fn client(service: Rc<Service>, name: String, mut rng: env::Rng) {
     }
 }
 
-async fn survive(seed: u64) -> Result<usize, String> {
+/// What is inside an allotment that stands is no more than it has, at any store.
+fn never_above(all: &[(ReservationId, Reservation)], now: u64) -> Result<(), String> {
+    let standing = all.iter().filter(|(_, it)| it.state.stands());
+    let then = |it: &Reservation| it.promise.from <= now && now < it.promise.until;
+    for (id, allotment) in standing.clone().filter(|(_, it)| it.terms.allotment) {
+        let inside = standing
+            .clone()
+            .filter(|(_, it)| it.terms.within == Some(*id) && then(it));
+        let mut taken: BTreeMap<_, u64> = BTreeMap::new();
+        for part in inside.flat_map(|(_, it)| &it.parts) {
+            *taken.entry((part.store, part.reads)).or_default() += part.rate;
+        }
+        for ((store, reads), rate) in taken {
+            let mut parts = allotment.parts.iter();
+            let has = parts.find(|it| (it.store, it.reads) == (store, reads));
+            let has = has.map_or(0, |it| it.rate);
+            if rate > has {
+                return Err(format!("inside {id} at store {}: {rate} of {has}", store.0));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many were made, how many of them inside an allotment, for an export, and over because they were not used.
+async fn survive(seed: u64) -> Result<[usize; 4], String> {
     let world = World::new().await;
     let mut rng = env::rng("storm");
     let (keeper, _, _) = world.node("n2", u64::MAX);
@@ -81,7 +121,11 @@ async fn survive(seed: u64) -> Result<usize, String> {
         faults(&meta, 0.05);
         let of = |service: &Rc<Service>, nth: u64| {
             let rng = env::rng(&format!("client {seed} {round} {nth}"));
-            let name = format!("job{nth}");
+            let name = match nth {
+                3 => "pool".to_owned(),
+                4 => "cold".to_owned(),
+                nth => format!("job{nth}"),
+            };
             env::cancel_scope(env::spawn(client(Rc::clone(service), name, rng)))
         };
         let clients = [
@@ -89,6 +133,8 @@ async fn survive(seed: u64) -> Result<usize, String> {
             of(&service, 1),
             of(&keeper, 1),
             of(&keeper, 2),
+            of(&service, 3),
+            of(&keeper, 4),
         ];
         for _ in 0..10 {
             let silent = (1..=3)
@@ -97,6 +143,9 @@ async fn survive(seed: u64) -> Result<usize, String> {
                 .collect();
             *world.silent.borrow_mut() = silent;
             env::sleep(Nanos::millis(1 + rng.below(3000))).await;
+            let all = keeper.all().await.unwrap().into_iter();
+            let all: Vec<_> = all.map(|it| (it.id, it.record)).collect();
+            never_above(&all, keeper.now().0)?;
         }
         world.silent.borrow_mut().clear();
         steps.set(0);
@@ -114,21 +163,39 @@ async fn survive(seed: u64) -> Result<usize, String> {
     }
     drop(tending);
     world.agree(&all)?;
-    Ok(all.len())
+    let count = |of: &dyn Fn(&&Reservation) -> bool| all.iter().filter(of).count();
+    Ok([
+        all.len(),
+        count(&|it| it.terms.within.is_some() && it.state != Phase::Aborted),
+        count(&|it| matches!(it.target, Target::Export { .. }) && it.state != Phase::Aborted),
+        count(&|it| {
+            it.cause
+                .as_ref()
+                .is_some_and(|it| it.starts_with("nothing of it"))
+        }),
+    ])
 }
 
 #[test]
 fn stores_and_records_agree_whatever_went_wrong() {
-    let mut made = 0;
+    let mut made = [0; 4];
     for seed in seeds(40) {
         match env::Runtime::simulated(seed).block_on(survive(seed)) {
-            Ok(more) => made += more,
+            Ok(more) => made = std::array::from_fn(|i| made[i] + more[i]),
             Err(why) => panic!(
                 "seed {seed}: {why}\nreplay: TANADA_SEED={seed} cargo test -p reservations stores_and_records"
             ),
         }
     }
-    println!("{made} reservations");
+    let [made, inside, exports, unused] = made;
+    println!(
+        "{made} reservations, {inside} inside an allotment, {exports} for an export, {unused} over unused"
+    );
+    let is_one = seeds(2).count() == 1;
+    assert!(
+        is_one || inside.min(exports).min(unused) > 0,
+        "all kinds were made"
+    );
     assert!(
         made as u64 > seeds(40).count() as u64 * 3,
         "{made} were made"

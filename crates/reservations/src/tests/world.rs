@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::rc::Rc;
 
-use base::{Bytes, Nanos};
-use device::Memory;
-use policy::share::calendar::{BookingId, State};
-use policy::share::{BytesPerSec, Costs, Second};
-use store::qos::manager::{Group, Manager, ManagerOptions, Quote, ReservationRequest, Reserved};
+use base::{Bytes, Nanos, Sector, Span};
+use device::{Device as _, Memory};
+use policy::share::calendar::State;
+use policy::share::{BytesPerSec, Costs};
+use store::qos::manager::{Manager, ManagerOptions, Reserved};
 use store::{Settings, Store};
 use vdisk::StoreNumber;
 use vdisk::meta::{
@@ -17,15 +17,17 @@ use vdisk::meta::{
     Page, Pending as MetaPending, Revision, Watch,
 };
 
-use crate::ask::{Ask, TargetAsk};
-use crate::confirm::confirm;
+use crate::ask::{Ask, AskTerms, TargetAsk};
+use crate::calendar::{Calendar, LocalCalendar, PartAnswer, PartError, PartRequest};
+use crate::confirm::{Own, confirm};
 use crate::quota::Unlimited;
-use crate::record::{PlanKind, Promise, Reservation};
+use crate::record::{Place, PlanKind, Promise, QUEUE, Reservation};
 use crate::service::Service;
-use crate::stores::{
-    Calendar, ClusterStores, Facts, LocalCalendar, PartError, Pending, StoreFact, VolumeFact,
-};
+use crate::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use crate::sweep::sweep;
+
+/// The node that has the export.
+pub const EXPORTING: &str = "n2";
 
 /// When a node is killed: it does so many more steps, a call of the meta store or of a store being two.
 pub type Steps = Rc<Cell<u64>>;
@@ -41,8 +43,13 @@ async fn step(steps: &Steps) {
 /// All that nodes have in common.
 pub struct World {
     pub meta: Rc<MemoryMetaStore>,
-    pub stores: Vec<(StoreNumber, Rc<Manager>)>,
+    stores: RefCell<Vec<(StoreNumber, Rc<Manager>)>>,
+    disks: BTreeMap<StoreNumber, Rc<Memory>>,
     pub facts: RefCell<Facts>,
+    /// The calendar of the export `vol0` of node n2.
+    export: Rc<Manager>,
+    /// How often something was read of the meta store.
+    pub reads: Cell<u64>,
     /// Stores that do not answer.
     pub silent: RefCell<BTreeSet<StoreNumber>>,
 }
@@ -50,6 +57,7 @@ pub struct World {
 /// One node's way to the meta store.
 struct Meta {
     client: Rc<MemoryMetaClient>,
+    world: Rc<World>,
     steps: Steps,
 }
 
@@ -64,6 +72,7 @@ impl Meta {
 
 impl MetaStore for Meta {
     fn get<'a>(&'a self, key: &'a str) -> MetaPending<'a, Option<Entry>> {
+        self.world.reads.set(self.world.reads.get() + 1);
         Box::pin(self.do_it(self.client.get(key)))
     }
     fn range<'a>(
@@ -72,6 +81,7 @@ impl MetaStore for Meta {
         after: Option<&'a str>,
         most: usize,
     ) -> MetaPending<'a, Page> {
+        self.world.reads.set(self.world.reads.get() + 1);
         Box::pin(self.do_it(self.client.range(prefix, after, most)))
     }
     fn txn(&self, compares: Vec<Compare>, ops: Vec<Op>) -> MetaPending<'_, Outcome> {
@@ -99,6 +109,7 @@ impl MetaStore for Meta {
 
 /// One node's way to the stores.
 struct Stores {
+    node: String,
     world: Rc<World>,
     steps: Steps,
 }
@@ -128,44 +139,34 @@ impl Near {
 }
 
 impl Calendar for Near {
-    fn quote<'a>(&'a self, wanted: &'a [ReservationRequest]) -> Pending<'a, Quote> {
-        Box::pin(self.do_it(self.calendar.quote(wanted)))
-    }
-    fn hold<'a>(
-        &'a self,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(self.do_it(self.calendar.hold(wanted, group, until)))
-    }
-    fn amend<'a>(
-        &'a self,
-        replaced: BookingId,
-        wanted: &'a ReservationRequest,
-        group: Group,
-        until: Second,
-    ) -> Pending<'a, BookingId> {
-        Box::pin(self.do_it(self.calendar.amend(replaced, wanted, group, until)))
-    }
-    fn commit(&self, id: BookingId) -> Pending<'_, String> {
-        Box::pin(self.do_it(self.calendar.commit(id)))
-    }
-    fn release(&self, id: BookingId) -> Pending<'_, ()> {
-        Box::pin(self.do_it(self.calendar.release(id)))
-    }
-    fn capability(&self, id: BookingId) -> Pending<'_, Option<String>> {
-        Box::pin(self.do_it(self.calendar.capability(id)))
+    fn ask(&self, request: PartRequest) -> Pending<'_, PartAnswer> {
+        Box::pin(self.do_it(self.calendar.ask(request)))
     }
 }
 
 impl ClusterStores for Stores {
     fn facts(&self) -> Pending<'_, Facts, MetaError> {
-        Box::pin(async { Ok(self.world.facts.borrow().clone()) })
+        Box::pin(async {
+            let mut facts = self.world.facts.borrow().clone();
+            facts.node.clone_from(&self.node);
+            if self.node == EXPORTING {
+                facts.exports = BTreeMap::from([("vol0".to_owned(), self.world.export.uuid())]);
+            }
+            Ok(facts)
+        })
     }
-    fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>> {
+    fn calendar<'a>(&'a self, place: Place<'a>) -> Pending<'a, Rc<dyn Calendar>> {
         Box::pin(async move {
-            let mut stores = self.world.stores.iter();
+            let store = match place {
+                Place::Store(store) => store,
+                Place::Export { node, .. } if node == self.node => QUEUE,
+                Place::Export { node, .. } => {
+                    return Err(PartError::Unreachable(format!("ask at node {node}")));
+                }
+            };
+            let mut stores = self.world.stores();
+            stores.push((QUEUE, Rc::clone(&self.world.export)));
+            let mut stores = stores.iter();
             let Some((_, manager)) = stores.find(|(number, _)| *number == store) else {
                 return Err(PartError::Unreachable("it has left".to_owned()));
             };
@@ -179,10 +180,22 @@ impl ClusterStores for Stores {
     }
 }
 
-async fn store(number: u16) -> Rc<Manager> {
-    let disk = Memory::new(format!("disk{number}"), Bytes::mib(16));
+async fn format(number: u16, size: Bytes) -> Rc<Memory> {
+    let disk = Memory::new(format!("disk{number}"), size);
     let formatted = Store::format(disk.clone(), Settings::default()).await;
     formatted.unwrap().close().await.unwrap();
+    disk
+}
+
+/// All of a store's disk.
+fn whole(disk: &Memory) -> Span {
+    Span {
+        start: Sector(0),
+        len: disk.info().size,
+    }
+}
+
+async fn open(number: u16, disk: Rc<Memory>) -> Rc<Manager> {
     let options = ManagerOptions {
         scrub: None,
         ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [number as u8; 32])
@@ -195,10 +208,17 @@ async fn store(number: u16) -> Rc<Manager> {
 impl World {
     /// Three stores, the volume `vm1` with two copies on all of them, nodes n1 and n2 up.
     pub async fn new() -> Rc<World> {
-        let mut stores = Vec::new();
+        World::of(Bytes::mib(16)).await
+    }
+
+    /// The same with disks of this size.
+    pub async fn of(size: Bytes) -> Rc<World> {
+        let (mut stores, mut disks) = (Vec::new(), BTreeMap::new());
         let mut facts = Facts::default();
         for number in 1..=3 {
-            let manager = store(number).await;
+            let disk = format(number, size).await;
+            let manager = open(number, Rc::clone(&disk)).await;
+            disks.insert(StoreNumber(number), disk);
             let fact = StoreFact {
                 name: format!("s{number}"),
                 uuid: manager.uuid(),
@@ -219,7 +239,10 @@ impl World {
         facts.nodes = ["n1", "n2"].map(str::to_owned).into();
         Rc::new(World {
             meta: MemoryMetaStore::new("memory"),
-            stores,
+            stores: RefCell::new(stores),
+            disks,
+            export: open(4, format(4, size).await).await,
+            reads: Cell::default(),
             facts: RefCell::new(facts),
             silent: RefCell::default(),
         })
@@ -235,9 +258,11 @@ impl World {
         let client = self.meta.client();
         let meta = Meta {
             client: Rc::clone(&client),
+            world: Rc::clone(self),
             steps: Rc::clone(&steps),
         };
         let stores = Stores {
+            node: name.to_owned(),
             world: Rc::clone(self),
             steps: Rc::clone(&steps),
         };
@@ -249,8 +274,9 @@ impl World {
     pub fn tend(self: &Rc<Self>, service: &Rc<Service>) -> env::CancelOnDrop<()> {
         let (world, service) = (Rc::clone(self), Rc::clone(service));
         env::cancel_scope(env::spawn(async move {
+            let _following = service.follow();
             for second in 0_u64.. {
-                confirm(&service, &world.stores).await;
+                confirm(&service, &world.own()).await;
                 if second % 3 == 0 {
                     let _ = sweep(&service).await;
                 }
@@ -259,9 +285,49 @@ impl World {
         }))
     }
 
+    /// The stores as they are now.
+    pub fn stores(&self) -> Vec<(StoreNumber, Rc<Manager>)> {
+        self.stores.borrow().clone()
+    }
+
+    /// The same, to be settled.
+    pub fn own(&self) -> Vec<Own> {
+        let stores = self.stores();
+        let stores = stores.iter().map(|(number, it)| Own::store(*number, it));
+        let export = Own {
+            exports: vec!["vol0".to_owned()],
+            ..Own::store(QUEUE, &self.export)
+        };
+        stores.chain([export]).collect()
+    }
+
+    /// All that is on a store's disk.
+    pub fn copy_of(&self, store: StoreNumber) -> Vec<u8> {
+        let disk = &self.disks[&store];
+        disk.contents(whole(disk))
+    }
+
+    /// Puts a store back to a copy of its disk, and opens it again.
+    pub async fn put_back(&self, store: StoreNumber, copy: &[u8]) {
+        let disk = &self.disks[&store];
+        let at = self
+            .stores()
+            .iter()
+            .position(|(number, _)| *number == store);
+        let (_, before) = self.stores.borrow_mut().remove(at.unwrap());
+        before.close().await.unwrap();
+        drop(before);
+        disk.load(whole(disk).start, copy);
+        let manager = open(store.0, Rc::clone(disk)).await;
+        self.stores
+            .borrow_mut()
+            .insert(at.unwrap(), (store, manager));
+    }
+
     /// The parts that all stores have.
     pub fn parts(&self) -> Vec<(StoreNumber, Reserved)> {
-        let stores = self.stores.iter();
+        let mut stores = self.stores();
+        stores.push((QUEUE, Rc::clone(&self.export)));
         let of = |(number, manager): &(StoreNumber, Rc<Manager>)| {
             let number = *number;
             manager
@@ -269,7 +335,7 @@ impl World {
                 .into_iter()
                 .map(move |it| (number, it))
         };
-        stores.flat_map(of).collect()
+        stores.iter().flat_map(of).collect()
     }
 
     /// Each part stands by a record that lists it, and each that is listed is there.
@@ -325,6 +391,7 @@ pub fn of_vm1(service: &Service, name: &str, mb: u64) -> Ask {
         },
         tolerate_said: false,
         from_said: false,
+        terms: AskTerms::default(),
     }
 }
 

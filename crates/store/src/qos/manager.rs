@@ -10,7 +10,7 @@
 //! [`Manager`] is the handle; each job is a type of its own over what all share, [`Core`] and the
 //! table of sessions:
 //!
-//! - `reserve` hold, commit, release; `request` what is asked and refused; `groups` reservations over several stores.
+//! - `reserve` hold, commit, release; `hold` what is held; `request` what is asked and refused; `groups` reservations over several stores.
 //! - `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
 //! - `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
 //! - `report` what operators see. `beside`: the device is a hybrid's, and what is promised is kept elsewhere.
@@ -27,6 +27,7 @@
 mod beside;
 mod calibration;
 mod groups;
+mod hold;
 mod keys;
 mod report;
 mod request;
@@ -55,8 +56,8 @@ use crate::qos::state::Core;
 use keys::KeyChanger;
 use reserve::Reserver;
 
-pub use crate::qos::book::record::{Calibration, Group};
-pub use crate::qos::state::bookings::Unconfirmed;
+pub use crate::qos::book::record::{Calibration, Group, PartName};
+pub use crate::qos::state::bookings::{PartState, Unconfirmed};
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
 pub use beside::open_beside;
@@ -307,7 +308,7 @@ impl Manager {
     /// Until then, and if it is released, `replaced` is as it was. Durable when answered.
     ///
     /// # Errors
-    /// [`ReserveError::NoBooking`] if there is no `replaced`; [`ReserveError::Request`] if it is only held or of the other
+    /// [`ReserveError::NoBooking`] if there is no `replaced` of that group; [`ReserveError::Request`] if it is only held or of the other
     /// direction; else as for [`Manager::hold`].
     pub async fn amend(
         &self,
@@ -320,21 +321,22 @@ impl Manager {
         self.reserver.amend(replaced, request, group, until).await
     }
 
-    /// Promises what was held; answers the capability. Committing twice is committing once. Durable when answered.
+    /// Promises what was held; answers the capability. Committing twice is committing once. Durable when answered. What is
+    /// part of a whole is named with it.
     ///
     /// # Errors
-    /// [`ReserveError::NoBooking`] if it expired or was never held; [`ReserveError::Store`].
-    pub async fn commit(&self, id: BookingId) -> Result<String, ReserveError> {
-        self.reserver.commit(id).await
+    /// [`ReserveError::NoBooking`] if it expired, was never held, or is part of another whole; [`ReserveError::Store`].
+    pub async fn commit(&self, part: impl Into<PartName>) -> Result<String, ReserveError> {
+        self.reserver.commit(part.into()).await
     }
 
     /// Ends a reservation: its capability is refused from now on, its sessions do nothing more, what is left of its room
-    /// is free. Durable when answered.
+    /// is free. Durable when answered. What is part of a whole is named with it.
     ///
     /// # Errors
-    /// [`ReserveError::NoBooking`]; [`ReserveError::Store`].
-    pub async fn release(&self, id: BookingId) -> Result<(), ReserveError> {
-        self.reserver.release(id).await
+    /// [`ReserveError::NoBooking`], also if it is part of another whole; [`ReserveError::Store`].
+    pub async fn release(&self, part: impl Into<PartName>) -> Result<(), ReserveError> {
+        self.reserver.release(part.into()).await
     }
 
     /// What becomes of parts of reservations over several stores.

@@ -75,6 +75,8 @@ pub struct Session {
     granted: RefCell<Option<Rc<Granted>>>,
     /// It came with the node key.
     trusted: bool,
+    /// A client showed the reservation's capability.
+    shown: Cell<bool>,
     opened: Second,
     // As it goes.
     phase: Cell<Phase>,
@@ -85,6 +87,8 @@ pub struct Session {
     peers: RefCell<Vec<String>>,
     /// Reservations attached to its requests.
     attached: RefCell<Option<AttachedReservations>>,
+    /// When something was asked last.
+    asked: Cell<Second>,
 }
 
 /// A connection of a session, as operators see it; gone when dropped.
@@ -134,6 +138,7 @@ impl Session {
             holder: opening.holder.to_owned(),
             granted: RefCell::new(opening.granted.map(Rc::new)),
             trusted: opening.trusted,
+            shown: Cell::new(false),
             opened: core.now(),
             phase: Cell::new(opening.phase),
             flow: Flow::default(),
@@ -141,6 +146,7 @@ impl Session {
             buffers: Buffers::new(Rc::clone(&sessions.split)),
             peers: RefCell::default(),
             attached: RefCell::default(),
+            asked: Cell::default(),
         })
     }
 
@@ -246,13 +252,20 @@ impl Session {
         self.flow.class()
     }
 
+    /// When something was asked last under its reservation; 0: not yet.
+    pub(crate) fn asked(&self) -> Second {
+        self.asked.get()
+    }
+
     /// Whose its requests of a direction are at the device's queue.
     fn class_of(&self, direction: Direction) -> Class {
         let attached = self.attached.borrow();
         let serving = attached
             .as_ref()
             .and_then(|it| it.serving(&self.sessions, direction));
-        serving.map_or_else(|| self.class(), |session| session.class())
+        let serving = serving.as_deref().unwrap_or(self);
+        serving.asked.set(self.manager.now());
+        serving.class()
     }
 
     /// Attaches to its requests what `holder` has reserved here, now or later; for sessions that may do everything.

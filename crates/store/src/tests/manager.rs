@@ -5,13 +5,13 @@ use std::rc::Rc;
 use base::{Bytes, Nanos, View};
 use device::Memory;
 use device::fault::{Book, Done, Injury, Rule};
-use policy::share::calendar::{BookingId, Refusal, State};
+use policy::share::calendar::{BookingId, NoBooking, Refusal, State};
 use policy::share::{BytesPerSec, Costs, Direction, Second, Share, Slot};
 
 use super::{pattern, small, small_size, sums_hold};
 use crate::qos::capability::CapabilityError;
 use crate::qos::manager::{
-    Calibration, Group, Manager, ManagerOptions, ReservationRequest, ReserveError,
+    Calibration, Group, Manager, ManagerOptions, PartName, ReservationRequest, ReserveError,
 };
 use crate::qos::session::{Access, OperationError, Phase, SessionError};
 use crate::{Change, ObjectCalls, OpenError, Store, StoreError};
@@ -753,7 +753,8 @@ fn what_a_record_decides_is_held_until_the_record_is_asked() {
         );
         manager.parts().take_by_record();
         let (stands, waits) = (hold(&manager).await.unwrap(), hold(&manager).await.unwrap());
-        manager.commit(stands).await.unwrap();
+        let named = |id| PartName::of(id, group.id);
+        manager.commit(named(stands)).await.unwrap();
         let unconfirmed = |manager: &Manager| {
             let all = manager.parts().unconfirmed(60).into_iter();
             all.map(|it| (it.id, it.held_until.is_some()))
@@ -772,11 +773,208 @@ fn what_a_record_decides_is_held_until_the_record_is_asked() {
         assert_eq!(unconfirmed(&manager), [(stands, false), (waits, true)]);
         // None of it is for stores to decide.
         assert_eq!(manager.parts().undecided(), []);
-        manager.commit(stands).await.unwrap();
-        manager.release(waits).await.unwrap();
+        manager.commit(named(stands)).await.unwrap();
+        manager.release(named(waits)).await.unwrap();
         assert_eq!(unconfirmed(&manager), []);
         assert!(manager.offer(&full).is_ok());
         env::sleep(Nanos::secs(61)).await;
         assert_eq!(unconfirmed(&manager), [], "its slot is over");
+    });
+}
+
+#[test]
+fn capabilities_lapse_where_the_record_is_out_of_reach() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        manager.parts().take_by_record();
+        let slot = Slot::new(manager.now(), 7200);
+        let mut made = Vec::new();
+        for (number, marks) in [(1, vec![]), (2, vec![Group::OFFLINE])] {
+            let asked = ReservationRequest::new(Direction::Read, BytesPerSec::mb(10), slot);
+            let group = Group {
+                id: number,
+                stores: [vec![manager.uuid()], marks, vec![Group::BY_RECORD]].concat(),
+            };
+            let held = manager
+                .hold(&asked.scope("a/"), Some(group), soon(&manager))
+                .await;
+            let held = held.unwrap();
+            let part = PartName::of(held, number);
+            made.push((part, manager.commit(part).await.unwrap()));
+        }
+        let phases = |manager: &Manager| {
+            let opened = made
+                .iter()
+                .map(|(_, it)| manager.open_session(Access::Capability(it)));
+            opened.map(|it| it.map(|it| it.phase())).collect::<Vec<_>>()
+        };
+        let session = manager
+            .open_session(Access::Capability(&made[0].1))
+            .unwrap();
+        env::sleep(Nanos::secs(899)).await;
+        assert_eq!(session.phase(), Phase::Promised);
+        env::sleep(Nanos::secs(2)).await;
+        assert_eq!(session.phase(), Phase::Over);
+        let lapsed = phases(&manager);
+        let why = lapsed[0].as_ref().unwrap_err().to_string();
+        assert!(
+            why.contains("did not reach the cluster's meta store for 15 minutes"),
+            "{why}"
+        );
+        assert_eq!(lapsed[1], Ok(Phase::Promised), "good to its end");
+        // The promise itself stands.
+        let full = ReservationRequest::new(Direction::Read, BytesPerSec::mb(85), slot);
+        assert!(manager.offer(&full.scope("b/")).is_err());
+        // What opens anew has 15 minutes to ask.
+        manager.close().await.unwrap();
+        drop((session, manager));
+        let manager = Manager::open(disk, options()).await.unwrap();
+        manager.parts().take_by_record();
+        assert_eq!(phases(&manager), [Ok(Phase::Promised), Ok(Phase::Promised)]);
+        env::sleep(Nanos::secs(901)).await;
+        assert!(phases(&manager)[0].is_err());
+        // The record says that it stands: it is as before.
+        manager.commit(made[0].0).await.unwrap();
+        assert_eq!(phases(&manager), [Ok(Phase::Promised), Ok(Phase::Promised)]);
+    });
+}
+
+#[test]
+fn a_part_is_named_with_its_whole_and_of_another_it_is_not_there() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        manager.parts().take_by_record();
+        let group = Group {
+            id: 9,
+            stores: vec![manager.uuid(), Group::BY_RECORD],
+        };
+        let wanted = request(&manager, Direction::Read, 10);
+        let held = manager.hold(&wanted, Some(group.clone()), soon(&manager));
+        let id = held.await.unwrap();
+        let alone = manager.hold(&wanted, None, soon(&manager)).await.unwrap();
+        for stranger in [
+            PartName::from(id),
+            PartName::of(id, 8),
+            PartName::of(alone, 9),
+        ] {
+            let none = Err(ReserveError::NoBooking(NoBooking(stranger.id)));
+            assert_eq!(manager.commit(stranger).await, none);
+            assert_eq!(
+                manager.release(stranger).await.map(|()| String::new()),
+                none
+            );
+            assert!(!manager.parts().has(stranger));
+        }
+        manager.commit(PartName::of(id, 9)).await.unwrap();
+        let other = Group {
+            id: 8,
+            ..group.clone()
+        };
+        for stranger in [None, Some(other)] {
+            let amended = manager.amend(id, &wanted, stranger, soon(&manager)).await;
+            assert_eq!(amended, Err(ReserveError::NoBooking(NoBooking(id))));
+        }
+        let longer = manager.amend(id, &wanted, Some(group), soon(&manager));
+        manager
+            .commit(PartName::of(longer.await.unwrap(), 9))
+            .await
+            .unwrap();
+        manager.commit(alone).await.unwrap();
+        assert_eq!(manager.reservations().len(), 2);
+    });
+}
+
+#[test]
+fn what_is_within_an_allotment_takes_nothing_else_and_ends_with_it() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        manager.parts().take_by_record();
+        let uuid = manager.uuid();
+        let group = |id| Group {
+            id,
+            stores: vec![uuid, Group::BY_RECORD],
+        };
+        let all = request(&manager, Direction::Read, 60);
+        let allotment = manager.hold(&all, Some(group(9)), soon(&manager));
+        let allotment = PartName::of(allotment.await.unwrap(), 9);
+        let inside = async |manager: &Manager, id, mb| {
+            let part = request(manager, Direction::Read, mb);
+            let held = manager
+                .parts()
+                .hold_within(9, &part, group(id), soon(manager));
+            Ok::<_, ReserveError>(PartName::of(held.await?, id))
+        };
+        let early = inside(&manager, 1, 10).await.unwrap_err();
+        assert!(
+            early.to_string().contains("no allotment has reads here"),
+            "{early}"
+        );
+        manager.commit(allotment).await.unwrap();
+        let taken = manager.calendar(all.slot);
+        let first = inside(&manager, 1, 40).await.unwrap();
+        manager.commit(first).await.unwrap();
+        let too_much = inside(&manager, 2, 21).await.unwrap_err();
+        assert!(
+            too_much
+                .to_string()
+                .contains("20 MB/s of the allotment's 60 MB/s"),
+            "{too_much}"
+        );
+        let second = inside(&manager, 2, 20).await.unwrap();
+        assert_eq!(
+            manager.calendar(all.slot),
+            taken,
+            "the device promises no more"
+        );
+        // Less of the one leaves more for others; until then both count.
+        let less = request(&manager, Direction::Read, 30);
+        let less = manager.amend(first.id, &less, Some(group(1)), soon(&manager));
+        let less = PartName::of(less.await.unwrap(), 1);
+        assert!(inside(&manager, 3, 1).await.is_err());
+        manager.commit(less).await.unwrap();
+        inside(&manager, 3, 10).await.unwrap();
+        manager.commit(second).await.unwrap();
+        manager.close().await.unwrap();
+        drop(manager);
+        let manager = Manager::open(disk, options()).await.unwrap();
+        manager.parts().take_by_record();
+        assert_eq!(manager.calendar(all.slot), taken);
+        assert!(inside(&manager, 4, 1).await.is_err());
+        manager.release(allotment).await.unwrap();
+        assert_eq!(manager.reservations(), []);
+    });
+}
+
+#[test]
+fn a_store_knows_when_something_of_a_part_was_asked_last() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let begin = manager.now();
+        let part = request(&manager, Direction::Write, 10);
+        let id = manager.hold(&part, None, soon(&manager)).await.unwrap();
+        let capability = manager.commit(id).await.unwrap();
+        let asked = |manager: &Manager, id| manager.parts().look(id).unwrap().asked.0 - begin.0;
+        env::sleep(Nanos::secs(7)).await;
+        assert_eq!(asked(&manager, id.into()), 0);
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        assert_eq!(asked(&manager, id.into()), 0, "it was only opened");
+        session
+            .write("a", 0, View::copy_of(b"x"), CREATE)
+            .await
+            .unwrap();
+        assert_eq!(asked(&manager, id.into()), 7);
+        env::sleep(Nanos::secs(5)).await;
+        drop(session);
+        assert_eq!(asked(&manager, id.into()), 7);
+        let amended = manager
+            .amend(id, &part, None, soon(&manager))
+            .await
+            .unwrap();
+        manager.commit(amended).await.unwrap();
+        assert_eq!(asked(&manager, amended.into()), 7);
+        let none = manager.parts().look(id.into());
+        assert_eq!(none, Err(NoBooking(id)));
     });
 }

@@ -23,7 +23,8 @@ use super::crash_run::{seeds, until_cut};
 use super::manager::{CREATE, options, request, reserved, soon};
 use super::{pattern, small, small_size, sums_hold};
 use crate::qos::manager::{
-    Decision, Group, Manager, ManagerOptions, ReservationRequest, ReserveError, reconcile,
+    Decision, Group, Manager, ManagerOptions, PartName, ReservationRequest, ReserveError, Reserved,
+    reconcile,
 };
 use crate::qos::session::Access;
 use crate::{ObjectCalls, Store, check};
@@ -281,15 +282,17 @@ async fn reserve_both(nodes: [Rc<Manager>; 2], group: Group) -> Result<[String; 
                 .await?,
         );
     }
-    let first = nodes[0].commit(ids[0]).await?;
-    Ok([first, nodes[1].commit(ids[1]).await?])
+    let part = |id| PartName::of(id, group.id);
+    let first = nodes[0].commit(part(ids[0])).await?;
+    Ok([first, nodes[1].commit(part(ids[1])).await?])
 }
 
 /// What a manager does: the deciding store first.
 async fn release_both(nodes: [Rc<Manager>; 2]) -> Result<(), ReserveError> {
     for manager in nodes.iter().rev() {
-        let id = manager.reservations()[0].id;
-        manager.release(id).await?;
+        let Reserved { id, group, .. } = manager.reservations().remove(0);
+        let group = group.map(|it| it.id);
+        manager.release(PartName { id, group }).await?;
     }
     Ok(())
 }
@@ -477,7 +480,7 @@ fn what_the_deciding_store_called_aborted_nobody_commits_afterwards() {
             .await
             .unwrap();
         assert_eq!(manager.parts().decision(7).await, Ok(Decision::Aborted));
-        let late = manager.commit(id).await;
+        let late = manager.commit(PartName::of(id, 7)).await;
         assert!(matches!(late, Err(ReserveError::NoBooking(_))), "{late:?}");
         room_is_whose_it_is(&manager).unwrap();
         assert_eq!(manager.parts().decision(7).await, Ok(Decision::Aborted));

@@ -3,14 +3,13 @@
 use std::error::Error;
 use std::io::Read;
 use std::process::Stdio;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use base::Nanos;
-
 use super::Report;
-use super::load::Load;
+use super::load::{Load, Pattern};
 use super::nodes::{Disks, Nodes};
-use super::windows::{seconds, volumes};
+use super::windows::{reserve, seconds, volumes};
 
 /// Renewals.
 const RENEWALS: usize = 100;
@@ -21,27 +20,11 @@ const RATE: u64 = 40;
 
 pub fn amend(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let nodes = Nodes::start(Disks::Modelled)?;
-    let [booked, greedy] = volumes(&nodes)?;
-    let rate = format!("{RATE}MB/s");
-    nodes.text(
-        1,
-        &[
-            "reservation",
-            "create",
-            "night",
-            "--volume",
-            "vm1",
-            "--read",
-            &rate,
-            "--tolerate",
-            "0",
-            "--for",
-            "30s",
-        ],
-    )?;
-    let _greedy = Load::start(&greedy, 16, 4);
-    let load = Load::start(&booked, 1, 8);
-    nodes.sleep(Nanos::secs(3));
+    let (booked, greedy) = volumes(&nodes)?;
+    reserve(&nodes, RATE, &["--tolerate", "0", "--for", "30s"])?;
+    let _greedy = Load::start(&greedy, 4, Pattern::Random);
+    let load = Load::start(&[booked], 8, Pattern::Random);
+    sleep(Duration::from_secs(3));
     let mut got = Vec::new();
     for nth in 0..RENEWALS {
         // Now a little more, now a little less, always longer.
@@ -58,7 +41,7 @@ pub fn amend(report: &mut Report) -> Result<(), Box<dyn Error>> {
                 "30s",
             ],
         )?;
-        got.extend(seconds(&nodes, &load, 1));
+        got.extend(seconds(&load, 1));
     }
     let broken = got.iter().filter(|it| **it < RATE as f64).count();
     report.row(
@@ -77,19 +60,17 @@ fn last_byte(
     end: impl FnOnce() -> Result<Instant, Box<dyn Error>>,
 ) -> Result<f64, Box<dyn Error>> {
     let mut client = nodes
-        .tanada(
-            1,
-            &[
-                "object",
-                "get",
-                "cut/big",
-                "-",
-                "--store",
-                "unix:s.sock",
-                "--capability",
-                capability,
-            ],
-        )
+        .node(1)
+        .tanada(&[
+            "object",
+            "get",
+            "cut/big",
+            "-",
+            "--store",
+            "unix:s.sock",
+            "--capability",
+            capability,
+        ])
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
@@ -102,7 +83,7 @@ fn last_byte(
         }
         last
     })?;
-    nodes.sleep(Nanos::millis(300));
+    sleep(Duration::from_millis(300));
     let ended = end()?;
     let last = reader.join().map_err(|_| "the reader panicked")?;
     let status = client.wait()?;
@@ -112,13 +93,20 @@ fn last_byte(
     Ok(last.saturating_duration_since(ended).as_secs_f64())
 }
 
+/// Reserves reads of the objects in `cut/`; the capability set.
+fn reserved(nodes: &Nodes, name: &str, span: &str) -> Result<String, Box<dyn Error>> {
+    let of = [
+        "--store", "s1", "--read", "20MB/s", "--scope", "cut/", "--for", span,
+    ];
+    nodes.text(1, &[&["reservation", "create", name], &of[..]].concat())
+}
+
 pub fn cut(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let nodes = Nodes::start(Disks::Modelled)?;
     let object = vec![7; 200 << 20];
     let key = nodes.dir(1).join("../cluster.node");
     let key = key.to_str().ok_or("a path")?;
-    nodes.feed(
-        1,
+    nodes.node(1).feed(
         &[
             "object",
             "put",
@@ -134,22 +122,7 @@ pub fn cut(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let (mut cancelled, mut over): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
     for nth in 0..CUTS {
         let name = format!("cancel{nth}");
-        let set = nodes.text(
-            1,
-            &[
-                "reservation",
-                "create",
-                &name,
-                "--store",
-                "s1",
-                "--read",
-                "20MB/s",
-                "--scope",
-                "cut/",
-                "--for",
-                "1h",
-            ],
-        )?;
+        let set = reserved(&nodes, &name, "1h")?;
         cancelled.push(last_byte(&nodes, set.trim(), || {
             let asked = Instant::now();
             nodes.text(1, &["reservation", "delete", &name])?;
@@ -158,22 +131,7 @@ pub fn cut(report: &mut Report) -> Result<(), Box<dyn Error>> {
     }
     for nth in 0..CUTS {
         let name = format!("end{nth}");
-        let set = nodes.text(
-            1,
-            &[
-                "reservation",
-                "create",
-                &name,
-                "--store",
-                "s1",
-                "--read",
-                "20MB/s",
-                "--scope",
-                "cut/",
-                "--for",
-                "2s",
-            ],
-        )?;
+        let set = reserved(&nodes, &name, "2s")?;
         let shown = nodes.json(1, &["reservation", "show", &name, "--json"])?;
         let until = shown["until_unix_seconds"].as_u64().ok_or("an end")?;
         over.push(last_byte(&nodes, set.trim(), || {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::error::Error;
 use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
 
-use base::Nanos;
 use env::Rng;
 
 use super::Report;
@@ -38,15 +39,16 @@ pub fn crash(report: &mut Report) -> Result<(), Box<dyn Error>> {
             "1h",
         ];
         let mut asking = nodes
-            .tanada(1, &asked)
+            .node(1)
+            .tanada(&asked)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         // The command takes some milliseconds until it has asked.
-        nodes.sleep(Nanos::micros(5_000 + rng.below(MOST)));
+        sleep(Duration::from_micros(5_000 + rng.below(MOST)));
         nodes.kill(1);
         let answered = asking.wait()?.success();
-        nodes.sleep(Nanos::secs(20));
+        sleep(Duration::from_secs(20));
         let standing = standing(&nodes)?;
         let there = standing.0.contains(&name);
         made += u64::from(there);
@@ -56,7 +58,7 @@ pub fn crash(report: &mut Report) -> Result<(), Box<dyn Error>> {
             nodes.text(2, &["reservation", "delete", &name])?;
         }
         nodes.begin(1)?;
-        nodes.sleep(Nanos::secs(5));
+        sleep(Duration::from_secs(5));
         left += parts(&nodes, &[1])?
             .difference(&standing.1)
             .filter(|it| !it.is_empty())

@@ -1,4 +1,4 @@
-//! NBD clients that read as fast as they are let, and count what they get in each second.
+//! NBD clients that ask as fast as they are let, and count what they get in each second.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -12,28 +12,39 @@ use env::net::Address;
 use env::{RealConfig, Rng, Runtime};
 use front::nbd::{Client, ClientOptions};
 
-/// Bytes of one read.
-const READ: u64 = 256 << 10;
+/// What clients ask for.
+#[derive(Clone, Copy)]
+pub enum Pattern {
+    /// Reads of 256 KiB in random places.
+    Random,
+    /// Reads of 1 MiB, one place after the other.
+    InTurn,
+    /// Writes of 64 KiB in random places, and a read for every two of them.
+    Mixed,
+}
 
-/// What is read.
+/// A part of an export.
 #[derive(Clone)]
 pub struct Target {
     pub socket: PathBuf,
-    pub volume: &'static str,
+    pub export: String,
+    /// Where the part begins, in bytes.
+    pub from: u64,
+    /// Its length.
     pub size: u64,
 }
 
 async fn connect(target: &Target) -> Rc<Client> {
     let options = ClientOptions {
-        export: target.volume.to_owned(),
+        export: target.export.clone(),
         timeout: Nanos::secs(90),
         ..ClientOptions::default()
     };
     let client = Client::connect(&Address::Unix(target.socket.clone()), &options).await;
-    Rc::new(client.expect("the volume can be opened"))
+    Rc::new(client.expect("the export can be opened"))
 }
 
-/// Writes all of a volume.
+/// Writes all of it.
 pub fn fill(target: &Target) {
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
     let target = target.clone();
@@ -42,7 +53,11 @@ pub fn fill(target: &Target) {
         for at in (0..target.size).step_by(1 << 20) {
             let data = View::copy_of(&vec![(at >> 20) as u8 | 1; 1 << 20]);
             let written = client
-                .write(Sector(at / 512), data, WriteFlags::default())
+                .write(
+                    Sector((target.from + at) / 512),
+                    data,
+                    WriteFlags::default(),
+                )
                 .await;
             written.expect("written");
         }
@@ -58,31 +73,32 @@ pub struct Load {
 }
 
 impl Load {
-    /// `clients` connections with `depth` reads under way each.
-    pub fn start(target: &Target, clients: usize, depth: usize) -> Load {
+    /// A connection to each of `targets`, with `depth` requests under way each.
+    pub fn start(targets: &[Target], depth: usize, pattern: Pattern) -> Load {
         let (stop, bytes) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicU64::new(0)),
         );
-        let (target, ending, counted) = (target.clone(), Arc::clone(&stop), Arc::clone(&bytes));
+        let (targets, ending, counted) = (targets.to_vec(), Arc::clone(&stop), Arc::clone(&bytes));
         let thread = Builder::new().spawn(move || {
             let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
             runtime.block_on(async move {
-                let mut readers = Vec::new();
-                for nth in 0..clients {
+                let mut lanes = Vec::new();
+                for (nth, target) in targets.into_iter().enumerate() {
                     let client = connect(&target).await;
                     for lane in 0..depth {
-                        let seed = (nth * depth + lane) as u64;
-                        let reader = read(
-                            Rc::clone(&client),
-                            (target.size, seed),
-                            (Arc::clone(&ending), Arc::clone(&counted)),
-                        );
-                        readers.push(env::spawn(reader));
+                        let asking = Asking {
+                            client: Rc::clone(&client),
+                            target: target.clone(),
+                            place: (lane as u64, depth as u64),
+                            rng: Rng::from_seed((nth * depth + lane) as u64),
+                        };
+                        let (stop, bytes) = (Arc::clone(&ending), Arc::clone(&counted));
+                        lanes.push(env::spawn(asking.run(pattern, stop, bytes)));
                     }
                 }
-                for reader in readers {
-                    reader.await;
+                for lane in lanes {
+                    lane.await;
                 }
             });
         });
@@ -93,7 +109,7 @@ impl Load {
         }
     }
 
-    /// Bytes read so far.
+    /// Bytes answered so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -108,24 +124,52 @@ impl Drop for Load {
     }
 }
 
-async fn read(
+/// One request after the other.
+struct Asking {
     client: Rc<Client>,
-    (size, seed): (u64, u64),
-    (stop, bytes): (Arc<AtomicBool>, Arc<AtomicU64>),
-) {
-    let mut rng = Rng::from_seed(seed);
-    while !stop.load(Ordering::Relaxed) {
-        let at = rng.below(size / READ) * READ;
-        let got = client
-            .read(
-                Sector(at / 512),
-                Buf::for_read(READ as usize),
-                Class::Foreground,
-            )
-            .await;
-        if got.is_err() {
-            return;
+    target: Target,
+    /// Which lane of how many.
+    place: (u64, u64),
+    rng: Rng,
+}
+
+impl Asking {
+    async fn run(mut self, pattern: Pattern, stop: Arc<AtomicBool>, bytes: Arc<AtomicU64>) {
+        let mut nth = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let (at, length, write) = self.next(pattern, nth);
+            let sector = Sector((self.target.from + at) / 512);
+            let failed = match write {
+                true => {
+                    let data = View::copy_of(&vec![7; length as usize]);
+                    let write = self.client.write(sector, data, WriteFlags::default());
+                    write.await.is_err()
+                }
+                false => {
+                    let buf = Buf::for_read(length as usize);
+                    let read = self.client.read(sector, buf, Class::Foreground);
+                    read.await.is_err()
+                }
+            };
+            if failed {
+                return;
+            }
+            bytes.fetch_add(length, Ordering::Relaxed);
+            nth += 1;
         }
-        bytes.fetch_add(READ, Ordering::Relaxed);
+    }
+
+    /// Where, how much, and is it a write?
+    fn next(&mut self, pattern: Pattern, nth: u64) -> (u64, u64, bool) {
+        let mut somewhere = |length: u64| self.rng.below(self.target.size / length) * length;
+        match pattern {
+            Pattern::Random => (somewhere(256 << 10), 256 << 10, false),
+            Pattern::Mixed => (somewhere(64 << 10), 64 << 10, nth % 3 != 0),
+            Pattern::InTurn => {
+                let (lane, lanes) = self.place;
+                let at = (nth * lanes + lane) << 20;
+                (at % self.target.size, 1 << 20, false)
+            }
+        }
     }
 }

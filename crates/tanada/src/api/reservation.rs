@@ -22,9 +22,12 @@ pub struct ReservationTarget {
     /// With `stores`: only objects whose names begin so. Must be given and not empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
-    /// An export of a hybrid or a device that has a queue.
+    /// An export of a node's hybrid that has a queue. It is asked for at that node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub export: Option<String>,
+    /// With `export`: the node that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
 }
 
 /// A reservation as it is asked for. Asking twice with the same name reserves once.
@@ -64,6 +67,15 @@ pub struct ReservationAsk {
     /// It ends by itself when nothing was asked under it for so long, such as `10m`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<String>,
+    /// It is an allotment: no client uses it, its account books out of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allotment: bool,
+    /// It is booked inside this allotment of the account, by its name or id, and needs no free rate at the stores.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_allotment: Option<String>,
+    /// An account that may have its capability beside its own, to hand it to its user, as an agent of Slurm does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
     /// Whose it is; absent: the caller's. Another account than the caller's own takes the role `operator`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
@@ -77,7 +89,7 @@ pub struct ReservationChange {
     pub read: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write: Option<String>,
-    /// It ends so long after now, such as `2h`.
+    /// It ends so long after now, or after its begin if that is to come, such as `2h`.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub span: Option<String>,
 }
@@ -124,6 +136,15 @@ pub struct WholeReservation {
     pub tolerate: u8,
     /// `any` or `spread`.
     pub plan: String,
+    /// It ends when nothing was asked under it for so long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_seconds: Option<u64>,
+    /// It is one out of which its account books.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allotment: bool,
+    /// The id of the allotment that it is booked inside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_allotment: Option<String>,
     pub parts: Vec<ReservationPart>,
     /// Of stores: the capability set, where it was just made or asked for by its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]

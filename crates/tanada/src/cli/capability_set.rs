@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use env::net::Address;
 use report::terminal::Usage;
-use reservations::service::StoreCapability;
+use reservations::capability::StoreCapability;
 use serde::Deserialize;
 
 /// What it begins with.

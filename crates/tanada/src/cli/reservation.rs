@@ -64,7 +64,7 @@ pub struct Wanted {
     #[arg(long, value_name = "NAME")]
     volume: Option<String>,
     /// A store; several: on all of them or not at all.
-    #[arg(long, value_name = "NAME", requires = "scope")]
+    #[arg(long, value_name = "NAME")]
     store: Vec<String>,
     /// The rate is that of all stores together: requests go to all of them in turn.
     #[arg(long, requires = "store")]
@@ -72,7 +72,7 @@ pub struct Wanted {
     /// Of stores: only for objects whose names begin so.
     #[arg(long, value_name = "PREFIX", requires = "store")]
     scope: Option<String>,
-    /// An export of a hybrid or a device that has a queue.
+    /// An export of a hybrid that has a queue, of the node that is asked.
     #[arg(long, value_name = "NAME")]
     export: Option<String>,
     /// Reserve reads at this rate, such as 200MB/s.
@@ -93,6 +93,9 @@ pub struct Wanted {
     /// The share of windows in which it is to be reached, in percent [default: 99]
     #[arg(long, value_name = "PERCENT")]
     probability: Option<f64>,
+    /// Book inside this allotment of the account: it needs no free rate at the stores, and ends with it.
+    #[arg(long, value_name = "NAME", conflicts_with = "export")]
+    from_allotment: Option<String>,
     /// Whose it is [default: yours]; another account than your own takes the role operator.
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
@@ -100,7 +103,12 @@ pub struct Wanted {
 
 impl Wanted {
     /// What is asked of the daemon under `name`, for `span`.
-    pub fn ask(&self, name: String, span: Nanos) -> anyhow::Result<ReservationAsk> {
+    pub fn ask(
+        &self,
+        name: String,
+        span: Nanos,
+        is_allotment: bool,
+    ) -> anyhow::Result<ReservationAsk> {
         if span < Nanos::secs(1) {
             return Err(Usage("--for is at least a second".to_owned()).into());
         }
@@ -109,6 +117,10 @@ impl Wanted {
         }
         if self.scope.as_deref() == Some("") {
             let said = "--scope is not empty: say which names of objects it is for, such as --scope results/";
+            return Err(Usage(said.to_owned()).into());
+        }
+        if self.scope.is_none() && !self.store.is_empty() && !is_allotment {
+            let said = "--store needs --scope: say which names of objects it is for, such as --scope results/";
             return Err(Usage(said.to_owned()).into());
         }
         let rate = |rate: Option<BytesPerSec>| rate.map(|rate| format!("{}B/s", rate.0));
@@ -120,7 +132,10 @@ impl Wanted {
                 stripe: self.stripe,
                 scope: self.scope.clone(),
                 export: self.export.clone(),
+                node: None,
             },
+            allotment: is_allotment,
+            from_allotment: self.from_allotment.clone(),
             read: rate(self.read),
             write: rate(self.write),
             span: shown(span),
@@ -145,7 +160,9 @@ The capability set of stores goes to standard output: `tanada object get NAME - 
 TANADA_CAPABILITY. Refused: the reason and what would fit go to standard error, exit status 1.
 
 Examples: tanada reservation create nightly --volume vm1 --read 200MB/s --from 20:00 --for 2h
-          tanada reservation create --store s0 --store s1 --stripe --write 80MB/s --for 8h --scope job7/")]
+          tanada reservation create --store s0 --store s1 --stripe --write 80MB/s --for 8h --scope job7/ --idle 10m
+          tanada reservation create pool --store s0 --store s1 --read 100MB/s --for 30d --allotment
+          tanada reservation create job8 --volume vm1 --read 40MB/s --for 1h --from-allotment pool")]
 pub struct Create {
     /// Its name, of which an account has one [default: made of user, machine and time]
     name: Option<String>,
@@ -163,6 +180,12 @@ pub struct Create {
     /// It ends by itself when nothing was asked under it for so long, such as 10m.
     #[arg(long, value_name = "SPAN", value_parser = read_span)]
     idle: Option<Nanos>,
+    /// An allotment: no client uses it, its account books out of it (--from-allotment). Stores need no --scope.
+    #[arg(long, conflicts_with_all = ["from_allotment", "export", "idle", "space"])]
+    allotment: bool,
+    /// An account that may have its capability beside its own, to hand it to its user.
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
     /// Would it fit? Nothing is set aside.
     #[arg(long)]
     dry_run: bool,
@@ -213,7 +236,7 @@ pub struct Set {
     /// Writes at this rate from now on.
     #[arg(long, value_name = "RATE")]
     write: Option<BytesPerSec>,
-    /// It ends so long after now, such as 2h.
+    /// It ends so long after now, or after its begin if that is to come, such as 2h.
     #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
     span: Option<Nanos>,
     /// Whose it is, if it is not yours.
@@ -282,10 +305,13 @@ fn create(arguments: Create) -> anyhow::Result<()> {
         None => made_name(),
     };
     config::check_name(&name).map_err(Usage)?;
-    let mut asked = arguments.wanted.ask(name, arguments.span)?;
+    let mut asked = arguments
+        .wanted
+        .ask(name, arguments.span, arguments.allotment)?;
     asked.from = from(&arguments.from)?;
     asked.space = arguments.space.map(|space| format!("{}B", space.0));
     asked.idle = arguments.idle.map(shown);
+    asked.agent.clone_from(&arguments.agent);
     if arguments.dry_run {
         return offer(&service, &asked, arguments.ask.json);
     }

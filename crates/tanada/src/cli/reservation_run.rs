@@ -91,7 +91,7 @@ pub fn run(run: Run) -> anyhow::Result<ExitCode> {
     hear(sender.clone())?;
     let service = Service::new(Client::new(run.admin.clone())?);
     let name = run.name.clone().unwrap_or_else(made_name);
-    let asked = run.wanted.ask(name, run.span)?;
+    let asked = run.wanted.ask(name, run.span, false)?;
     let made = match service.create(&asked)? {
         Made::New(made) => made,
         Made::Existing(made) => {

@@ -16,7 +16,10 @@ use crate::daemon::common::when;
 pub fn target(of: &ReservationTarget) -> String {
     let mut text = match (&of.volume, &of.export) {
         (Some(volume), _) => format!("volume {volume}"),
-        (None, Some(export)) => format!("export {export}"),
+        (None, Some(export)) => match &of.node {
+            Some(node) => format!("export {export} of node {node}"),
+            None => format!("export {export}"),
+        },
         (None, None) => of.stores.join(" and "),
     };
     if of.stripe {
@@ -72,6 +75,19 @@ pub fn page(one: &WholeReservation) -> String {
     let mut text = format!("{}\nstate: {}\n", sentence(one), one.state);
     if let Some(cause) = &one.cause {
         let _ = writeln!(text, "cause: {cause}");
+    }
+    if one.allotment {
+        text.push_str("an allotment: its account books out of it\n");
+    }
+    if let Some(allotment) = &one.from_allotment {
+        let _ = writeln!(text, "inside the allotment {allotment}");
+    }
+    if let Some(idle) = one.idle_seconds {
+        let idle = humantime::format_duration(Duration::from_secs(idle));
+        let _ = writeln!(
+            text,
+            "ends by itself when nothing is asked under it for {idle}"
+        );
     }
     let now = (
         one.promised_now.read_bytes_per_second,

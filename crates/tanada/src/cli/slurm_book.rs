@@ -31,7 +31,9 @@ use super::reservation_words as words;
 use super::slurm_directives::Directives;
 use super::slurm_jobs::Job;
 use super::slurm_settings::Settings;
-use crate::api::reservation::{ReservationAsk, ReservationChange, WholeReservation};
+use crate::api::reservation::{
+    ReservationAsk, ReservationChange, ReservationTarget, WholeReservation,
+};
 use crate::daemon::common::when;
 
 /// A booking lasts so much longer than its job may run: it starts after the booking, and takes time to end.
@@ -173,7 +175,11 @@ pub fn book(
         booking: None,
     };
     held.write(&note)?;
-    let asked = wanted.ask(settings.booking(job.id), account, span);
+    let asked = ReservationAsk {
+        from_allotment: settings.pool.allotment.clone(),
+        agent: settings.agent.account.clone(),
+        ..wanted.ask(settings.booking(job.id), account, span)
+    };
     let service = settings.service()?;
     let made = patiently(settings.wait(), || made(&service, &asked, wanted, span))?;
     note.booking = Some(made.id.clone());
@@ -230,7 +236,12 @@ pub fn until(span: Nanos) -> ReservationChange {
 /// Is it for the same target, at the same rates?
 fn is_as_wanted(one: &WholeReservation, asked: &ReservationAsk, wanted: &Directives) -> bool {
     let rates = (one.read_bytes_per_second, one.write_bytes_per_second);
-    one.target == asked.target && rates == wanted.rates()
+    let target = ReservationTarget {
+        // Which node has an export is not asked.
+        node: asked.target.node.clone(),
+        ..one.target.clone()
+    };
+    target == asked.target && rates == wanted.rates()
 }
 
 /// Ends the booking of a job; none is fine.

@@ -220,6 +220,7 @@ impl Directives {
                 stripe: self.stripe,
                 scope: self.scope.clone(),
                 export: self.export.clone(),
+                node: None,
             },
             read: rate(self.read),
             write: rate(self.write),

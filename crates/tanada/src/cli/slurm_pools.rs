@@ -25,13 +25,13 @@ const GRANULE: u64 = 1_000_000;
 pub fn pools(settings: &Settings) -> anyhow::Result<String> {
     let rate = match (
         settings.pool_rate().map_err(|why| anyhow!(why))?,
-        &settings.pool.reservation,
+        settings.pool.standing(),
     ) {
         (_, Some(name)) => of_booking(&settings.service()?, name)?,
         (Some(rate), None) => rate,
         (None, None) => {
             return Err(anyhow!(
-                "the settings name neither rate nor reservation in [pool]: without a pool Slurm counts nothing"
+                "the settings name neither rate, reservation nor allotment in [pool]: without a pool Slurm counts nothing"
             ));
         }
     };
@@ -89,7 +89,7 @@ pub fn status(settings: &Settings) -> anyhow::Result<String> {
         jobs => format!("{jobs} jobs have booked {}", rates(read, write)),
     };
     let pool = match settings.pool_rate() {
-        Ok(Some(rate)) if settings.pool.reservation.is_none() => {
+        Ok(Some(rate)) if settings.pool.standing().is_none() => {
             format!(
                 "; the pool {} has {}",
                 settings.pool.name,

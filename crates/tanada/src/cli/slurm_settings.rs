@@ -62,6 +62,8 @@ pub struct Pool {
     pub rate: Option<String>,
     /// Or as much as this standing booking has.
     pub reservation: Option<String>,
+    /// Or as much as this allotment has, inside of which jobs are booked. It is of the account that jobs are booked for.
+    pub allotment: Option<String>,
     /// Where `tanada slurm pools` writes it.
     pub file: PathBuf,
 }
@@ -72,8 +74,16 @@ impl Default for Pool {
             name: "tanada".to_owned(),
             rate: None,
             reservation: None,
+            allotment: None,
             file: PathBuf::from("/var/spool/tanada/slurm/pools.json"),
         }
+    }
+}
+
+impl Pool {
+    /// The standing booking, or the allotment, whose rates count.
+    pub fn standing(&self) -> Option<&String> {
+        self.allotment.as_ref().or(self.reservation.as_ref())
     }
 }
 
@@ -82,6 +92,9 @@ impl Default for Pool {
 #[serde(deny_unknown_fields, default)]
 pub struct Agent {
     pub listen: PathBuf,
+    /// The account of the agent's token: it may have the capabilities of jobs' bookings, and of no other. Absent: the agent
+    /// has a token of the account that the bookings are of.
+    pub account: Option<String>,
     /// Tasks have their capability in a file in this folder, and `@FILE` in their environment; absent: in the environment.
     pub folder: Option<PathBuf>,
 }
@@ -90,6 +103,7 @@ impl Default for Agent {
     fn default() -> Agent {
         Agent {
             listen: PathBuf::from("/run/tanada/slurm.sock"),
+            account: None,
             folder: None,
         }
     }
@@ -135,6 +149,19 @@ impl Settings {
         settings.pool_rate()?;
         if let Some(name) = &settings.pool.reservation {
             config::check_name(name)?;
+        }
+        if let Some(name) = &settings.pool.allotment {
+            config::check_name(name)?;
+            if settings.account.contains('{') {
+                return Err(format!(
+                    "jobs that are booked inside the allotment {name} are of its account, and account = {:?} differs by job; \
+                     write the allotment's account",
+                    settings.account
+                ));
+            }
+        }
+        if let Some(account) = &settings.agent.account {
+            check_account(account)?;
         }
         settings.account_of("user", "account")?;
         read_span(&settings.wait)?;
@@ -268,6 +295,10 @@ mod tests {
             ("cluster = \"c\"\nwait = \"soon\"", "is not a span"),
             ("cluster = \"c\"\nadmin = \"nowhere\"", "127.0.0.1"),
             ("cluster = \"c\"\n[pool]\nrate = \"600\"", "is no rate"),
+            (
+                "cluster = \"c\"\n[pool]\nallotment = \"pool\"",
+                "are of its account",
+            ),
         ] {
             let why = Settings::parse(text).unwrap_err();
             assert!(why.contains(part), "{text}: {why}");

@@ -186,6 +186,9 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
+    let exports = ready.iter().flat_map(|started| &started.exports);
+    let exports: Vec<String> = exports.map(|export| export.name.clone()).collect();
+    http::export_booking::join_cluster(&control, &exports).await;
     let mut beside = beside(&control, config.data_dir.clone(), admin_tls);
     let (closing, closed) = watch::channel(false);
     let mut servers = JoinSet::new();

@@ -21,6 +21,7 @@ mod opening;
 mod options;
 mod pages;
 mod reader;
+mod reserve;
 mod watch;
 
 #[cfg(test)]
@@ -32,14 +33,11 @@ use base::{Buf, Bytes, Nanos};
 use device::Class;
 use env::net::{Address, Stream};
 use policy::place::{Op as Direction, State};
-use policy::share::Second;
-use policy::share::calendar::BookingId;
 
 use crate::net::wire::{DATA_MAX, Request, Response};
 use crate::object::error::StoreError;
 use crate::ops::{self, Limits, ObjectOps, Pending};
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Group, Quote, ReservationRequest, Reserved};
 use connection::{Got, Shared};
 
 pub use crate::net::wire::{NodeKey, RefusedKind};
@@ -273,142 +271,6 @@ impl Client {
     /// As for [`Client::read_into`].
     pub async fn ping(&self) -> Result<(), ClientError> {
         self.shared().done(Request::Ping).await
-    }
-
-    // --- reservations, with the node key --------------------------------------------------------------
-
-    /// As [`crate::qos::manager::Manager::offer`].
-    ///
-    /// # Errors
-    /// [`ClientError::Refused`] with what would fit; else as for [`Client::read_into`].
-    pub async fn offer(&self, wanted: &ReservationRequest) -> Result<(), ClientError> {
-        self.shared().done(Request::Offer(wanted.clone())).await
-    }
-
-    /// As [`crate::qos::manager::Manager::quote`].
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`]; [`ClientError::Refused`] by a server that does not know it.
-    pub async fn quote(&self, wanted: &[ReservationRequest]) -> Result<Quote, ClientError> {
-        let request = Request::Quote(wanted.to_vec());
-        match self.shared().answer(request).await? {
-            Response::Quote(quote) => Ok(quote),
-            other => Err(self.shared().unfit(&other)),
-        }
-    }
-
-    /// As [`crate::qos::manager::Manager::hold`].
-    ///
-    /// # Errors
-    /// As for [`Client::offer`].
-    pub async fn hold(
-        &self,
-        wanted: &ReservationRequest,
-        group: Option<Group>,
-        until: Second,
-    ) -> Result<BookingId, ClientError> {
-        let request = Request::Hold {
-            wanted: wanted.clone(),
-            group,
-            until,
-        };
-        match self.shared().answer(request).await? {
-            Response::Booking(id) => Ok(id),
-            other => Err(self.shared().unfit(&other)),
-        }
-    }
-
-    /// As [`crate::qos::manager::Manager::amend`].
-    ///
-    /// # Errors
-    /// As for [`Client::offer`]; [`ClientError::Refused`] by a server that does not know it.
-    pub async fn amend(
-        &self,
-        replaced: BookingId,
-        wanted: &ReservationRequest,
-        group: Option<Group>,
-        until: Second,
-    ) -> Result<BookingId, ClientError> {
-        let request = Request::Amend {
-            id: replaced,
-            wanted: wanted.clone(),
-            group,
-            until,
-        };
-        match self.shared().answer(request).await? {
-            Response::Booking(id) => Ok(id),
-            other => Err(self.shared().unfit(&other)),
-        }
-    }
-
-    /// As [`crate::qos::manager::Manager::commit`]: the capability.
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn commit(&self, id: BookingId) -> Result<String, ClientError> {
-        match self.shared().answer(Request::Commit(id)).await? {
-            Response::Capability(Some(token)) => Ok(token),
-            other => Err(self.shared().unfit(&other)),
-        }
-    }
-
-    /// As [`crate::qos::manager::Manager::release`].
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn release(&self, id: BookingId) -> Result<(), ClientError> {
-        self.shared().done(Request::Release(id)).await
-    }
-
-    /// As [`crate::qos::manager::Manager::capability`].
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn capability(&self, id: BookingId) -> Result<Option<String>, ClientError> {
-        match self.shared().answer(Request::Capability(id)).await? {
-            Response::Capability(token) => Ok(token),
-            other => Err(self.shared().unfit(&other)),
-        }
-    }
-
-    /// As [`crate::qos::manager::Manager::reservations`].
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn reservations(&self) -> Result<Vec<Reserved>, ClientError> {
-        let mut all: Vec<Reserved> = Vec::new();
-        loop {
-            let after = all.last().map(|last| last.id);
-            match self
-                .shared()
-                .answer(Request::Reservations { after })
-                .await?
-            {
-                Response::Reservations { reservations, more } => {
-                    let more = more && !reservations.is_empty();
-                    all.extend(reservations);
-                    if !more {
-                        return Ok(all);
-                    }
-                }
-                other => return Err(self.shared().unfit(&other)),
-            }
-        }
-    }
-
-    /// How the manager is ([`crate::qos::manager::ManagerReport`]), as JSON.
-    ///
-    /// # Errors
-    /// As for [`Client::read_into`].
-    pub async fn report(&self) -> Result<serde_json::Value, ClientError> {
-        let answer = self.shared().answer(Request::Report).await?;
-        let Response::Report(json) = &answer else {
-            return Err(self.shared().unfit(&answer));
-        };
-        serde_json::from_slice(json).map_err(|error| {
-            self.shared()
-                .broken(format!("its report is no JSON ({error})"))
-        })
     }
 
     fn shared(&self) -> &Rc<Shared> {

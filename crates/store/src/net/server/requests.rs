@@ -207,9 +207,18 @@ async fn reserve(
             group,
             until,
         } => Response::Booking(manager.amend(id, &wanted, group, until).await?),
-        Request::Commit(id) => Response::Capability(Some(manager.commit(id).await?)),
-        Request::Release(id) => {
-            manager.release(id).await?;
+        Request::HoldWithin {
+            within,
+            wanted,
+            group,
+            until,
+        } => {
+            let held = manager.parts().hold_within(within, &wanted, group, until);
+            Response::Booking(held.await?)
+        }
+        Request::Commit(part) => Response::Capability(Some(manager.commit(part).await?)),
+        Request::Release(part) => {
+            manager.release(part).await?;
             Response::Done
         }
         Request::Capability(id) => Response::Capability(manager.capability(id)),
@@ -224,6 +233,18 @@ async fn reserve(
                 more,
             }
         }
+        Request::Report => report(manager, data_max)?,
+        other => of_parts(manager, other).await?,
+    })
+}
+
+/// What becomes of parts of reservations over several stores.
+async fn of_parts(manager: &Rc<Manager>, request: Request) -> Result<Response, Failure> {
+    Ok(match request {
+        Request::Look(part) => {
+            let found = manager.parts().look(part).map_err(ReserveError::from);
+            Response::Look(found?)
+        }
         Request::Undecided => {
             let mut all = manager.parts().undecided();
             all.truncate(RESERVED_MAX);
@@ -234,7 +255,6 @@ async fn reserve(
             manager.parts().decide(id, decision).await?;
             Response::Done
         }
-        Request::Report => report(manager, data_max)?,
         other => unreachable!("{} is not about reservations", other.op().name()),
     })
 }

@@ -27,6 +27,7 @@ mod header;
 mod hello;
 mod objects;
 mod request;
+mod reserve;
 mod response;
 pub(crate) mod state;
 pub(crate) mod stream;

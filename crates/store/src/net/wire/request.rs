@@ -1,16 +1,19 @@
 //! Requests: what is asked, as fields and back.
 
-use base::{Bytes, Nanos, View};
+use base::{Nanos, View};
 use policy::place::{Penalties, Permille};
+use policy::share::Second;
 use policy::share::calendar::BookingId;
-use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
 use super::fields::{Fields, Malformed, Put};
 use super::objects;
+use super::reserve::{
+    decision, group, part, put_decision, put_hold, put_part, put_wanted, quoted, wanted,
+};
 use super::state::{origin, put_origin};
 use crate::ops;
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Decision, Group, ReservationRequest};
+use crate::qos::manager::{Decision, Group, PartName, ReservationRequest};
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $said:literal;)*) => {
@@ -101,6 +104,14 @@ ops! {
     Amend = 41, "amend";
     /// Would a reservation fit, and what would instead?
     Quote = 42, "quote";
+    /// Keep what is held, named with the whole that it is part of.
+    CommitPart = 43, "commit a part";
+    /// Give it back, named so.
+    ReleasePart = 44, "release a part";
+    /// How a part is, and when something of it was asked last.
+    Look = 45, "look at a part";
+    /// Hold one within an allotment.
+    HoldWithin = 46, "hold within an allotment";
     /// How the manager is.
     Report = 48, "report";
 }
@@ -146,6 +157,13 @@ pub enum Request {
         group: Option<Group>,
         until: Second,
     },
+    HoldWithin {
+        /// The whole, an allotment, that has parts here.
+        within: u128,
+        wanted: ReservationRequest,
+        group: Group,
+        until: Second,
+    },
     Amend {
         /// Which is to be replaced.
         id: BookingId,
@@ -155,8 +173,9 @@ pub enum Request {
     },
     /// All for one slot.
     Quote(Vec<ReservationRequest>),
-    Commit(BookingId),
-    Release(BookingId),
+    Commit(PartName),
+    Release(PartName),
+    Look(PartName),
     Reservations {
         /// Those with a greater number than this.
         after: Option<BookingId>,
@@ -173,80 +192,20 @@ pub enum Request {
     Report,
 }
 
-// --- reservations -----------------------------------------------------------------------------------
+// --- parts of requests ------------------------------------------------------------------------------
 
-/// Requests that are asked about together, at most.
-const QUOTED_MAX: usize = 8;
-/// Bytes of one request without its texts.
-const WANTED_LEN: usize = 49;
-
-pub(super) fn put_wanted(out: &mut Vec<u8>, wanted: &ReservationRequest) {
-    out.u8(match wanted.direction {
-        Direction::Read => 0,
-        Direction::Write => 1,
-    });
-    out.u64(wanted.rate.0);
-    out.u64(wanted.window.0);
-    out.u32(wanted.probability.0);
-    out.u64(wanted.slot.start.0);
-    out.u64(wanted.slot.end.0);
-    out.u64(wanted.space.0);
-    out.text(&wanted.scope);
-    out.text(&wanted.holder);
-}
-
-pub(super) fn wanted(fields: &mut Fields<'_>) -> Result<ReservationRequest, Malformed> {
-    let direction = match fields.u8()? {
-        0 => Direction::Read,
-        1 => Direction::Write,
-        other => return fields.refuse(format_args!("{other} is no direction")),
-    };
-    Ok(ReservationRequest {
-        direction,
-        rate: BytesPerSec(fields.u64()?),
-        window: Nanos(fields.u64()?),
-        probability: Probability(fields.u32()?),
-        slot: Slot {
-            start: Second(fields.u64()?),
-            end: Second(fields.u64()?),
-        },
-        space: Bytes(fields.u64()?),
-        scope: fields.text()?,
-        holder: fields.text()?,
-    })
-}
-
-pub(super) fn put_group(out: &mut Vec<u8>, group: Option<&Group>) {
-    out.flag(group.is_some());
-    out.u128(group.map_or(0, |group| group.id));
-    let stores = group.map_or(&[][..], |group| &group.stores);
-    out.u32(stores.len() as u32);
-    for store in stores {
-        out.u128(*store);
+fn hold_within(fields: &mut Fields<'_>) -> Result<Request, Malformed> {
+    let within = fields.u128()?;
+    let (wanted, until) = (wanted(fields)?, Second(fields.u64()?));
+    match group(fields)? {
+        Some(group) => Ok(Request::HoldWithin {
+            within,
+            wanted,
+            group,
+            until,
+        }),
+        None => fields.refuse("what is within an allotment belongs to a group"),
     }
-}
-
-pub(super) fn group(fields: &mut Fields<'_>) -> Result<Option<Group>, Malformed> {
-    let (is_some, id) = (fields.flag()?, fields.u128()?);
-    let count = fields.count(16)?;
-    let stores: Vec<u128> = (0..count)
-        .map(|_| fields.u128())
-        .collect::<Result<_, _>>()?;
-    if !is_some && (id != 0 || count != 0) {
-        return fields.refuse("a group is given and not announced");
-    }
-    Ok(is_some.then_some(Group { id, stores }))
-}
-
-pub(super) fn put_decision(out: &mut Vec<u8>, decision: Decision) {
-    out.flag(decision == Decision::Committed);
-}
-
-pub(super) fn decision(fields: &mut Fields<'_>) -> Result<Decision, Malformed> {
-    Ok(match fields.flag()? {
-        true => Decision::Committed,
-        false => Decision::Aborted,
-    })
 }
 
 fn proof(fields: &mut Fields<'_>) -> Result<Proof, Malformed> {
@@ -256,17 +215,6 @@ fn proof(fields: &mut Fields<'_>) -> Result<Proof, Malformed> {
         2 => Proof::Capability(fields.text()?),
         other => return fields.refuse(format_args!("{other} is no way in")),
     })
-}
-
-/// Requests asked about together.
-fn quoted(fields: &mut Fields<'_>) -> Result<Vec<ReservationRequest>, Malformed> {
-    let count = fields.count(WANTED_LEN)?;
-    if count > QUOTED_MAX {
-        return fields.refuse(format_args!(
-            "at most {QUOTED_MAX} requests are asked about together"
-        ));
-    }
-    (0..count).map(|_| wanted(fields)).collect()
 }
 
 fn put_proof(out: &mut Vec<u8>, proof: &Proof) {
@@ -303,6 +251,14 @@ fn client_tag(fields: &mut Fields<'_>) -> Result<ClientTag, Malformed> {
     })
 }
 
+fn put_client_tag(out: &mut Vec<u8>, tag: &ClientTag) {
+    put_origin(out, tag.origin);
+    let penalties = &tag.penalties;
+    out.u32(penalties.other.0);
+    out.u32(penalties.from_higher.0);
+    out.u32(penalties.from_lower.0);
+}
+
 /// How much a seek counts: at most a million times.
 fn weight(fields: &mut Fields<'_>) -> Result<Permille, Malformed> {
     match fields.u32()? {
@@ -327,9 +283,13 @@ impl Request {
             Request::Offer(_) => Op::Offer,
             Request::Quote(_) => Op::Quote,
             Request::Hold { .. } => Op::Hold,
+            Request::HoldWithin { .. } => Op::HoldWithin,
             Request::Amend { .. } => Op::Amend,
-            Request::Commit(_) => Op::Commit,
-            Request::Release(_) => Op::Release,
+            Request::Commit(PartName { group: None, .. }) => Op::Commit,
+            Request::Commit(_) => Op::CommitPart,
+            Request::Release(PartName { group: None, .. }) => Op::Release,
+            Request::Release(_) => Op::ReleasePart,
+            Request::Look(_) => Op::Look,
             Request::Reservations { .. } => Op::Reservations,
             Request::Undecided => Op::Undecided,
             Request::Decision { .. } => Op::Decision,
@@ -351,11 +311,7 @@ impl Request {
                 out.u64(*token);
             }
             Request::ClientTag { tag, every } => {
-                put_origin(&mut out, tag.origin);
-                let penalties = &tag.penalties;
-                out.u32(penalties.other.0);
-                out.u32(penalties.from_higher.0);
-                out.u32(penalties.from_lower.0);
+                put_client_tag(&mut out, tag);
                 out.u64(every.0);
             }
             Request::AttachReservation { holder } => out.optional_text(holder.as_deref()),
@@ -368,10 +324,15 @@ impl Request {
                 wanted,
                 group,
                 until,
+            } => put_hold(&mut out, wanted, *until, group.as_ref()),
+            Request::HoldWithin {
+                within,
+                wanted,
+                group,
+                until,
             } => {
-                put_wanted(&mut out, wanted);
-                out.u64(until.0);
-                put_group(&mut out, group.as_ref());
+                out.u128(*within);
+                put_hold(&mut out, wanted, *until, Some(group));
             }
             Request::Amend {
                 id,
@@ -380,9 +341,7 @@ impl Request {
                 until,
             } => {
                 out.u64(id.0);
-                put_wanted(&mut out, wanted);
-                out.u64(until.0);
-                put_group(&mut out, group.as_ref());
+                put_hold(&mut out, wanted, *until, group.as_ref());
             }
             Request::Reservations { after } => {
                 out.flag(after.is_some());
@@ -393,7 +352,10 @@ impl Request {
                 out.u64(id.0);
                 put_decision(&mut out, *decision);
             }
-            Request::Commit(id) | Request::Release(id) | Request::Capability(id) => out.u64(id.0),
+            Request::Commit(part) | Request::Release(part) | Request::Look(part) => {
+                put_part(&mut out, *part);
+            }
+            Request::Capability(id) => out.u64(id.0),
         }
         out
     }
@@ -447,14 +409,18 @@ impl Request {
                 until: Second(fields.u64()?),
                 group: group(fields)?,
             },
+            Op::HoldWithin => hold_within(fields)?,
             Op::Amend => Request::Amend {
                 id: BookingId(fields.u64()?),
                 wanted: wanted(fields)?,
                 until: Second(fields.u64()?),
                 group: group(fields)?,
             },
-            Op::Commit => Request::Commit(BookingId(fields.u64()?)),
-            Op::Release => Request::Release(BookingId(fields.u64()?)),
+            Op::Commit => Request::Commit(BookingId(fields.u64()?).into()),
+            Op::Release => Request::Release(BookingId(fields.u64()?).into()),
+            Op::CommitPart => Request::Commit(part(fields)?),
+            Op::ReleasePart => Request::Release(part(fields)?),
+            Op::Look => Request::Look(part(fields)?),
             Op::Reservations => {
                 let (is_some, after) = (fields.flag()?, fields.u64()?);
                 if !is_some && after != 0 {

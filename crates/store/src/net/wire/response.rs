@@ -8,9 +8,10 @@ use policy::share::calendar::{BookingId, State};
 use super::failure::Failure;
 use super::fields::{Fields, Malformed, Put};
 use super::objects;
-use super::request::{Op, decision, group, put_decision, put_group, put_wanted, wanted};
+use super::request::Op;
+use super::reserve::{decision, group, put_decision, put_group, put_wanted, wanted};
 use crate::ops;
-use crate::qos::manager::{Decision, Group, Quote, Reserved};
+use crate::qos::manager::{Decision, Group, PartState, Quote, Reserved};
 
 /// As which client the connection counts from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub enum Response {
     Report(View),
     Booking(BookingId),
     Quote(Quote),
+    Look(PartState),
     Capability(Option<String>),
     Reservations {
         reservations: Vec<Reserved>,
@@ -159,6 +161,10 @@ impl Response {
                 out.u64(quote.earliest.map_or(0, |at| at.0));
                 out.optional_text(quote.refused.as_deref());
             }
+            Response::Look(state) => {
+                out.u64(state.now.0);
+                out.u64(state.asked.0);
+            }
             Response::Capability(token) => out.optional_text(token.as_deref()),
             Response::Reservations { reservations, more } => {
                 out.flag(*more);
@@ -209,11 +215,16 @@ impl Response {
             | Op::Seal
             | Op::Offer
             | Op::Release
+            | Op::ReleasePart
             | Op::Decide => Response::Done,
             Op::Report => Response::Report(data.freeze()),
             Op::Quote => Response::Quote(quote(&mut fields)?),
-            Op::Hold | Op::Amend => Response::Booking(BookingId(fields.u64()?)),
-            Op::Commit | Op::Capability => {
+            Op::Hold | Op::HoldWithin | Op::Amend => Response::Booking(BookingId(fields.u64()?)),
+            Op::Look => Response::Look(PartState {
+                now: Second(fields.u64()?),
+                asked: Second(fields.u64()?),
+            }),
+            Op::Commit | Op::CommitPart | Op::Capability => {
                 let (is_some, token) = (fields.flag()?, fields.text()?);
                 if !is_some && !token.is_empty() {
                     return fields.refuse("a capability is given and not announced");

@@ -16,7 +16,9 @@ use crate::object::types::{
 };
 use crate::ops;
 use crate::qos::load_report::ClientTag;
-use crate::qos::manager::{Decision, Group, Quote, ReservationRequest, Reserved};
+use crate::qos::manager::{
+    Decision, Group, PartName, PartState, Quote, ReservationRequest, Reserved,
+};
 
 fn text(rng: &mut Rng) -> String {
     let len = [0, 1, 7, 40, 1024][rng.below(5) as usize];
@@ -189,8 +191,20 @@ fn request(op: Op, rng: &mut Rng) -> Request {
             group: rng.chance(0.5).then(|| group(rng)),
             until: Second(number(rng)),
         },
-        Op::Commit => Request::Commit(BookingId(number(rng))),
-        Op::Release => Request::Release(BookingId(number(rng))),
+        Op::HoldWithin => Request::HoldWithin {
+            within: u128::from(rng.bits()),
+            wanted: wanted(rng),
+            group: Group {
+                id: u128::from(rng.bits()),
+                stores: vec![u128::from(rng.bits())],
+            },
+            until: Second(number(rng)),
+        },
+        Op::Look => Request::Look(part(rng)),
+        Op::Commit => Request::Commit(BookingId(number(rng)).into()),
+        Op::Release => Request::Release(BookingId(number(rng)).into()),
+        Op::CommitPart => Request::Commit(part(rng)),
+        Op::ReleasePart => Request::Release(part(rng)),
         Op::Reservations => Request::Reservations {
             after: rng.chance(0.5).then(|| BookingId(number(rng))),
         },
@@ -205,6 +219,10 @@ fn request(op: Op, rng: &mut Rng) -> Request {
         },
         Op::Report => Request::Report,
     }
+}
+
+fn part(rng: &mut Rng) -> PartName {
+    PartName::of(BookingId(number(rng)), u128::from(rng.bits()))
 }
 
 fn decision(rng: &mut Rng) -> Decision {
@@ -235,6 +253,7 @@ fn response(op: Op, rng: &mut Rng) -> Response {
         | Op::Seal
         | Op::Offer
         | Op::Release
+        | Op::ReleasePart
         | Op::Decide => Response::Done,
         Op::Delete | Op::Flush => Response::Object(ops::Response::Done),
         Op::Create | Op::Write | Op::Truncate | Op::Punch | Op::Rename | Op::SetAttributes => {
@@ -279,12 +298,18 @@ fn response(op: Op, rng: &mut Rng) -> Response {
                 .collect(),
             more: rng.chance(0.5),
         }),
-        Op::Hold | Op::Amend => Response::Booking(BookingId(number(rng))),
+        Op::Look => Response::Look(PartState {
+            now: Second(number(rng)),
+            asked: Second(number(rng)),
+        }),
+        Op::Hold | Op::HoldWithin | Op::Amend => Response::Booking(BookingId(number(rng))),
         Op::Quote => Response::Quote(Quote {
             earliest: rng.chance(0.5).then(|| Second(number(rng))),
             refused: rng.chance(0.5).then(|| text(rng)),
         }),
-        Op::Commit | Op::Capability => Response::Capability(rng.chance(0.5).then(|| text(rng))),
+        Op::Commit | Op::CommitPart | Op::Capability => {
+            Response::Capability(rng.chance(0.5).then(|| text(rng)))
+        }
         Op::Reservations => Response::Reservations {
             reservations: (0..rng.below(4))
                 .map(|_| Reserved {

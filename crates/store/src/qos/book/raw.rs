@@ -38,6 +38,8 @@ pub(super) struct RawBooking {
     made: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replaces: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    within: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -184,6 +186,7 @@ impl RawBooking {
             room: record.room.map(|room| room.0),
             made: record.made.0,
             replaces: record.replaces.map(|id| id.0),
+            within: record.within.map(hex),
         }
     }
 
@@ -230,6 +233,7 @@ impl RawBooking {
             room: self.room.map(ReservationId),
             made: Second(self.made),
             replaces: self.replaces.map(BookingId),
+            within: self.within.map(|it| unhex(&it)).transpose()?,
         })
     }
 }

@@ -22,6 +22,10 @@ impl Group {
     /// In place of a last store: a record of the cluster's meta store decides.
     pub const BY_RECORD: u128 = u128::MAX;
 
+    /// Among the stores: capabilities are good for as long as the reservation is promised, also at a store that does
+    /// not reach the record.
+    pub const OFFLINE: u128 = u128::MAX - 1;
+
     /// The store whose commit is the commit of all.
     pub fn decider(&self) -> Option<u128> {
         self.stores.last().copied()
@@ -30,6 +34,32 @@ impl Group {
     /// Does a record of the meta store decide over it, and no store?
     pub fn is_by_record(&self) -> bool {
         self.decider() == Some(Group::BY_RECORD)
+    }
+}
+
+/// Which reservation is meant: its number, and the whole that it is part of.
+///
+/// A store put back to an older copy of itself may give a number again: the number alone may be another's by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartName {
+    /// Its number.
+    pub id: BookingId,
+    /// The number of the whole ([`Group::id`]); `None`: it is part of none.
+    pub group: Option<u128>,
+}
+
+impl PartName {
+    /// The part `id` of the whole `group`.
+    pub fn of(id: BookingId, group: u128) -> PartName {
+        let group = Some(group);
+        PartName { id, group }
+    }
+}
+
+/// It is part of no whole.
+impl From<BookingId> for PartName {
+    fn from(id: BookingId) -> PartName {
+        PartName { id, group: None }
     }
 }
 
@@ -48,9 +78,19 @@ pub(crate) struct Record {
     pub made: Second,
     /// Once it is committed it takes the place of this one.
     pub replaces: Option<BookingId>,
+    /// It is of what the parts of this whole, an allotment, promise here, and takes no time of the device beside them.
+    pub within: Option<u128>,
 }
 
 impl Record {
+    /// What it is called.
+    pub fn part(&self) -> PartName {
+        PartName {
+            id: self.id,
+            group: self.group.as_ref().map(|group| group.id),
+        }
+    }
+
     /// As the calendar has it: room is the store's concern.
     pub fn booking(&self) -> Booking {
         let contract = self.contract.without_room();
@@ -73,6 +113,12 @@ impl Record {
     /// Does a record of the meta store decide over it?
     pub fn is_by_record(&self) -> bool {
         self.group.as_ref().is_some_and(Group::is_by_record)
+    }
+
+    /// Are its capabilities good no longer than its record is within reach?
+    pub fn needs_record(&self) -> bool {
+        let offline = |group: &Group| group.stores.contains(&Group::OFFLINE);
+        self.is_by_record() && !self.group.as_ref().is_some_and(offline)
     }
 
     /// What its capability allows at the store of this number.

@@ -10,13 +10,14 @@
 
 use std::rc::Rc;
 
-use policy::share::calendar::BookingId;
+use policy::share::Second;
+use policy::share::calendar::{BookingId, NoBooking};
 
 use super::Manager;
-use super::request::{Decision, ReserveError};
+use super::request::{Decision, ReservationRequest, ReserveError};
 use super::reserve::Reserver;
-use crate::qos::book::record::Group;
-use crate::qos::state::bookings::Unconfirmed;
+use crate::qos::book::record::{Group, PartName};
+use crate::qos::state::bookings::{PartState, Unconfirmed};
 
 /// Parts of reservations over several stores, at one of them; see the module's head.
 #[derive(Clone, Copy)]
@@ -45,10 +46,33 @@ impl Parts<'_> {
         self.0.decide(id, decision).await
     }
 
-    /// Is there a part of this number, of this whole?
-    pub fn has(self, id: BookingId, group: u128) -> bool {
-        let record = self.0.core().bookings.record(id);
-        record.is_ok_and(|it| it.group.is_some_and(|it| it.id == group))
+    /// Is there this part?
+    pub fn has(self, part: PartName) -> bool {
+        self.0.core().bookings.named(part).is_ok()
+    }
+
+    /// Sets aside until `until` what is within the allotment `within`, a whole that has committed parts here: no time of
+    /// the device, but of what that was promised. It ends with it at the latest. Durable when answered.
+    ///
+    /// # Errors
+    /// [`ReserveError::Request`] with what is left of the allotment; else as for [`Manager::hold`].
+    pub async fn hold_within(
+        self,
+        within: u128,
+        request: &ReservationRequest,
+        group: Group,
+        until: Second,
+    ) -> Result<BookingId, ReserveError> {
+        let held = self.0.hold_within(within, request.clone(), group, until);
+        held.await
+    }
+
+    /// The part as this store sees it: its clock, and when something of it was asked last.
+    ///
+    /// # Errors
+    /// [`NoBooking`] if there is none, or it is over.
+    pub fn look(self, part: PartName) -> Result<PartState, NoBooking> {
+        self.0.look(part)
     }
 
     /// Is there one that is held to take its place?

@@ -8,6 +8,7 @@ use crate::object::error::StoreError;
 use crate::object::types::{NAME_MAX, SpaceFigures};
 use crate::qos::book::SYSTEM;
 use crate::qos::book::record::{Group, Record};
+use crate::qos::state::bookings::Bookings;
 
 /// The longest name of a holder in bytes.
 const HOLDER_MAX: usize = 256;
@@ -289,6 +290,52 @@ pub(super) fn check_calibration(
         }),
         _ => Ok(()),
     }
+}
+
+/// Does what is to be within the allotment `group` fit into what that has here, beside all else that is within it?
+///
+/// # Errors
+/// [`ReserveError::Request`] with what is left, and when.
+pub(super) fn check_within(
+    bookings: &Bookings,
+    record: &Record,
+    group: u128,
+) -> Result<(), ReserveError> {
+    let contract = &record.contract;
+    let refuse = |why: String| Err(ReserveError::Request { why });
+    let has = |it: &&Record| {
+        let slot = it.contract.slot;
+        it.state == State::Committed
+            && slot.start <= contract.slot.start
+            && contract.slot.end <= slot.end
+    };
+    let allotted = bookings.allotted(group, contract.direction);
+    // One that is held may be the greater: it does not count before it is committed.
+    let Some(rate) = allotted.iter().filter(has).map(|it| it.contract.rate).max() else {
+        return refuse(format!(
+            "no allotment has {}s here from {} until {}; ask for a slot within its own",
+            contract.direction, contract.slot.start, contract.slot.end
+        ));
+    };
+    let mut inside = bookings.within(group, contract.direction);
+    inside.retain(|it| record.replaces != Some(it.id) && it.contract.slot.overlaps(contract.slot));
+    let begins = inside.iter().map(|it| it.contract.slot.start);
+    for at in begins.chain([contract.slot.start]) {
+        let at = at.max(contract.slot.start);
+        let is_then = |it: &&Record| {
+            let slot = it.contract.slot;
+            slot.start <= at && at < slot.end
+        };
+        let there = inside.iter().filter(is_then);
+        let taken = there.fold(0_u64, |sum, it| sum.saturating_add(it.contract.rate.0));
+        if taken.saturating_add(contract.rate.0) > rate.0 {
+            let left = BytesPerSec(rate.0.saturating_sub(taken));
+            return refuse(format!(
+                "{left} of the allotment's {rate} are left at {at}; ask for at most that, or for another time"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Is so much room free in the store?

@@ -22,16 +22,18 @@ use base::Bytes;
 use policy::share::calendar::{Booking, BookingId, Calendar, NoBooking, Refusal, State};
 use policy::share::{Contract, Direction, Second, Share};
 
+use super::hold::Hold;
 use super::request::{
     Decision, Quote, ReservationRequest, ReserveError, Reserved, check, check_beside,
-    check_calibration, check_room, failed,
+    check_calibration, check_room, check_within, failed,
 };
 use crate::object::error::StoreError;
 use crate::object::types::ReservationId;
 use crate::qos::book;
-use crate::qos::book::record::{Group, Record};
+use crate::qos::book::record::{Group, PartName, Record};
 use crate::qos::session::table::Sessions;
 use crate::qos::state::Core;
+use crate::qos::state::bookings::PartState;
 
 /// What makes, keeps and ends reservations.
 #[derive(Clone)]
@@ -117,13 +119,37 @@ impl Reserver {
         group: Option<Group>,
         until: Second,
     ) -> Result<BookingId, ReserveError> {
-        let (reserver, replaces) = (self.clone(), None);
+        let (replaces, within) = (None, None);
         let hold = Hold {
             request,
             group,
             until,
             replaces,
+            within,
         };
+        self.hold_it(hold).await
+    }
+
+    /// Sets aside until `until` what is within the whole `within`: no time of the device, but of what that has here.
+    pub async fn hold_within(
+        &self,
+        within: u128,
+        request: ReservationRequest,
+        group: Group,
+        until: Second,
+    ) -> Result<BookingId, ReserveError> {
+        let hold = Hold {
+            request,
+            group: Some(group),
+            until,
+            replaces: None,
+            within: Some(within),
+        };
+        self.hold_it(hold).await
+    }
+
+    async fn hold_it(&self, hold: Hold) -> Result<BookingId, ReserveError> {
+        let reserver = self.clone();
         env::spawn(async move { reserver.do_hold(hold).await }).await
     }
 
@@ -135,14 +161,15 @@ impl Reserver {
         group: Option<Group>,
         until: Second,
     ) -> Result<BookingId, ReserveError> {
-        let (reserver, replaces) = (self.clone(), Some(replaced));
+        let (replaces, within) = (Some(replaced), None);
         let hold = Hold {
             request,
             group,
             until,
             replaces,
+            within,
         };
-        env::spawn(async move { reserver.do_hold(hold).await }).await
+        self.hold_it(hold).await
     }
 
     async fn do_hold(&self, hold: Hold) -> Result<BookingId, ReserveError> {
@@ -150,7 +177,9 @@ impl Reserver {
         let bookings = &core.bookings;
         let _changing = bookings.changing.acquire(1).await;
         self.expire().await.map_err(failed("hold"))?;
-        let replaced = hold.replaces.map(|id| bookings.record(id)).transpose()?;
+        let group = hold.group.as_ref().map(|group| group.id);
+        let named = |id| bookings.named(PartName { id, group });
+        let replaced = hold.replaces.map(named).transpose()?;
         let (request, until) = (hold.request_beside(replaced.as_ref())?, hold.until);
         let here = (core.now(), core.store.uuid(), bookings.by_record.get());
         check(&request, hold.group.as_ref(), until, here)?;
@@ -159,7 +188,6 @@ impl Reserver {
         let contract = request.contract();
         let now = core.now();
         check_calibration(bookings.calibrating.get(), request.slot.start, now)?;
-        let held = contract.without_room();
         let mut record = Record {
             id: BookingId(0),
             contract,
@@ -170,20 +198,12 @@ impl Reserver {
             room: None,
             made: now,
             replaces: hold.replaces,
+            within: hold.within.or(replaced.as_ref().and_then(|it| it.within)),
         };
-        let State::Tentative { until } = record.booking().state else {
-            unreachable!("it was just made so")
-        };
-        let id = match &replaced {
-            Some(replaced) => {
-                let mut calendar = bookings.calendar.borrow_mut();
-                calendar.amend(now, replaced.id, held, until)?
-            }
-            None => {
-                check_room(&core.store.space(), contract.space)?;
-                bookings.calendar.borrow_mut().hold(now, held, until)?
-            }
-        };
+        if replaced.is_none() {
+            check_room(&core.store.space(), contract.space)?;
+        }
+        let id = self.place(&record, replaced.as_ref())?;
         record.id = id;
         let written = self.write_hold(&mut record).await;
         if written.is_err() {
@@ -192,6 +212,28 @@ impl Reserver {
         written.map_err(failed("hold"))?;
         bookings.records.borrow_mut().insert(id, record);
         Ok(id)
+    }
+
+    /// Finds its place in the calendar, or in what it is within; answers its number.
+    fn place(&self, record: &Record, replaced: Option<&Record>) -> Result<BookingId, ReserveError> {
+        let bookings = &self.core().bookings;
+        let Booking { contract, state } = record.booking();
+        let State::Tentative { until } = state else {
+            unreachable!("what is held is tentative")
+        };
+        let now = record.made;
+        if let Some(group) = record.within {
+            check_within(bookings, record, group)?;
+            let mut calendar = bookings.calendar.borrow_mut();
+            let id = calendar.next_id();
+            calendar.number_from(BookingId(id.0 + 1));
+            return Ok(id);
+        }
+        let mut calendar = bookings.calendar.borrow_mut();
+        Ok(match replaced {
+            Some(replaced) => calendar.amend(now, replaced.id, contract, until)?,
+            None => calendar.hold(now, contract, until)?,
+        })
     }
 
     /// A number is given only after it was set aside, so that it is given once.
@@ -221,19 +263,19 @@ impl Reserver {
     }
 
     /// Promises what was held; answers the capability.
-    pub async fn commit(&self, id: BookingId) -> Result<String, ReserveError> {
+    pub async fn commit(&self, part: PartName) -> Result<String, ReserveError> {
         let reserver = self.clone();
         env::spawn(async move {
             let _changing = reserver.core().bookings.changing.acquire(1).await;
-            reserver.do_commit(id).await
+            reserver.do_commit(part).await
         })
         .await
     }
 
-    async fn do_commit(&self, id: BookingId) -> Result<String, ReserveError> {
+    async fn do_commit(&self, part: PartName) -> Result<String, ReserveError> {
         self.expire().await.map_err(failed("commit"))?;
         let bookings = &self.core().bookings;
-        let mut record = bookings.record(id)?;
+        let (mut record, id) = (bookings.named(part)?, part.id);
         if record.state != State::Committed {
             let replaced = record.replaces.and_then(|id| bookings.record(id).ok());
             if let (None, Some(gone)) = (&replaced, record.replaces)
@@ -251,9 +293,11 @@ impl Reserver {
             written.map_err(failed("commit"))?;
             bookings.records.borrow_mut().insert(id, record.clone());
             // Between the two the hold may have run out; what is written is promised.
-            let booking = record.booking();
-            let adopted = bookings.calendar.borrow_mut().adopt(id, booking, Bytes(0));
-            adopted.expect("the calendar keeps no room");
+            if record.within.is_none() {
+                let booking = record.booking();
+                let adopted = bookings.calendar.borrow_mut().adopt(id, booking, Bytes(0));
+                adopted.expect("the calendar keeps no room");
+            }
             if let Some(replaced) = &replaced {
                 self.take_the_place(&record, replaced).await;
             }
@@ -265,7 +309,7 @@ impl Reserver {
     /// What was replaced is gone, and its sessions go on under the terms of what replaced it.
     async fn take_the_place(&self, record: &Record, replaced: &Record) {
         let core = self.core();
-        core.bookings.remove(replaced.id);
+        core.bookings.take_the_place(record.id, replaced.id);
         self.0.replaced(replaced.id, record);
         // Opening leaves it out, too, if it cannot be removed now.
         if let Err(error) = self.forget(replaced).await {
@@ -275,14 +319,14 @@ impl Reserver {
     }
 
     /// Ends a reservation.
-    pub async fn release(&self, id: BookingId) -> Result<(), ReserveError> {
+    pub async fn release(&self, part: PartName) -> Result<(), ReserveError> {
         let reserver = self.clone();
         env::spawn(async move {
             let bookings = &reserver.core().bookings;
             let _changing = bookings.changing.acquire(1).await;
-            bookings.record(id)?;
+            bookings.named(part)?;
             reserver
-                .end(id, "released")
+                .end(part.id, "released")
                 .await
                 .map_err(failed("release"))
         })
@@ -301,8 +345,24 @@ impl Reserver {
         book::remove_record(store, record.id).await
     }
 
-    /// Takes a reservation out of everything.
+    /// Takes a reservation out of everything; with the last of an allotment also what is within it.
     async fn end(&self, id: BookingId, why: &'static str) -> Result<(), StoreError> {
+        let bookings = &self.core().bookings;
+        if let Ok(record) = bookings.record(id)
+            && let (None, Some(group)) = (record.within, record.part().group)
+        {
+            let direction = record.contract.direction;
+            if bookings.allotted(group, direction).len() == 1 {
+                for inside in bookings.within(group, direction) {
+                    self.end_one(inside.id, "what it was within is over")
+                        .await?;
+                }
+            }
+        }
+        self.end_one(id, why).await
+    }
+
+    async fn end_one(&self, id: BookingId, why: &'static str) -> Result<(), StoreError> {
         let core = self.core();
         let Ok(record) = core.bookings.record(id) else {
             return Ok(());
@@ -356,6 +416,20 @@ impl Reserver {
         Ok(())
     }
 
+    /// The part as it is here, and when something was asked of it last.
+    pub fn look(&self, part: PartName) -> Result<PartState, NoBooking> {
+        let bookings = &self.core().bookings;
+        let record = bookings.named(part)?;
+        let open = self.0.open().into_iter();
+        let open = open.filter(|it| it.reservation() == Some(part.id));
+        let asked = open.map(|it| it.asked()).max().unwrap_or_default();
+        let begin = record.contract.slot.start.max(self.core().opened);
+        Ok(PartState {
+            now: self.core().now(),
+            asked: asked.max(bookings.asked(part.id)).max(begin),
+        })
+    }
+
     // --- groups -----------------------------------------------------------------------------------
 
     /// What this store, which decides over `group`, says of it. What is held of it here is released before it is aborted.
@@ -379,9 +453,13 @@ impl Reserver {
 
     /// Carries out what was decided over a part.
     pub async fn decide(&self, id: BookingId, decision: Decision) -> Result<(), ReserveError> {
+        let part = match self.core().bookings.record(id) {
+            Ok(record) => record.part(),
+            Err(_) => id.into(),
+        };
         let done = match decision {
-            Decision::Committed => self.commit(id).await.map(drop),
-            Decision::Aborted => self.release(id).await,
+            Decision::Committed => self.commit(part).await.map(drop),
+            Decision::Aborted => self.release(part).await,
         };
         match done {
             Err(ReserveError::NoBooking(_)) | Ok(()) => {
@@ -390,48 +468,5 @@ impl Reserver {
             }
             other => other,
         }
-    }
-}
-
-/// What is to be held.
-struct Hold {
-    request: ReservationRequest,
-    group: Option<Group>,
-    until: Second,
-    /// It is to take the place of this one.
-    replaces: Option<BookingId>,
-}
-
-impl Hold {
-    /// The request as it is beside what it is to replace, which keeps its objects, its holder and its room.
-    ///
-    /// # Errors
-    /// [`ReserveError::Request`] if that is not promised itself, or of the other direction.
-    fn request_beside(
-        &self,
-        replaced: Option<&Record>,
-    ) -> Result<ReservationRequest, ReserveError> {
-        let Some(replaced) = replaced else {
-            return Ok(self.request.clone());
-        };
-        let refuse = |why: String| Err(ReserveError::Request { why });
-        let number = replaced.id.0;
-        if replaced.state != State::Committed {
-            return refuse(format!(
-                "reservation {number} is only held; commit it first"
-            ));
-        }
-        let (before, after) = (replaced.contract.direction, self.request.direction);
-        if before != after {
-            return refuse(format!(
-                "reservation {number} is of {before}s and cannot become one of {after}s; reserve {after}s beside it"
-            ));
-        }
-        Ok(ReservationRequest {
-            space: replaced.contract.space,
-            scope: replaced.scope.clone(),
-            holder: replaced.holder.clone(),
-            ..self.request.clone()
-        })
     }
 }

@@ -31,9 +31,7 @@ pub(super) async fn every_second(sessions: Weak<Sessions>) {
 async fn second(sessions: &Rc<Sessions>) {
     let core = &sessions.core;
     let now = core.now();
-    for session in sessions.open() {
-        session.look_at(now);
-    }
+    sessions.second(now);
     if !core.bookings.over(now).is_empty() {
         let _changing = core.bookings.changing.acquire(1).await;
         if let Err(error) = Reserver(Rc::clone(sessions)).expire().await {

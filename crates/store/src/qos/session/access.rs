@@ -49,6 +49,17 @@ pub enum SessionError {
         /// What it is.
         why: &'static str,
     },
+    /// It may have been ended where this store does not hear of it.
+    #[error(
+        "the capability is genuine, but {store} did not reach the cluster's meta store for 15 minutes, so \
+         reservation {} may have ended; come back when it does, or reserve with --offline", .reservation.0
+    )]
+    Lapsed {
+        /// The store's name.
+        store: String,
+        /// The reservation.
+        reservation: BookingId,
+    },
     /// Nothing was shown, and that is not enough here.
     #[error(
         "{store} lets in no client without a capability or the node key; reserve to get the one, or configure \

@@ -104,7 +104,15 @@ impl Sessions {
                 let grant = core.keys.verify(token, now)?;
                 let record = core.bookings.record(grant.reservation).ok();
                 let record = access::admitted(&core.store, &grant, record, now, skew)?;
-                self.granted(&record, now)
+                if core.bookings.is_lapsed(&record, now) {
+                    return Err(SessionError::Lapsed {
+                        store: core.store.name().to_owned(),
+                        reservation: record.id,
+                    });
+                }
+                let session = self.granted(&record, now)?;
+                session.shown.set(true);
+                Ok(session)
             }
         }
     }
@@ -112,7 +120,9 @@ impl Sessions {
     /// The session of a reservation.
     fn granted(self: &Rc<Self>, record: &Record, now: Second) -> Result<Rc<Session>, SessionError> {
         let mut open = self.open().into_iter();
-        if let Some(session) = open.find(|it| it.reservation() == Some(record.id)) {
+        let is_its =
+            |it: &Rc<Session>| it.reservation() == Some(record.id) && it.phase() != Phase::Over;
+        if let Some(session) = open.find(is_its) {
             return Ok(session);
         }
         self.enter(Opening {
@@ -157,11 +167,12 @@ impl Sessions {
         // Of what has ended already it was counted while it was open.
         let records = self.core.bookings.records.borrow();
         let reservation = session.reservation().filter(|id| records.contains_key(id));
+        drop(records);
         if let Some(id) = reservation {
+            self.core.bookings.asked_until(id, session.asked());
             let mut totals = self.totals.borrow_mut();
             totals.entry(id).or_default().add(&report.delivery);
         }
-        drop(records);
         let mut closed = self.closed.borrow_mut();
         if closed.len() >= CLOSED_MAX {
             closed.pop_front();
@@ -183,6 +194,21 @@ impl Sessions {
             let sum = totals.entry(record.id).or_default();
             sum.delivered += got.delivered;
             sum.windows.add(&got.windows);
+        }
+    }
+
+    /// Each second: who begins, who ends?
+    pub fn second(&self, now: Second) {
+        for session in self.open() {
+            session.look_at(now);
+            let record = session
+                .reservation()
+                .map(|id| self.core.bookings.record(id));
+            if let Some(Ok(record)) = record
+                && self.core.bookings.is_lapsed(&record, now)
+            {
+                session.lose_promise("its record was out of reach for 15 minutes");
+            }
         }
     }
 

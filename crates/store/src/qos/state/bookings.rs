@@ -7,9 +7,12 @@ use std::rc::Rc;
 use base::Bytes;
 use env::sync::Semaphore;
 use policy::share::calendar::{BookingId, Calendar, NoBooking, State};
-use policy::share::{Direction, Probability, Second, Slot};
+use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
-use crate::qos::book::record::{Group, Record};
+use crate::qos::book::record::{Group, PartName, Record};
+
+/// So long after its record said last that a reservation stands its capabilities are good.
+pub const LAPSE_SECONDS: u64 = 15 * 60;
 
 /// What is promised, as the book has it.
 pub(crate) struct Bookings {
@@ -27,6 +30,19 @@ pub(crate) struct Bookings {
     pub by_record: Cell<bool>,
     /// When the record of a part said last that it stands.
     confirmed: RefCell<BTreeMap<BookingId, Second>>,
+    /// When something was asked last, of those whose sessions are closed.
+    asked: RefCell<BTreeMap<BookingId, Second>>,
+    /// When the manager was opened.
+    opened: Second,
+}
+
+/// A part as its store sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PartState {
+    /// The second it is, by the store's clock.
+    pub now: Second,
+    /// When something of it was asked last; at first the begin of its slot, or when the store was opened.
+    pub asked: Second,
 }
 
 /// A part of a reservation of which its record of the meta store is to be asked.
@@ -38,6 +54,19 @@ pub struct Unconfirmed {
     pub group: u128,
     /// Not committed here, and held until then at least.
     pub held_until: Option<Second>,
+    /// Which way.
+    pub direction: Direction,
+    /// How fast.
+    pub rate: BytesPerSec,
+    /// When.
+    pub slot: Slot,
+}
+
+impl Unconfirmed {
+    /// What it is called.
+    pub fn part(&self) -> PartName {
+        PartName::of(self.id, self.group)
+    }
 }
 
 impl Bookings {
@@ -46,8 +75,9 @@ impl Bookings {
         mut calendar: Calendar,
         records: BTreeMap<BookingId, Record>,
         numbers: u64,
+        opened: Second,
     ) -> Bookings {
-        for record in records.values() {
+        for record in records.values().filter(|it| it.within.is_none()) {
             let adopted = calendar.adopt(record.id, record.booking(), Bytes(0));
             adopted.expect("the calendar keeps no room");
         }
@@ -66,6 +96,8 @@ impl Bookings {
             calibrating: Cell::new(None),
             by_record: Cell::new(false),
             confirmed: RefCell::default(),
+            opened,
+            asked: RefCell::default(),
         }
     }
 
@@ -75,6 +107,18 @@ impl Bookings {
     /// [`NoBooking`] if there is none of this number.
     pub fn record(&self, id: BookingId) -> Result<Record, NoBooking> {
         self.records.borrow().get(&id).cloned().ok_or(NoBooking(id))
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// [`NoBooking`] if there is none of this number, or one of another whole.
+    pub fn named(&self, part: PartName) -> Result<Record, NoBooking> {
+        let record = self.record(part.id)?;
+        match record.part() == part {
+            true => Ok(record),
+            false => Err(NoBooking(part.id)),
+        }
     }
 
     /// Those that were held too long, and those whose slot is over.
@@ -154,6 +198,9 @@ impl Bookings {
                 id: record.id,
                 group: group.id,
                 held_until,
+                direction: record.contract.direction,
+                rate: record.contract.rate,
+                slot: record.contract.slot,
             })
         };
         records.values().filter_map(unconfirmed).collect()
@@ -167,9 +214,58 @@ impl Bookings {
         }
     }
 
+    /// Are the capabilities of `record` good no more, since it was not confirmed for [`LAPSE_SECONDS`]? It may have been
+    /// ended where this store does not hear of it.
+    pub fn is_lapsed(&self, record: &Record, now: Second) -> bool {
+        let confirmed = self.confirmed.borrow().get(&record.id).copied();
+        let last = confirmed.unwrap_or(self.opened.max(record.made));
+        record.needs_record() && now.0 >= last.0.saturating_add(LAPSE_SECONDS)
+    }
+
+    /// Something was asked of it until then.
+    pub fn asked_until(&self, id: BookingId, at: Second) {
+        if self.records.borrow().contains_key(&id) {
+            let mut asked = self.asked.borrow_mut();
+            let last = asked.entry(id).or_default();
+            *last = at.max(*last);
+        }
+    }
+
+    /// When something was asked of it last by sessions that are closed.
+    pub fn asked(&self, id: BookingId) -> Second {
+        let asked = self.asked.borrow();
+        asked.get(&id).copied().unwrap_or_default()
+    }
+
+    /// `record` has taken the place of `replaced`, and goes on where that was.
+    pub fn take_the_place(&self, record: BookingId, replaced: BookingId) {
+        let asked = self.asked(replaced);
+        self.remove(replaced);
+        self.asked_until(record, asked);
+    }
+
+    /// What of `direction` the whole `group` has here beside what is within it, by number.
+    pub fn allotted(&self, group: u128, direction: Direction) -> Vec<Record> {
+        let of = |it: &&Record| it.within.is_none() && it.part().group == Some(group);
+        self.all_where(direction, of)
+    }
+
+    /// What of `direction` is within the whole `group`, by number.
+    pub fn within(&self, group: u128, direction: Direction) -> Vec<Record> {
+        self.all_where(direction, |it| it.within == Some(group))
+    }
+
+    fn all_where(&self, direction: Direction, of: impl Fn(&&Record) -> bool) -> Vec<Record> {
+        let records = self.records.borrow();
+        let all = records.values().filter(of);
+        let all = all.filter(|it| it.contract.direction == direction);
+        all.cloned().collect()
+    }
+
     /// A reservation is gone.
     pub fn remove(&self, id: BookingId) -> Option<Record> {
         self.confirmed.borrow_mut().remove(&id);
+        self.asked.borrow_mut().remove(&id);
         let _ = self.calendar.borrow_mut().release(id);
         self.records.borrow_mut().remove(&id)
     }

@@ -80,6 +80,8 @@ pub struct Core {
     // What was.
     pub(crate) log: Log,
     pub(crate) history: History,
+    /// When it was opened, by its clock.
+    pub(crate) opened: Second,
     /// The manager was closed.
     pub(crate) stopped: Cell<bool>,
 }
@@ -95,7 +97,7 @@ impl Core {
         let none = Space::new(Bytes(0), Bytes(0));
         let mut calendar = Calendar::new(costs, options.unit(), headroom, none);
         calendar.set_floors(options.floors(&costs));
-        let bookings = Bookings::new(calendar, book.records, book.numbers);
+        let bookings = Bookings::new(calendar, book.records, book.numbers, Core::clock());
         queue.set_costs(costs);
         Core {
             bookings,
@@ -108,6 +110,7 @@ impl Core {
             scrubbed: Cell::default(),
             log: Log::default(),
             history: History::new(book.ended),
+            opened: Second(env::wall_clock().0 / 1_000_000_000),
             stopped: Cell::new(false),
             store,
             queue,
@@ -142,6 +145,10 @@ impl Core {
 
     /// The second it is, by this store's clock.
     pub(crate) fn now(&self) -> Second {
+        Core::clock()
+    }
+
+    fn clock() -> Second {
         Second(env::wall_clock().0 / 1_000_000_000)
     }
 

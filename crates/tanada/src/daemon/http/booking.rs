@@ -20,7 +20,7 @@ use base::{Bytes, Nanos};
 use config::store::unknown_store;
 use policy::share::calendar::{BookingId, Refusal as Refuse};
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
-use store::qos::manager::{Decision, Group, ReservationRequest, ReserveError};
+use store::qos::manager::{Decision, Group, PartName, ReservationRequest, ReserveError};
 use tokio::sync::oneshot;
 use vdisk::names::RESERVED_HOLDER;
 
@@ -308,7 +308,8 @@ impl<'a> Stores<'a> {
         ask: ReservationRequest,
         group: Option<Group>,
     ) -> Result<Vec<Reservation>, NotReserved> {
-        let mut held: Vec<(String, BookingId)> = Vec::new();
+        let whole = group.as_ref().map(|group| group.id);
+        let mut held: Vec<(String, PartName)> = Vec::new();
         for name in &asked.stores {
             let (ask, group) = (ask.clone(), group.clone());
             let hold = self.at_store(name, async move |store| {
@@ -316,7 +317,7 @@ impl<'a> Stores<'a> {
                 store.node.hold(&ask, group, until).await
             });
             match flat(hold.await) {
-                Ok(id) => held.push((name.clone(), id)),
+                Ok(id) => held.push((name.clone(), PartName { id, group: whole })),
                 Err(error) => {
                     self.release(held).await;
                     return Err(self.not_reserved(asked, name, error).await);
@@ -324,9 +325,9 @@ impl<'a> Stores<'a> {
             }
         }
         let mut capabilities = Vec::new();
-        for (name, id) in &held {
-            let id = *id;
-            let commit = self.at_store(name, async move |store| store.node.commit(id).await);
+        for (name, part) in &held {
+            let part = *part;
+            let commit = self.at_store(name, async move |store| store.node.commit(part).await);
             match flat(commit.await) {
                 Ok(capability) => capabilities.push(capability),
                 Err(error) => {
@@ -337,8 +338,8 @@ impl<'a> Stores<'a> {
             }
         }
         let mut made = Vec::new();
-        for ((name, id), capability) in held.into_iter().zip(capabilities) {
-            let mut reservation = self.reservation(&name, id).await?;
+        for ((name, part), capability) in held.into_iter().zip(capabilities) {
+            let mut reservation = self.reservation(&name, part.id).await?;
             reservation.capability = Some(capability);
             made.push(reservation);
         }
@@ -359,15 +360,19 @@ impl<'a> Stores<'a> {
     }
 
     /// Gives back what is held or committed, the deciding store first.
-    async fn release(self, held: Vec<(String, BookingId)>) {
-        for (name, id) in held.into_iter().rev() {
-            let release = self.at_store(&name, async move |store| store.node.release(id).await);
+    async fn release(self, held: Vec<(String, PartName)>) {
+        for (name, part) in held.into_iter().rev() {
+            let release = self.at_store(&name, async move |store| store.node.release(part).await);
             if let Err(error) = flat(release.await) {
                 let error = match error {
                     NotDone::Reserve(error) => error.to_string(),
                     NotDone::Failure(failure) => failure.refusal.error,
                 };
-                tracing::error!(store = name, reservation = id.0, "cannot release: {error}");
+                tracing::error!(
+                    store = name,
+                    reservation = part.id.0,
+                    "cannot release: {error}"
+                );
             }
         }
     }

@@ -16,13 +16,14 @@ use hybrid::WriteMode;
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Second, Slot};
 use store::qos::manager::{ReservationRequest, ReserveError, Reserved};
-use tokio::sync::oneshot;
 
+use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, Failure, body, gone};
 use super::reserve_words::{said, shown};
 use crate::api::refusal::Refusal;
 use crate::api::store::{ExportReserveAsk, Reservation};
-use crate::daemon::thread::command::{Command, ThreadHandle};
+use crate::daemon::thread::command::ThreadHandle;
+use crate::daemon::thread::export_calendars::{ExportCalendars, at_queue, beside};
 use crate::daemon::thread::queued::{Queued, holder_of};
 
 /// A hold waits so long at most for its commit, which follows at once.
@@ -32,33 +33,21 @@ const HOLD_SECONDS: u64 = 30;
 enum Trouble {
     /// Asked for what cannot be.
     Invalid(String, String),
+    /// Another one is in the way.
+    Beside(String, String),
+    /// It is a part of this reservation over the cluster, which ends as a whole.
+    Part(u128),
     /// Refused by the manager.
     Refused(ReserveError),
 }
 
-/// Has `work` done where the export is, with the queue of its hybrid; `None`: it has none there.
 async fn at_thread<T: Send + 'static>(
     thread: &ThreadHandle,
     export: &str,
     work: impl AsyncFnOnce(Rc<Queued>, WriteMode) -> T + Send + 'static,
 ) -> Result<Option<T>, Failure> {
-    let (reply, answer) = oneshot::channel();
-    let job = move |found: Option<(Rc<Queued>, WriteMode)>| {
-        env::spawn(async move {
-            let done = match found {
-                Some((queued, write)) => Some(work(queued, write).await),
-                None => None,
-            };
-            // The client may be gone; what was asked is done all the same.
-            let _ = reply.send(done);
-        });
-    };
-    let command = Command::Queue {
-        export: export.to_owned(),
-        job: Box::new(job),
-    };
-    thread.post(command).map_err(|_| gone(thread))?;
-    answer.await.map_err(|_| gone(thread))
+    let done = at_queue(&thread.poster(), export, work).await;
+    done.map_err(|_| gone(thread))
 }
 
 async fn at_export<T: Send + 'static>(
@@ -84,11 +73,32 @@ async fn at_export<T: Send + 'static>(
     Err(none())
 }
 
+/// Lets this node's cluster, if there is one, reserve for the exports of these names that have a queue.
+pub async fn join_cluster(control: &Control, exports: &[String]) {
+    let cluster = ClusterThread(control);
+    if !cluster.has_cluster() {
+        return;
+    }
+    let calendars = ExportCalendars::find(&control.threads, exports).await;
+    let taken = cluster.at_open(async move |open| open.reservations.take_exports(calendars));
+    if taken.await.is_err() {
+        tracing::warn!(
+            "no reservation over the cluster is made for an export: the cluster's thread has ended"
+        );
+    }
+}
+
 fn failure(export: &str, trouble: Trouble) -> Failure {
     match trouble {
         Trouble::Invalid(error, todo) => {
             Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
         }
+        Trouble::Beside(error, todo) => Failure::new(StatusCode::CONFLICT, error, todo),
+        Trouble::Part(whole) => Failure::new(
+            StatusCode::CONFLICT,
+            format!("it is the part of the reservation r-{whole:032x} at this export"),
+            format!("end the whole: `tanada reservation delete r-{whole:032x}`"),
+        ),
         Trouble::Refused(ReserveError::Refused(refusal)) => {
             let todo = match &refusal {
                 policy::share::calendar::Refusal::Full { offer, .. } => offer.to_string(),
@@ -179,6 +189,10 @@ async fn make(
         return Err(Trouble::Invalid(error.to_owned(), todo.to_owned()));
     }
     let request = Queued::request(export, request);
+    if let Some(why) = beside(manager, &request, None) {
+        let (error, todo) = why.split_once("; ").unwrap_or((&why, ""));
+        return Err(Trouble::Beside(error.to_owned(), todo.to_owned()));
+    }
     let until = Second(manager.now().0 + HOLD_SECONDS);
     let id = manager.hold(&request, None, until).await;
     let id = id.map_err(Trouble::Refused)?;
@@ -232,6 +246,9 @@ pub(super) async fn cancel_reservation(
             )))
         };
         let named = named.ok_or_else(none)?;
+        if let Some(group) = named.group.as_ref() {
+            return Err(Trouble::Part(group.id));
+        }
         let released = queued.manager().release(id).await;
         released.map_err(Trouble::Refused)?;
         Ok(shown(&export, named))

@@ -3,7 +3,7 @@
 //! Always true: what a crash leaves in between is released as well, since the store that decides has it no more.
 
 use policy::share::calendar::BookingId;
-use store::qos::manager::ReserveError;
+use store::qos::manager::{PartName, ReserveError};
 
 use super::booking::{Stores, failed};
 use super::control::Failure;
@@ -12,6 +12,11 @@ use crate::api::store::Reservation;
 fn number(it: &Reservation) -> BookingId {
     let digits = it.id.rsplit('/').next();
     BookingId(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0))
+}
+
+/// The whole that a part is of, from the digits it is shown with.
+fn whole_of(digits: &str) -> Option<u128> {
+    u128::from_str_radix(digits, 16).ok()
 }
 
 /// Releases the parts of a reservation; answers those that are gone.
@@ -36,7 +41,9 @@ pub(super) async fn end(
     let mut released = Vec::new();
     let mut trouble = None;
     for (_, id, part) in ordered {
-        let release = stores.at_store(&part.store, async move |at| at.node.release(id).await);
+        let group = part.group.as_deref().and_then(whole_of);
+        let named = PartName { id, group };
+        let release = stores.at_store(&part.store, async move |at| at.node.release(named).await);
         match release.await {
             // What ended by itself a moment ago needs no release.
             Ok(Ok(()) | Err(ReserveError::NoBooking(_))) => released.push(part),

@@ -6,11 +6,11 @@ use axum::http::StatusCode;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use policy::share::{BytesPerSec, Second};
-use reservations::ask::{Ask, TargetAsk};
+use reservations::ask::{Ask, AskTerms, TargetAsk};
+use reservations::capability::StoreCapability;
 use reservations::offer::Offer;
 use reservations::record::{PlanKind, Promise, Reservation, Target};
 use reservations::records::Versioned;
-use reservations::service::StoreCapability;
 use reservations::stores::Facts;
 use reservations::sweep::promised_now;
 
@@ -45,6 +45,17 @@ pub(super) fn rate(text: Option<&String>) -> Result<u64, Failure> {
     })
 }
 
+fn space(text: Option<&String>) -> Result<u64, Failure> {
+    let Some(text) = text else { return Ok(0) };
+    let space: Result<base::Bytes, _> = text.parse();
+    space.map(|it| it.0).map_err(|why| {
+        unprocessable(
+            format!("'{text}' is no size: {why}"),
+            "write such as 100GiB",
+        )
+    })
+}
+
 pub(super) fn seconds(text: &str) -> Result<u64, Failure> {
     let span = config::read_span(text).map_err(|why| unprocessable(why, "write such as 2h"))?;
     match span.0.div_ceil(1_000_000_000) {
@@ -64,10 +75,10 @@ pub(super) fn target(asked: &ReservationTarget) -> Result<TargetAsk, Failure> {
             stripe: asked.stripe,
             scope: asked.scope.clone().unwrap_or_default(),
         }),
-        (None, [], Some(_)) => Err(unprocessable(
-            "this is for volumes and stores of the cluster",
-            "reserve for an export of this daemon at POST /v1/exports/NAME/reservations",
-        )),
+        (None, [], Some(name)) => Ok(TargetAsk::Export {
+            name: name.clone(),
+            node: asked.node.clone(),
+        }),
         _ => Err(unprocessable(
             "a target is exactly one of volume, stores and export",
             format!("send such as {ASK}"),
@@ -100,19 +111,6 @@ pub(super) fn ask(asked: &ReservationAsk, account: String, now: Second) -> Resul
         let error = format!("a probability of {percent} % makes no sense");
         return Err(unprocessable(error, "write more than 0 and at most 100"));
     }
-    let space = match &asked.space {
-        None => 0,
-        Some(text) => {
-            let space: Result<base::Bytes, _> = text.parse();
-            let odd = |why| {
-                unprocessable(
-                    format!("'{text}' is no size: {why}"),
-                    "write such as 100GiB",
-                )
-            };
-            space.map_err(odd)?.0
-        }
-    };
     let span = match asked.span.as_str() {
         "" => {
             return Err(unprocessable(
@@ -122,12 +120,12 @@ pub(super) fn ask(asked: &ReservationAsk, account: String, now: Second) -> Resul
         }
         text => seconds(text)?,
     };
-    if asked.idle.is_some() {
-        return Err(unprocessable(
-            "a reservation does not end by itself yet where nothing is asked under it",
-            "leave idle out, and release it when it is not needed any more",
-        ));
-    }
+    let terms = AskTerms {
+        idle: asked.idle.as_deref().map(seconds).transpose()?,
+        allotment: asked.allotment,
+        within: asked.from_allotment.clone(),
+        agent: asked.agent.clone().filter(|it| !it.is_empty()),
+    };
     Ok(Ask {
         name: asked.name.clone(),
         account,
@@ -141,28 +139,19 @@ pub(super) fn ask(asked: &ReservationAsk, account: String, now: Second) -> Resul
             plan: plan_kind(asked.plan.as_deref())?,
             window_ns: window.0,
             probability_ppm: (percent * 10_000.0).round() as u32,
-            space,
+            space: space(asked.space.as_ref())?,
         },
         tolerate_said: asked.tolerate.is_some(),
         from_said: !matches!(asked.from.as_deref(), None | Some("now")),
+        terms,
     })
 }
 
 // --- answers --------------------------------------------------------------------------------------------
 
-/// A reservation as it is shown.
-pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
-    let Reservation {
-        name,
-        account,
-        target,
-        promise,
-        state,
-        cause,
-        parts,
-        ..
-    } = &known.record;
-    let target = match target {
+/// What for, by its names.
+fn target_shown(target: &Target, facts: &Facts) -> ReservationTarget {
+    match target {
         Target::Volume { name, .. } => ReservationTarget {
             volume: Some(name.clone()),
             ..ReservationTarget::default()
@@ -174,10 +163,30 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
         } => ReservationTarget {
             stores: stores.iter().map(|it| facts.label(*it)).collect(),
             stripe: *stripe,
-            scope: Some(scope.clone()),
+            scope: Some(scope.clone()).filter(|it| !it.is_empty()),
             ..ReservationTarget::default()
         },
-    };
+        Target::Export { node, name } => ReservationTarget {
+            export: Some(name.clone()),
+            node: Some(node.clone()),
+            ..ReservationTarget::default()
+        },
+    }
+}
+
+/// A reservation as it is shown.
+pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
+    let Reservation {
+        name,
+        account,
+        target,
+        promise,
+        terms,
+        state,
+        cause,
+        parts,
+        ..
+    } = &known.record;
     let (read, write) = promised_now(&known.record, facts);
     let part = |it: &reservations::record::Part| ReservationPart {
         store: facts.label(it.store),
@@ -189,7 +198,7 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
         id: known.id.to_string(),
         name: name.clone(),
         account: account.clone(),
-        target,
+        target: target_shown(target, facts),
         state: state.name().to_owned(),
         cause: cause.clone(),
         read_bytes_per_second: promise.read,
@@ -206,6 +215,9 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
             PlanKind::Spread => "spread",
         }
         .to_owned(),
+        idle_seconds: terms.idle,
+        allotment: terms.allotment,
+        from_allotment: terms.within.map(|it| it.to_string()),
         parts: parts.iter().map(part).collect(),
         capability: None,
     }
@@ -275,6 +287,7 @@ mod tests {
         assert_eq!((read.promise.read, read.promise.write), (200_000_000, 0));
         assert_eq!(read.promise.until - read.promise.from, 7200);
         assert!(read.from_said && !read.tolerate_said);
+        assert_eq!(read.terms, AskTerms::default());
     }
 
     #[test]
@@ -295,11 +308,41 @@ mod tests {
             with(|it| it.plan = Some("best".to_owned())),
             with(|it| it.probability_percent = Some(0.0)),
             with(|it| it.space = Some("much".to_owned())),
+            with(|it| it.idle = Some("long".to_owned())),
+            with(|it| it.target.export = Some("vol0".to_owned())),
             with(|it| it.target = ReservationTarget::default()),
             with(|it| it.target.stores = vec!["s0".to_owned()]),
         ] {
             assert!(!error.is_empty() && !todo.is_empty(), "{error}: {todo}");
         }
+    }
+
+    #[test]
+    fn what_else_is_to_hold_is_read_in_words() {
+        let asked = ReservationAsk {
+            idle: Some("10m".to_owned()),
+            from_allotment: Some("pool".to_owned()),
+            agent: Some("slurm-agent".to_owned()),
+            target: ReservationTarget {
+                export: Some("vol0".to_owned()),
+                node: Some("n1".to_owned()),
+                ..ReservationTarget::default()
+            },
+            ..asked()
+        };
+        let read = ask(&asked, String::new(), Second(1)).ok().unwrap();
+        let terms = AskTerms {
+            idle: Some(600),
+            allotment: false,
+            within: Some("pool".to_owned()),
+            agent: Some("slurm-agent".to_owned()),
+        };
+        assert_eq!(read.terms, terms);
+        let export = TargetAsk::Export {
+            name: "vol0".to_owned(),
+            node: Some("n1".to_owned()),
+        };
+        assert_eq!(read.target, export);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //!
 //! Always true: what was begun is done or undone, whether or not the client waits for its answer.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use access::caller::Caller;
@@ -120,8 +121,18 @@ async fn allowed(
 ) -> Result<Versioned, Failure> {
     let known = service.find(account, name).await;
     let known = known.map_err(|error| failure(&error))?;
-    check(caller, action, &known.record.account)?;
+    let is_agent =
+        action == Action::Capability && is_agent(caller, known.record.terms.agent.as_deref());
+    if !is_agent {
+        check(caller, action, &known.record.account)?;
+    }
     Ok(known)
+}
+
+/// Is the caller the agent that was named with the reservation?
+fn is_agent(caller: &Caller, agent: Option<&str>) -> bool {
+    let own = caller.account.as_ref().map(AccountName::to_string);
+    own.is_some() && own.as_deref() == agent
 }
 
 /// Takes from an answer what the caller may not see of others.
@@ -178,6 +189,13 @@ pub(super) async fn create(
     let account = meant(&caller, asked.account.as_deref());
     check(&caller, Action::Book, &account)?;
     let shows = check(&caller, Action::Capability, &account).is_ok();
+    if !shows && is_agent(&caller, asked.agent.as_deref()) {
+        // Who books for others would have their capabilities so.
+        return Err(NotDone::Failure(unprocessable(
+            "the agent is the account that books for another one",
+            "name an account of its own as agent, whose token the agent alone has",
+        )));
+    }
     let done = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
         let ask = ask(&asked, account, service.now())?;
@@ -264,7 +282,27 @@ pub(super) async fn show(
     Ok(Json(one))
 }
 
-/// Its capability once more, for its holder; none of a volume, whose clients need none.
+/// Has `work` done with the one of this name, or id, that the caller may do `action` to.
+async fn with_one(
+    control: &Control,
+    caller: Caller,
+    (name, query): (String, Result<Query<ReservationQuery>, QueryRejection>),
+    action: Action,
+    work: impl AsyncFnOnce(Rc<Service>, Caller, Versioned) -> Result<WholeReservation, ReservationError>
+    + Send
+    + 'static,
+) -> Answer<WholeReservation> {
+    let account = meant(&caller, Some(&read_query(query)?.account));
+    let one = ClusterThread(control).at_open(async move |open| {
+        let service = Rc::clone(&open.reservations.service);
+        let known = allowed(&service, &caller, action, (&account, &name)).await?;
+        let done = work(service, caller, known).await;
+        done.map_err(|error| failure(&error))
+    });
+    one.await?.map(Json)
+}
+
+/// Its capability once more, for its holder; none of a volume or an export, whose clients need none.
 #[utoipa::path(post, path = "/v2/reservations/{name}/capability", params(("name" = String, Path), ReservationQuery), responses(
     (status = 200, body = WholeReservation),
     (status = 404, body = Refusal),
@@ -276,22 +314,14 @@ pub(super) async fn capability(
     Path(name): Path<String>,
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
-    let account = meant(&caller, Some(&read_query(query)?.account));
-    let one = ClusterThread(&control).at_open(async move |open| {
-        let service = &open.reservations.service;
-        let known = allowed(service, &caller, Action::Capability, (&account, &name)).await?;
-        let whole = async {
-            let capability = capability_set(&service.capabilities(&known).await?);
-            Ok(WholeReservation {
-                capability,
-                ..shown(service, &known).await?
-            })
-        };
-        whole
-            .await
-            .map_err(|error: ReservationError| failure(&error))
-    });
-    one.await?.map(Json)
+    let work = async |service: Rc<Service>, _, known: Versioned| {
+        let capability = capability_set(&service.capabilities(&known).await?);
+        Ok(WholeReservation {
+            capability,
+            ..shown(&service, &known).await?
+        })
+    };
+    with_one(&control, caller, (name, query), Action::Capability, work).await
 }
 
 /// Changes its rates or its end without a gap.
@@ -310,32 +340,26 @@ pub(super) async fn change(
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Answer<WholeReservation> {
-    let account = meant(&caller, Some(&read_query(query)?.account));
     let asked: ReservationChange = body(&headers, &text, CHANGE)?;
     let rates = |text: &Option<String>| text.as_ref().map(|it| rate(Some(it))).transpose();
     let (read, write) = (rates(&asked.read)?, rates(&asked.write)?);
     let span = asked.span.as_deref().map(seconds).transpose()?;
-    let one = ClusterThread(&control).at_open(async move |open| {
-        let service = &open.reservations.service;
-        let known = allowed(service, &caller, Action::Book, (&account, &name)).await?;
+    let work = async move |service: Rc<Service>, caller: Caller, known: Versioned| {
         let shows = check(&caller, Action::Capability, &known.record.account).is_ok();
         let change = Change {
             read,
             write,
             until: span.map(|it| service.now().0.max(known.record.promise.from) + it),
         };
-        let done = async {
-            let amended = service.amend(known, change).await?;
-            let mut changed = shown(service, &amended).await?;
-            if shows {
-                // Those of before open nothing any more.
-                changed.capability = capability_set(&service.capabilities(&amended).await?);
-            }
-            Ok::<_, ReservationError>(changed)
-        };
-        done.await.map_err(|error| failure(&error))
-    });
-    one.await?.map(Json)
+        let amended = service.amend(known, change).await?;
+        let mut changed = shown(&service, &amended).await?;
+        if shows {
+            // Those of before open nothing any more.
+            changed.capability = capability_set(&service.capabilities(&amended).await?);
+        }
+        Ok(changed)
+    };
+    with_one(&control, caller, (name, query), Action::Book, work).await
 }
 
 /// Ends it. Answered when all stores in reach have cut its clients off.
@@ -349,12 +373,26 @@ pub(super) async fn release(
     Path(name): Path<String>,
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
-    let account = meant(&caller, Some(&read_query(query)?.account));
-    let one = ClusterThread(&control).at_open(async move |open| {
-        let service = &open.reservations.service;
-        let known = allowed(service, &caller, Action::Book, (&account, &name)).await?;
-        let done = async { shown(service, &service.release(known, "released").await?).await };
-        done.await.map_err(|error| failure(&error))
-    });
-    one.await?.map(Json)
+    let work = async |service: Rc<Service>, _, known: Versioned| {
+        shown(&service, &service.release(known, "released").await?).await
+    };
+    with_one(&control, caller, (name, query), Action::Book, work).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_the_account_that_was_named_and_no_other() {
+        let of = |account: Option<&str>| Caller {
+            account: account.map(|it| it.parse().unwrap()),
+            ..Caller::nothing()
+        };
+        assert!(is_agent(&of(Some("slurm-agent")), Some("slurm-agent")));
+        assert!(!is_agent(&of(Some("slurm")), Some("slurm-agent")));
+        assert!(!is_agent(&of(Some("slurm")), None));
+        // The daemon's owner is no account, and nothing is named after it.
+        assert!(!is_agent(&of(None), None));
+    }
 }

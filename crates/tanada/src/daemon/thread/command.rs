@@ -198,6 +198,11 @@ impl ThreadHandle {
         self.poster.post(command).map_err(|_| Ended)
     }
 
+    /// Another way to send it messages.
+    pub fn poster(&self) -> Poster<Command> {
+        self.poster.clone()
+    }
+
     pub fn is_dead(&self) -> bool {
         self.thread.is_finished()
     }

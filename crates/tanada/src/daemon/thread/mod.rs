@@ -15,6 +15,7 @@ mod change;
 pub mod cluster;
 pub mod command;
 pub mod disks;
+pub mod export_calendars;
 pub mod exports;
 pub mod gate;
 pub mod gates;
@@ -46,9 +47,8 @@ use env::net::Address;
 use front::nbd::Soon;
 use policy::poll::Setting;
 
-use crate::api;
 use crate::api::clients::{Gone, Which};
-use crate::api::refusal::Refusal;
+use crate::api::{self, refusal::Refusal};
 use crate::daemon::common::polling;
 use crate::daemon::thread::caps::ExportCaps;
 use crate::daemon::thread::cluster::OpenCluster;

@@ -17,14 +17,12 @@ use access::quota::Commitment;
 use base::Nanos;
 use env::net::Address;
 use policy::share::Second;
-use reservations::confirm::{confirm, note_lost};
+use reservations::calendar::{Calendar, LocalCalendar, PartError, RemoteCalendar};
+use reservations::confirm::{Own, confirm, note_lost};
 use reservations::quota::Quotas;
-use reservations::record::{Reservation, ReservationId, Target};
+use reservations::record::{Place, Reservation, ReservationId, Target};
 use reservations::records::Beside;
-use reservations::stores::{
-    Calendar, ClusterStores, Facts, LocalCalendar, PartError, Pending, RemoteCalendar, StoreFact,
-    VolumeFact,
-};
+use reservations::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use reservations::sweep::{EVERY, abort_own, sweep};
 use reservations::{ReservationError, Service};
 use store::net::client::{Client, ClientOptions, Credentials};
@@ -34,6 +32,7 @@ use vdisk::cluster::stores::{StoreRecord, StoreState};
 use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::meta::{MetaError, MetaStore};
 
+use super::export_calendars::ExportCalendars;
 use super::secured::Secured;
 use crate::daemon::common::secrets;
 
@@ -44,11 +43,14 @@ const OPENING: Nanos = Nanos::secs(4);
 
 /// The stores of this node, by their numbers in the cluster.
 type OwnStores = Rc<RefCell<BTreeMap<StoreNumber, Rc<Manager>>>>;
+/// The queues of this node's exports.
+type OwnExports = Rc<RefCell<ExportCalendars>>;
 
 /// Reservations, as this node makes them and keeps its parts of them.
 pub struct ClusterReservations {
     pub service: Rc<Service>,
     own: OwnStores,
+    exports: OwnExports,
     /// They end with this.
     tasks: RefCell<Vec<env::CancelOnDrop<()>>>,
 }
@@ -61,22 +63,26 @@ impl ClusterReservations {
         (key, tls): (secrets::Key, Option<Rc<Secured>>),
         quotas: Rc<dyn Quotas>,
     ) -> ClusterReservations {
-        let own = OwnStores::default();
+        let (own, exports) = (OwnStores::default(), OwnExports::default());
         let reach = Reach {
             cluster: Rc::downgrade(cluster),
             own: Rc::clone(&own),
+            exports: Rc::clone(&exports),
             key,
             tls,
             connected: RefCell::default(),
         };
         let node = cluster.node().as_str();
         let service = Service::new(node, meta, Rc::new(reach), quotas);
-        let confirming = env::spawn(keep_confirming(Rc::clone(&service), Rc::clone(&own)));
+        let here = (Rc::clone(&own), Rc::clone(&exports));
+        let confirming = env::spawn(keep_confirming(Rc::clone(&service), here));
         let sweeping = env::spawn(keep_sweeping(Rc::clone(&service)));
-        let tasks = [confirming, sweeping].map(env::cancel_scope);
+        let [confirming, sweeping] = [confirming, sweeping].map(env::cancel_scope);
+        let tasks = [service.follow(), confirming, sweeping];
         ClusterReservations {
             service,
             own,
+            exports,
             tasks: RefCell::new(tasks.into()),
         }
     }
@@ -91,21 +97,27 @@ impl ClusterReservations {
         store.parts().take_by_record();
         self.own.borrow_mut().insert(number, Rc::clone(store));
     }
+
+    /// The queues of this node's exports are found: from now on they take parts.
+    pub fn take_exports(&self, exports: ExportCalendars) {
+        *self.exports.borrow_mut() = exports;
+    }
 }
 
-async fn keep_confirming(service: Rc<Service>, own: OwnStores) {
+async fn keep_confirming(service: Rc<Service>, (own, exports): (OwnStores, OwnExports)) {
     let mut looked = 1_u64;
     loop {
-        let stores: Vec<(StoreNumber, Rc<Manager>)> = {
+        let mut here: Vec<Own> = {
             let own = own.borrow();
             let stores = own.iter();
             stores
-                .map(|(number, store)| (*number, Rc::clone(store)))
+                .map(|(number, store)| Own::store(*number, store))
                 .collect()
         };
-        confirm(&service, &stores).await;
+        here.extend(exports.borrow().own());
+        confirm(&service, &here).await;
         if looked.is_multiple_of(LOST_EVERY)
-            && let Err(error) = note_lost(&service, &stores).await
+            && let Err(error) = note_lost(&service, &here).await
         {
             tracing::debug!(%error, "parts are looked for later");
         }
@@ -133,7 +145,7 @@ pub struct AccountQuotas(pub Rc<dyn MetaStore>);
 fn commitment(id: ReservationId, record: &Reservation) -> Commitment {
     let promise = &record.promise;
     let stores = match &record.target {
-        Target::Volume { .. } => 0,
+        Target::Volume { .. } | Target::Export { .. } => 0,
         Target::Stores { stores, .. } => stores.len() as u64,
     };
     Commitment {
@@ -212,6 +224,7 @@ impl Quotas for AccountQuotas {
 struct Reach {
     cluster: Weak<Cluster>,
     own: OwnStores,
+    exports: OwnExports,
     key: secrets::Key,
     tls: Option<Rc<Secured>>,
     /// Stores of other nodes.
@@ -257,8 +270,27 @@ impl Reach {
             stores: numbered.collect(),
             volumes: volumes.iter().map(|it| (it.id.0, volume(it))).collect(),
             nodes: up.nodes(),
+            node: cluster.node().as_str().to_owned(),
+            exports: self.exports.borrow().identities(),
             ..Facts::default()
         })
+    }
+
+    /// The calendar of an export, if it is this node's.
+    fn export(&self, node: &str, name: &str) -> Result<Rc<dyn Calendar>, PartError> {
+        let gone = PartError::Unreachable;
+        let cluster = self.cluster().map_err(|error| gone(error.to_string()))?;
+        if cluster.node().as_str() != node {
+            return Err(gone(format!(
+                "the calendar of export {name} is node {node}'s alone; ask at that node"
+            )));
+        }
+        match self.exports.borrow().get(name) {
+            Some(calendar) => Ok(Rc::new(calendar)),
+            None => Err(gone(format!(
+                "node {node} has no export {name} of a hybrid with a queue now; write queue = true in its [[hybrid]]"
+            ))),
+        }
     }
 
     async fn connect(&self, number: StoreNumber) -> Result<Rc<RemoteCalendar>, PartError> {
@@ -325,8 +357,12 @@ impl ClusterStores for Reach {
         })
     }
 
-    fn calendar(&self, store: StoreNumber) -> Pending<'_, Rc<dyn Calendar>> {
+    fn calendar<'a>(&'a self, place: Place<'a>) -> Pending<'a, Rc<dyn Calendar>> {
         Box::pin(async move {
+            let store = match place {
+                Place::Store(store) => store,
+                Place::Export { node, name } => return self.export(node, name),
+            };
             if let Some(manager) = self.own.borrow().get(&store) {
                 return Ok(Rc::new(LocalCalendar(Rc::clone(manager))) as Rc<dyn Calendar>);
             }

@@ -228,6 +228,11 @@ fn every_command_of_the_nbd_page_runs_in_order() {
 }
 
 #[test]
+fn every_command_of_the_reservations_page_runs_in_order() {
+    read_through(&pages::RESERVATIONS);
+}
+
+#[test]
 fn no_page_with_commands_is_left_out() {
     let mut found = BTreeSet::new();
     let mut pages = vec![project().join("README.md")];

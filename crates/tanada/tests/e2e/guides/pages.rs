@@ -69,7 +69,7 @@ const ONCE: Row = instead(
     "a live page wants a terminal",
 );
 
-pub const ALL: [&Page; 8] = [
+pub const ALL: [&Page; 9] = [
     &README,
     &STORE,
     &VIRTUAL_DISKS,
@@ -78,6 +78,7 @@ pub const ALL: [&Page; 8] = [
     &ADMIN,
     &ACCESS,
     &NBD,
+    &RESERVATIONS,
 ];
 
 pub const README: Page = Page {
@@ -261,4 +262,13 @@ pub const NBD: Page = Page {
         "client disconnect",
         "no client is connected; crates/tanada/tests/e2e/daemon.rs sends one away",
     )],
+};
+
+pub const RESERVATIONS: Page = Page {
+    file: "docs/reservations.md",
+    before: "true",
+    daemon: None,
+    files: &[saved(0, "node.toml", None)],
+    paths: &[],
+    rows: &[],
 };

@@ -1,0 +1,462 @@
+//! An allotment: a standing reservation out of which its account books, without asking stores for room.
+//!
+//! ```text
+//! allotment committed -> its calendar: what each store promises it, and nothing inside yet
+//! booked inside       -> checked against that calendar and entered there, in the transaction that commits the record
+//! allotment ended     -> the calendar is gone with it: nothing more is committed inside; what was inside ends
+//! ```
+//!
+//! The calendar is a record of its own, `reservation-allotment/<id>`. Stores check the same once more: what is within a part
+//! is never more than the part.
+//!
+//! Always true:
+//! 1. What is inside never comes to more than the allotment at any store, at any second, however many book at once.
+//! 2. There is a calendar exactly while the allotment stands.
+
+use std::collections::BTreeSet;
+
+use policy::share::{BytesPerSec, Direction, Second, Slot};
+use serde::{Deserialize, Serialize};
+use store::qos::manager::Quote;
+use vdisk::StoreNumber;
+use vdisk::meta::{Compare, Op, Revision};
+
+use crate::error::ReservationError;
+use crate::plan::Wanted;
+use crate::record::{BadRecord, Reservation, ReservationId};
+use crate::records::{Beside, Records};
+
+/// Calendars begin so.
+const PREFIX: &str = "reservation-allotment/";
+/// The version of calendars.
+const VERSION: u32 = 1;
+/// What is inside at once, at most.
+pub const INSIDE_MAX: usize = 1000;
+/// A calendar is one value of the meta store, and goes through with a record.
+const BYTES_MAX: usize = 512 * 1024;
+
+/// So much at one store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Rate {
+    store: StoreNumber,
+    reads: bool,
+    rate: u64,
+}
+
+/// A reservation that is booked inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Inside {
+    id: ReservationId,
+    from: u64,
+    until: u64,
+    rates: Vec<Rate>,
+}
+
+/// What an allotment has, and what is booked inside. Pure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AllotmentCalendar {
+    version: u32,
+    from: u64,
+    until: u64,
+    rates: Vec<Rate>,
+    inside: Vec<Inside>,
+}
+
+impl Rate {
+    fn of(wanted: &Wanted) -> Rate {
+        Rate {
+            store: wanted.store,
+            reads: wanted.direction == Direction::Read,
+            rate: wanted.rate,
+        }
+    }
+
+    fn is_at(&self, other: &Rate) -> bool {
+        (self.store, self.reads) == (other.store, other.reads)
+    }
+}
+
+/// The parts of a record, as they were wanted: what it takes of an allotment, or has as one.
+pub(crate) fn wanted_of(record: &Reservation) -> Vec<Wanted> {
+    let parts = record.parts.iter().map(|part| Wanted {
+        store: part.store,
+        direction: part.direction(),
+        rate: part.rate,
+    });
+    parts.collect()
+}
+
+impl Inside {
+    /// What `record` takes, at `wanted`.
+    pub fn of(id: ReservationId, slot: Slot, wanted: &[Wanted]) -> Inside {
+        Inside {
+            id,
+            from: slot.start.0,
+            until: slot.end.0,
+            rates: wanted.iter().map(Rate::of).collect(),
+        }
+    }
+
+    fn is_at(&self, second: u64) -> bool {
+        self.from <= second && second < self.until
+    }
+
+    fn rate_at(&self, place: &Rate) -> u64 {
+        let there = self.rates.iter().filter(|it| it.is_at(place));
+        there.map(|it| it.rate).fold(0, u64::saturating_add)
+    }
+}
+
+impl AllotmentCalendar {
+    /// That of an allotment that is as `record` says, of `wanted`, with what was inside before.
+    fn of(record: &Reservation, wanted: &[Wanted], inside: Vec<Inside>) -> AllotmentCalendar {
+        AllotmentCalendar {
+            version: VERSION,
+            from: record.promise.from,
+            until: record.promise.until,
+            rates: wanted.iter().map(Rate::of).collect(),
+            inside,
+        }
+    }
+
+    /// What is inside at `place` in a second, but for `own`.
+    fn taken(&self, place: &Rate, second: u64, own: ReservationId) -> u64 {
+        let others = self.inside.iter().filter(|it| it.id != own);
+        let then = others.filter(|it| it.is_at(second));
+        then.map(|it| it.rate_at(place))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// What it has at `place`.
+    fn limit(&self, place: &Rate) -> u64 {
+        let there = self.rates.iter().filter(|it| it.is_at(place));
+        there.map(|it| it.rate).fold(0, u64::saturating_add)
+    }
+
+    /// Does `asked` fit beside all others that are inside?
+    ///
+    /// # Errors
+    /// Why not, in words, with what is left.
+    pub fn check(
+        &self,
+        asked: &Inside,
+        label: impl Fn(StoreNumber) -> String,
+    ) -> Result<(), String> {
+        if asked.from < self.from || self.until < asked.until {
+            return Err(format!(
+                "it is promised from {} until {}; ask for a time within that",
+                Second(self.from),
+                Second(self.until)
+            ));
+        }
+        let others = self.inside.iter().filter(|it| it.id != asked.id);
+        let begins = others.map(|it| it.from).filter(|it| asked.is_at(*it));
+        let seconds: BTreeSet<u64> = begins.chain([asked.from]).collect();
+        for place in &asked.rates {
+            let (limit, needed) = (self.limit(place), asked.rate_at(place));
+            for second in &seconds {
+                let taken = self.taken(place, *second, asked.id);
+                if taken.saturating_add(needed) > limit {
+                    return Err(format!(
+                        "at {} {} of its {} are left at {}, and {} are needed; ask for less or for another time",
+                        label(place.store),
+                        BytesPerSec(limit.saturating_sub(taken)),
+                        BytesPerSec(limit),
+                        Second(*second),
+                        BytesPerSec(needed)
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Would `asked` fit, and when would it at the earliest?
+    pub fn quote(&self, asked: &Inside, label: impl Fn(StoreNumber) -> String) -> Quote {
+        let seconds = asked.until - asked.from;
+        let at = |from: u64| Inside {
+            from,
+            until: from.saturating_add(seconds),
+            ..asked.clone()
+        };
+        let ends = self.inside.iter().map(|it| it.until).chain([self.from]);
+        let later = ends.filter(|it| *it > asked.from);
+        let begins: BTreeSet<u64> = later.chain([asked.from]).collect();
+        let mut begins = begins.into_iter();
+        let earliest = begins.find(|from| self.check(&at(*from), &label).is_ok());
+        Quote {
+            earliest: earliest.map(Second),
+            refused: self.check(asked, &label).err(),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("plain data")
+    }
+
+    /// Can it be written down?
+    fn is_short(&self) -> bool {
+        self.inside.len() <= INSIDE_MAX && self.encode().len() <= BYTES_MAX
+    }
+
+    /// With `asked` inside, in place of what it had there before.
+    fn with(mut self, asked: Inside) -> AllotmentCalendar {
+        self.inside.retain(|it| it.id != asked.id);
+        self.inside.push(asked);
+        self
+    }
+
+    /// Does what is inside still fit where the allotment has less than `before`? What it left with its volume does not count:
+    /// that moves, too.
+    fn check_less(&self, before: &AllotmentCalendar) -> Result<(), String> {
+        for inside in &self.inside {
+            let is_less = |it: &&Rate| {
+                let now = self.limit(it);
+                now > 0 && now < before.limit(it)
+            };
+            let less = Inside {
+                rates: inside.rates.iter().filter(is_less).copied().collect(),
+                ..inside.clone()
+            };
+            let label = |store: StoreNumber| format!("store number {}", store.0);
+            if let Err(why) = self.check(&less, label) {
+                return Err(format!("{} is booked inside: {why}", inside.id));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn key(id: ReservationId) -> String {
+    format!("{PREFIX}{:032x}", id.0)
+}
+
+fn put(id: ReservationId, calendar: &AllotmentCalendar) -> Op {
+    Op::Put {
+        key: key(id),
+        value: calendar.encode(),
+        lease: None,
+    }
+}
+
+/// One as it was read.
+type Found = Option<(AllotmentCalendar, Revision)>;
+
+impl Records {
+    /// The calendar of an allotment; `None`: it does not stand.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`], [`ReservationError::Record`].
+    pub(crate) async fn allotment(&self, id: ReservationId) -> Result<Found, ReservationError> {
+        let Some(entry) = self.0.get(&key(id)).await? else {
+            return Ok(None);
+        };
+        let bad = |why: String| BadRecord { key: key(id), why };
+        let read: Result<AllotmentCalendar, _> = serde_json::from_slice(&entry.value);
+        let calendar = read.map_err(|error| bad(error.to_string()))?;
+        if calendar.version != VERSION {
+            let why = format!("it has version {}; use a newer program", calendar.version);
+            return Err(bad(why).into());
+        }
+        Ok(Some((calendar, entry.changed)))
+    }
+
+    /// What goes through with `next` of this id: it comes inside its allotment, at `wanted`; or it is an allotment of that.
+    ///
+    /// # Errors
+    /// [`ReservationError::Refused`] where it does not fit inside, or leaves too little for what is inside;
+    /// [`ReservationError::Meta`].
+    pub(crate) async fn enter(
+        &self,
+        id: ReservationId,
+        next: &Reservation,
+        wanted: &[Wanted],
+        label: impl Fn(StoreNumber) -> String,
+    ) -> Result<Beside, ReservationError> {
+        if let Some(allotment) = next.terms.within {
+            let Some((calendar, changed)) = self.allotment(allotment).await? else {
+                return refuse(format!(
+                    "the allotment {allotment} is over; book outside of it"
+                ));
+            };
+            let asked = Inside::of(id, next.promise.slot(), wanted);
+            calendar.check(&asked, label).or_else(refuse)?;
+            let calendar = calendar.with(asked);
+            if !calendar.is_short() {
+                let there = calendar.inside.len() - 1;
+                return refuse(format!(
+                    "{there} reservations are inside of it, as many as its calendar holds; end some first"
+                ));
+            }
+            return Ok(Beside {
+                compares: vec![Compare::Unchanged(key(allotment), changed)],
+                ops: vec![put(allotment, &calendar)],
+            });
+        }
+        if !next.terms.allotment {
+            return Ok(Beside::default());
+        }
+        let found = self.allotment(id).await?;
+        let (before, changed) = match found {
+            Some((before, changed)) => (Some(before), changed),
+            None => (None, Revision::default()),
+        };
+        let inside = before.as_ref().map_or(Vec::new(), |it| it.inside.clone());
+        let calendar = AllotmentCalendar::of(next, wanted, inside);
+        if let Some(before) = &before {
+            calendar.check_less(before).or_else(refuse)?;
+        }
+        Ok(Beside {
+            compares: vec![Compare::Unchanged(key(id), changed)],
+            ops: vec![put(id, &calendar)],
+        })
+    }
+
+    /// What goes through with the end of `record`: it is inside no more; or it is an allotment, and what was inside is answered.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`], [`ReservationError::Record`].
+    pub(crate) async fn leave(
+        &self,
+        id: ReservationId,
+        record: &Reservation,
+    ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
+        let none = || Ok((Beside::default(), Vec::new()));
+        let allotment = match (record.terms.within, record.terms.allotment) {
+            (Some(allotment), _) => allotment,
+            (None, true) => id,
+            (None, false) => return none(),
+        };
+        let Some((mut calendar, changed)) = self.allotment(allotment).await? else {
+            return none();
+        };
+        let compares = vec![Compare::Unchanged(key(allotment), changed)];
+        if allotment == id {
+            let ops = vec![Op::Delete { key: key(id) }];
+            let inside = calendar.inside.iter().map(|it| it.id).collect();
+            return Ok((Beside { compares, ops }, inside));
+        }
+        calendar.inside.retain(|it| it.id != id);
+        let ops = vec![put(allotment, &calendar)];
+        Ok((Beside { compares, ops }, Vec::new()))
+    }
+}
+
+fn refuse<T>(why: String) -> Result<T, ReservationError> {
+    Err(ReservationError::Refused {
+        what: "inside the allotment".to_owned(),
+        refused: vec![("its calendar".to_owned(), why)],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rate(store: u16, rate: u64) -> Rate {
+        Rate {
+            store: StoreNumber(store),
+            reads: true,
+            rate,
+        }
+    }
+
+    fn inside(id: u128, from: u64, until: u64, rates: &[Rate]) -> Inside {
+        Inside {
+            id: ReservationId(id),
+            from,
+            until,
+            rates: rates.to_vec(),
+        }
+    }
+
+    fn calendar(inside: Vec<Inside>) -> AllotmentCalendar {
+        AllotmentCalendar {
+            version: VERSION,
+            from: 100,
+            until: 200,
+            rates: vec![rate(1, 60), rate(2, 30)],
+            inside,
+        }
+    }
+
+    fn label(store: StoreNumber) -> String {
+        format!("s{}", store.0)
+    }
+
+    #[test]
+    fn what_is_inside_fits_at_each_store_in_each_second() {
+        let there = calendar(vec![
+            inside(1, 100, 150, &[rate(1, 40)]),
+            inside(2, 140, 200, &[rate(1, 20), rate(2, 30)]),
+        ]);
+        let fits = |from, until, rates: &[Rate]| {
+            there.check(&inside(3, from, until, rates), label).is_ok()
+        };
+        assert!(fits(100, 140, &[rate(1, 20), rate(2, 30)]));
+        assert!(!fits(100, 141, &[rate(1, 20)]));
+        assert!(fits(150, 200, &[rate(1, 40)]));
+        assert!(!fits(150, 200, &[rate(2, 1)]));
+        assert!(!fits(150, 201, &[rate(1, 1)]));
+        assert!(!fits(99, 140, &[rate(1, 1)]));
+        assert!(
+            !fits(150, 200, &[rate(3, 1)]),
+            "it has nothing at that store"
+        );
+        // In place of itself it may have what it has.
+        assert!(
+            there
+                .check(&inside(1, 100, 150, &[rate(1, 40)]), label)
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn the_earliest_is_when_others_leave() {
+        let there = calendar(vec![inside(1, 100, 150, &[rate(1, 40)])]);
+        let quote = there.quote(&inside(2, 110, 130, &[rate(1, 30)]), label);
+        assert_eq!(quote.earliest, Some(Second(150)));
+        assert!(
+            quote
+                .refused
+                .unwrap()
+                .starts_with("at s1 20 B/s of its 60 B/s are left")
+        );
+        let never = there.quote(&inside(2, 110, 190, &[rate(1, 30)]), label);
+        assert_eq!(never.earliest, None);
+    }
+
+    #[test]
+    fn a_calendar_is_no_longer_than_a_value_of_the_meta_store() {
+        let with = |count: u128, stores: u16| {
+            let rates: Vec<Rate> = (0..stores).map(|it| rate(it, u64::MAX)).collect();
+            let inside = (0..count).map(|it| inside(u128::MAX - it, u64::MAX, u64::MAX, &rates));
+            calendar(inside.collect())
+        };
+        assert!(with(1000, 6).is_short());
+        assert!(!with(1001, 1).is_short(), "too many");
+        assert!(!with(1000, 64).is_short(), "too long");
+        const { assert!(BYTES_MAX * 2 <= vdisk::meta::VALUE_MAX) };
+    }
+
+    #[test]
+    fn an_allotment_becomes_no_less_than_what_is_inside() {
+        let before = calendar(vec![inside(1, 100, 150, &[rate(1, 40), rate(2, 30)])]);
+        let with = |until, rates: Vec<Rate>| AllotmentCalendar {
+            until,
+            rates,
+            ..before.clone()
+        };
+        for (now, fits) in [
+            (with(150, vec![rate(1, 40), rate(2, 30)]), true),
+            (with(149, vec![rate(1, 60), rate(2, 30)]), false),
+            (with(200, vec![rate(1, 39), rate(2, 30)]), false),
+            (with(200, vec![rate(1, 60), rate(3, 30)]), true),
+        ] {
+            assert_eq!(now.check_less(&before).is_ok(), fits, "{now:?}");
+        }
+    }
+}
