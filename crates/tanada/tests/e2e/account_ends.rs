@@ -37,7 +37,7 @@ fn reservations_at_stores_count_against_the_quota_and_are_given_back() {
     let daemon = Daemon::start(dir, STORES);
     let address = daemon.admin_tcp();
     let astro = account(dir, "astro", "booker");
-    let quota = ["--rate", "3MB/s", "--booked", "30TB"];
+    let quota = ["--rate", "3MB/s", "--booked", "100TB"];
     text(dir, &[&["account", "set", "astro"], &quota[..]].concat());
     let book =
         |stores: &[&str], rate| post(&address, "/v1/reservations", &astro, &booking(stores, rate));
