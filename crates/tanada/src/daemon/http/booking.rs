@@ -250,14 +250,7 @@ impl<'a> Stores<'a> {
             let error = format!("a probability of {percent} % makes no sense");
             return invalid(error, "write more than 0 and at most 100");
         }
-        let scope = asked.scope.clone().unwrap_or_default();
-        if scope.is_empty() {
-            let todo = "give scope: the names of its objects begin with it, such as results/";
-            return invalid(
-                "the scope is empty: it would be for all objects".to_owned(),
-                todo,
-            );
-        }
+        let scope = scope_of(asked)?;
         if asked.holder.starts_with(RESERVED_HOLDER) {
             let error = format!("holders that begin with {RESERVED_HOLDER} are those of volumes");
             let todo =
@@ -424,6 +417,16 @@ impl<'a> Stores<'a> {
         }
         Ok(all)
     }
+}
+
+/// What the names of a reservation's objects begin with.
+fn scope_of(asked: &ReserveAsk) -> Result<String, Failure> {
+    let scope = asked.scope.clone().filter(|scope| !scope.is_empty());
+    scope.ok_or_else(|| {
+        let error = "the scope is empty: it would be for all objects";
+        let todo = "give scope: the names of its objects begin with it, such as results/";
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
+    })
 }
 
 fn twice(names: &[String]) -> Option<&String> {
