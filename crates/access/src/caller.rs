@@ -13,6 +13,7 @@
 
 use std::fmt;
 
+use crate::account::Account;
 use crate::name::AccountName;
 use crate::role::{Action, Role, Whose};
 use crate::token::TokenId;
@@ -39,6 +40,8 @@ pub enum How {
 pub struct Caller {
     /// For which account; the daemon's owner has none.
     pub account: Option<AccountName>,
+    /// Which one of that name: an earlier or later one has another identity.
+    pub account_id: Option<u64>,
     /// How far it may go; none without a token or a user that is known.
     pub role: Option<Role>,
     /// How it showed that.
@@ -61,8 +64,19 @@ impl Caller {
     pub fn local(user: u32) -> Caller {
         Caller {
             account: None,
+            account_id: None,
             role: Some(Role::Admin),
             how: How::Local(user),
+        }
+    }
+
+    /// An account, which showed itself like that.
+    pub fn of(account: Account, how: How) -> Caller {
+        Caller {
+            account: Some(account.name),
+            account_id: Some(account.id),
+            role: Some(account.role),
+            how,
         }
     }
 
@@ -70,6 +84,7 @@ impl Caller {
     pub fn nothing() -> Caller {
         Caller {
             account: None,
+            account_id: None,
             role: None,
             how: How::Nothing,
         }
@@ -170,6 +185,7 @@ mod tests {
             account: Some(account.parse().unwrap()),
             role: Some(role),
             how: How::Token(TokenId(0xabcd)),
+            ..Caller::nothing()
         }
     }
 

@@ -70,6 +70,16 @@ pub enum QuotaError {
         /// The first one behind it.
         until: u64,
     },
+    /// A slot that is over.
+    #[error(
+        "a booking until {until} (seconds since 1970) is over at {now}; book one that ends later"
+    )]
+    Over {
+        /// The first second behind it.
+        until: u64,
+        /// When it was asked for.
+        now: u64,
+    },
     /// Other bookings came before, again and again.
     #[error("the quota of account {0} changes all the time; try again")]
     Busy(AccountName),
@@ -117,15 +127,30 @@ pub async fn charge(
     new: &Commitment,
     now: u64,
 ) -> Result<Charge, QuotaError> {
+    charge_one_of(meta, (account, None), new, now).await
+}
+
+/// As [`charge`]; `id` says which one of the account's name is meant.
+async fn charge_one_of(
+    meta: &dyn MetaStore,
+    (account, id): (&AccountName, Option<u64>),
+    new: &Commitment,
+    now: u64,
+) -> Result<Charge, QuotaError> {
     let length = new.until.checked_sub(new.from);
     if !length.is_some_and(|length| (1..=u64::from(u32::MAX)).contains(&length)) {
         let (from, until) = (new.from, new.until);
         return Err(QuotaError::Slot { from, until });
     }
+    if new.until <= now {
+        let until = new.until;
+        return Err(QuotaError::Over { until, now });
+    }
     let mut charge = Charge::default();
     for name in account.chain() {
         let (compare, on) = looked_up(meta, &name).await?;
-        if !on {
+        let is_meant = |it: u64| name != *account || id.is_none_or(|id| id == it);
+        if !on.is_some_and(is_meant) {
             return Err(QuotaError::NoAccount(name));
         }
         charge.compares.push(compare);
@@ -153,7 +178,7 @@ pub async fn charge(
     Ok(charge)
 }
 
-/// What a booking that ends at `now`, or never began, adds to its transaction. What it was promised until then stays counted.
+/// What a booking that ends at `now` adds to its transaction. What it was promised until then stays counted.
 ///
 /// Adds nothing where nothing counts any more, be the account there or not.
 ///
@@ -165,29 +190,41 @@ pub async fn refund(
     id: u128,
     now: u64,
 ) -> Result<Charge, QuotaError> {
+    take_out(meta, account, id, |usage| usage.without(id, now)).await
+}
+
+/// The usages of an account and of the one it belongs to, where they have a booking, as `without` makes them.
+async fn take_out(
+    meta: &dyn MetaStore,
+    account: &AccountName,
+    id: u128,
+    without: impl Fn(&Usage) -> Usage,
+) -> Result<Charge, QuotaError> {
     let mut charge = Charge::default();
     for name in account.chain() {
         let (compare, usage) = read_usage(meta, &name).await?;
         if usage.get(id).is_some() {
-            charge.add(compare, &name, &usage, &usage.without(id, now));
+            charge.add(compare, &name, &usage, &without(&usage));
         }
     }
     Ok(charge)
 }
 
 /// Charges a booking whose own record is elsewhere, in a transaction by itself. The caller charges first, then books, then
-/// gives back ([`refund_alone`]) what was refused: a crash leaves a charge at most.
+/// gives back ([`take_back_alone`]) what was refused: a crash leaves a charge at most.
+///
+/// `id` is the identity of the account that is meant, if the caller knows it: a later one of the name pays nothing.
 ///
 /// # Errors
 /// [`QuotaError`], as for [`charge`]. After [`QuotaError::Busy`] and [`QuotaError::Meta`] it may be charged.
 pub async fn charge_alone(
     meta: &dyn MetaStore,
-    account: &AccountName,
+    (account, id): (&AccountName, Option<u64>),
     new: &Commitment,
     now: u64,
 ) -> Result<(), QuotaError> {
     alone(meta, account, async || {
-        charge(meta, account, new, now).await
+        charge_one_of(meta, (account, id), new, now).await
     })
     .await
 }
@@ -203,6 +240,22 @@ pub async fn refund_alone(
     now: u64,
 ) -> Result<(), QuotaError> {
     alone(meta, account, async || refund(meta, account, id, now).await).await
+}
+
+/// Gives back the whole of what [`charge_alone`] charged for a booking that was never made, be its slot over or not.
+///
+/// # Errors
+/// [`QuotaError`], as for [`refund`]; then ask again.
+pub async fn take_back_alone(
+    meta: &dyn MetaStore,
+    account: &AccountName,
+    id: u128,
+    now: u64,
+) -> Result<(), QuotaError> {
+    alone(meta, account, async || {
+        take_out(meta, account, id, |usage| usage.as_if_never(id, now)).await
+    })
+    .await
 }
 
 /// Commits what `look` finds, until no other change comes before; tries a few times.
@@ -262,18 +315,18 @@ impl Charge {
 /// [`QuotaError`]: a record, or the meta store.
 pub async fn is_on(meta: &dyn MetaStore, account: &AccountName) -> Result<bool, QuotaError> {
     for name in account.chain() {
-        if !looked_up(meta, &name).await?.1 {
+        if looked_up(meta, &name).await?.1.is_none() {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-/// Is an account let in? With what must be so when that counts.
+/// The identity of an account that is let in. With what must be so when that counts.
 async fn looked_up(
     meta: &dyn MetaStore,
     name: &AccountName,
-) -> Result<(Compare, bool), QuotaError> {
+) -> Result<(Compare, Option<u64>), QuotaError> {
     let key = Account::key(name);
     let entry = meta.get(&key).await?;
     let changed = entry
@@ -281,8 +334,8 @@ async fn looked_up(
         .map_or_else(Default::default, |it| it.changed);
     let account = entry.map(|entry| Account::decode(&key, &entry.value));
     let account = account.transpose()?;
-    let on = account.is_some_and(|it| it.state == AccountState::On);
-    Ok((Compare::Unchanged(key, changed), on))
+    let on = account.filter(|it| it.state == AccountState::On);
+    Ok((Compare::Unchanged(key, changed), on.map(|it| it.id)))
 }
 
 async fn read_usage(

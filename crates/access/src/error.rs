@@ -60,6 +60,11 @@ pub enum AccessError {
     /// What was shown is not taken.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// A certificate that was shown is revoked.
+    #[error(
+        "the certificate {0} is revoked; an admin issues another one with `tanada cluster ca issue --account`"
+    )]
+    Revoked(String),
     /// The account of a certificate that was shown is switched off or deleted; there may be a later one of the name.
     #[error(
         "the certificate {serial} is for an account {account} that is switched off or not there any more; an admin switches \

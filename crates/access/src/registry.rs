@@ -1,7 +1,7 @@
 //! Accounts and tokens in a meta store: made, changed, found by what a client shows.
 //!
 //! ```text
-//! certificate shown -> account/NAME of the identity in it, and the one it belongs to   -> Caller
+//! certificate shown -> not in revoked/, account/NAME of the identity in it, and the one it belongs to   -> Caller
 //! token shown       -> token/ID -> hash, time -> account/NAME, and the one it belongs to -> Caller
 //! user at a socket  -> accounts that name the user, else a group of it              -> Caller
 //! ```
@@ -29,6 +29,8 @@ use crate::wanted::{check_token, check_users};
 pub use crate::error::AccessError;
 pub use crate::wanted::{AccountChange, NewAccount, Peer};
 
+/// Before the serial numbers of revoked certificates, in a cluster's meta store (`vdisk::cluster::revoked`).
+const REVOKED: &str = "revoked/";
 /// Tokens that are over for so long are forgotten: 30 days.
 const FORGET: u64 = 30 * 24 * 3600;
 /// So many of them at a time.
@@ -64,11 +66,7 @@ impl Registry {
         let name = record.account;
         let account = self.open_account(&name).await?;
         match account.filter(|it| it.id == record.account_id) {
-            Some(account) => Ok(Caller {
-                account: Some(name),
-                role: Some(account.role),
-                how: How::Token(id),
-            }),
+            Some(account) => Ok(Caller::of(account, How::Token(id))),
             None => Err(TokenError::AccountOff { id, account: name }.into()),
         }
     }
@@ -76,19 +74,21 @@ impl Registry {
     /// Who is it that showed the certificate `serial` of the account `name` with this identity?
     ///
     /// # Errors
-    /// [`AccessError::NotOfAccount`]: that account is switched off or gone; else the meta store or a record.
+    /// [`AccessError::Revoked`]; [`AccessError::NotOfAccount`]: that account is switched off or gone; else the meta store or
+    /// a record.
     pub async fn by_certificate(
         &self,
         (name, id): (&AccountName, u64),
         serial: &str,
     ) -> Result<Caller> {
+        // This daemon hears of it, too, and a moment later.
+        let revoked = self.meta.get(&format!("{REVOKED}{serial}")).await?;
+        if revoked.is_some() {
+            return Err(AccessError::Revoked(serial.to_owned()));
+        }
         let account = self.open_account(name).await?;
         match account.filter(|it| it.id == id) {
-            Some(account) => Ok(Caller {
-                account: Some(account.name),
-                role: Some(account.role),
-                how: How::Certificate(serial.to_owned()),
-            }),
+            Some(account) => Ok(Caller::of(account, How::Certificate(serial.to_owned()))),
             None => Err(AccessError::NotOfAccount {
                 serial: serial.to_owned(),
                 account: name.clone(),
@@ -140,11 +140,7 @@ impl Registry {
             return Ok(None);
         };
         let open = self.open_account(&account.name).await?;
-        Ok(open.map(|account| Caller {
-            account: Some(account.name),
-            role: Some(account.role),
-            how: How::User(peer.user),
-        }))
+        Ok(open.map(|account| Caller::of(account, How::User(peer.user))))
     }
 
     /// An account that is let in, and so is the one that it belongs to.
@@ -182,6 +178,18 @@ impl Registry {
         let (entries, _) = whole_range(&*self.meta, ACCOUNTS).await?;
         let accounts = entries.iter().map(|it| Account::decode(&it.key, &it.value));
         Ok(accounts.collect::<std::result::Result<_, _>>()?)
+    }
+
+    /// The names of all accounts, as [`Registry::accounts`]; their records may be beyond reading.
+    ///
+    /// # Errors
+    /// The meta store.
+    pub async fn names(&self) -> Result<Vec<AccountName>> {
+        let (entries, _) = whole_range(&*self.meta, ACCOUNTS).await?;
+        let names = entries
+            .iter()
+            .filter_map(|it| it.key.strip_prefix(ACCOUNTS));
+        Ok(names.filter_map(|name| name.parse().ok()).collect())
     }
 
     /// One account that was not deleted.

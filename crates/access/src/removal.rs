@@ -48,14 +48,25 @@ impl Removal<'_> {
     /// Finishes all deletions that were begun, and frees names that nothing counts against any more.
     ///
     /// # Errors
-    /// The meta store, or a record.
+    /// The meta store, or the first record that stood in the way; the others are finished.
     pub async fn sweep(&self, now: u64) -> Result<()> {
-        for account in self.0.accounts().await? {
-            if account.state == AccountState::Deleted {
-                self.finish(&account, now).await?;
+        let mut trouble = None;
+        for name in self.0.names().await? {
+            // One that cannot be finished keeps no other.
+            if let Err(error) = self.sweep_one(&name, now).await {
+                trouble.get_or_insert(error);
             }
         }
-        Ok(())
+        trouble.map_or(Ok(()), Err)
+    }
+
+    async fn sweep_one(&self, name: &AccountName, now: u64) -> Result<()> {
+        match self.0.read(name).await? {
+            Some((account, _)) if account.state == AccountState::Deleted => {
+                self.finish(&account, now).await.map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Nothing of this account is let in from now on. One that is removed with the account it belongs to, `with`, stays if
@@ -106,11 +117,13 @@ impl Removal<'_> {
     /// Removes the projects of an account that is deleted or not there: what an interrupted deletion left.
     pub async fn end_projects(&self, name: &AccountName) -> Result<Vec<AccountName>> {
         let mut gone = Vec::new();
-        for project in self.0.accounts().await? {
-            let of_it = project.name.parent().as_ref() == Some(name);
-            if !of_it || project.state == AccountState::Deleted {
+        for project in self.0.names().await? {
+            if project.parent().as_ref() != Some(name) {
                 continue;
             }
+            let found = self.0.read(&project).await?.map(|it| it.0);
+            let there = found.filter(|it| it.state != AccountState::Deleted);
+            let Some(project) = there else { continue };
             if self.mark_deleted(&project, Some(name)).await? {
                 self.end_tokens(project.id).await?;
                 gone.push(project.name);

@@ -3,7 +3,7 @@
 //! ```text
 //! usage/NAME   version, days that are over: (day, bytes), bookings: (id, rate, room, from, length, counted)
 //!
-//! with(new)     a booking made or changed        end(id)  one that ends early
+//! with(new)     a booking made or changed        without(id)  one that ends early      as_if_never(id)  one that never began
 //!     \-> what is over by now goes to the days: as much as was promised on each, for 30 days
 //! ```
 //!
@@ -115,16 +115,20 @@ impl Usage {
         u64::try_from(most).unwrap_or(u64::MAX)
     }
 
-    /// The bytes of the fullest 30 days that touch the slot of `new`, which is among these: its own, and those of `others`.
+    /// The bytes of the fullest 30 days that touch the slot of `new`, which is among these: its own, and those of `others`
+    /// and of days that are over. What a slot takes that is over is among the days.
     pub fn fullest_stretch(&self, new: &Commitment, others: &Usage) -> (u64, u64) {
         let own = self.place(new.id).ok().map(|at| self.entries[at]);
-        let Some(own) = own else { return (0, 0) };
+        let own = own.unwrap_or(Entry {
+            commitment: *new,
+            counted: new.until,
+        });
         let sums = Sums::of(others);
         let in_stretch = |start: u64| {
             let stretch = (start, start.saturating_add(STRETCH));
             let mine = shared(stretch, (own.counted, own.commitment.until));
             let mine = u128::from(mine) * u128::from(own.commitment.rate);
-            (mine + sums.between(stretch) + others.days_in(stretch), mine)
+            (mine + sums.between(stretch) + self.days_in(stretch), mine)
         };
         // Those that hold one second of it at least.
         let first = new.from.saturating_sub(STRETCH - 1);
@@ -211,6 +215,15 @@ impl Usage {
             after.note(entry.commitment.rate, (entry.counted, now), now);
         }
         after
+    }
+
+    /// Without a booking that never began, at `now`: nothing of it counts, whatever of its slot has passed.
+    #[must_use]
+    pub fn as_if_never(&self, id: u128, now: u64) -> Usage {
+        let mut others = self.clone();
+        // Before what is over goes to the days.
+        others.entries.retain(|it| it.commitment.id != id);
+        others.at(now)
     }
 
     /// With a booking, made or changed at `now`.

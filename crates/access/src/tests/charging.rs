@@ -7,7 +7,7 @@ use base::Nanos;
 use vdisk::meta::{Faults, MemoryMetaClient, MemoryMetaStore, MetaError, MetaStore, Op, Outcome};
 
 use super::seeds;
-use crate::charge::{QuotaError, charge, refund, usage};
+use crate::charge::{QuotaError, charge, charge_alone, refund, take_back_alone, usage};
 use crate::name::AccountName;
 use crate::quota::{Commitment, Quota};
 use crate::registry::{AccountChange, NewAccount, Registry};
@@ -207,6 +207,50 @@ fn a_slot_that_cannot_be_is_refused() {
             };
             let refused = charge(&*meta, &name("astro"), &it, 0).await;
             assert_eq!(refused, Err(QuotaError::Slot { from, until }));
+        }
+    });
+}
+
+#[test]
+fn a_slot_that_is_over_is_refused_and_what_was_never_made_is_given_back_whole() {
+    env::Runtime::simulated(1).block_on(async {
+        let meta = MemoryMetaStore::new("memory").client();
+        let quota = Quota {
+            booked: Some(1000),
+            ..Quota::default()
+        };
+        let registry = set_up(meta.clone(), quota).await;
+        let project = name("astro/a");
+        let booking = |rate, from, until| Commitment {
+            id: 1,
+            rate,
+            from,
+            until,
+            space: 0,
+        };
+        let over = booking(u64::MAX, 98, 99);
+        let refused = charge_alone(&*meta, (&project, None), &over, 100).await;
+        let (until, now) = (99, 100);
+        assert_eq!(refused, Err(QuotaError::Over { until, now }));
+        for account in [&project, &name("astro")] {
+            assert!(usage(&*meta, account).await.unwrap().is_empty());
+        }
+        // An earlier account of the name has another identity.
+        let id = registry.account(&project).await.unwrap().id;
+        let other = (&project, Some(id ^ 1));
+        let refused = charge_alone(&*meta, other, &booking(10, 100, 200), 100).await;
+        assert_eq!(refused, Err(QuotaError::NoAccount(project.clone())));
+        let own = (&project, Some(id));
+        // Half of the slot has passed, or all of it, before the booking is refused.
+        for now in [150, 200, 300] {
+            charge_alone(&*meta, own, &booking(10, 100, 200), 100)
+                .await
+                .unwrap();
+            take_back_alone(&*meta, &project, 1, now).await.unwrap();
+            for account in [&project, &name("astro")] {
+                let left = usage(&*meta, account).await.unwrap();
+                assert!(left.is_empty(), "{left:?}");
+            }
         }
     });
 }

@@ -144,6 +144,16 @@ fn bytes_of_thirty_days_come_back_when_they_are_over_for_so_long() {
 }
 
 #[test]
+fn a_slot_that_is_over_counts_as_any_other() {
+    let quota = Quota {
+        booked: Some(10 * MB),
+        ..Quota::default()
+    };
+    let fits = |rate| fits(&quota, &Usage::default(), &booking(1, rate, 98, 99), 100).is_ok();
+    assert!(fits(10 * MB) && !fits(10 * MB + 1) && !fits(u64::MAX));
+}
+
+#[test]
 fn what_was_promised_before_a_change_stays_counted() {
     let quota = Quota {
         booked: Some(1000 * MB),

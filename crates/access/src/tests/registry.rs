@@ -46,6 +46,7 @@ fn a_token_is_its_account_until_it_ends_is_revoked_or_the_account_goes() {
         let caller = registry.by_token(&shown, 99).await.unwrap();
         let expected = Caller {
             account: Some(name.clone()),
+            account_id: Some(astro.id),
             role: Some(Role::Booker),
             how: How::Token(token.id),
         };

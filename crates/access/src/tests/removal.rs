@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use base::Nanos;
-use vdisk::meta::{Faults, MemoryMetaStore};
+use vdisk::meta::{Faults, MemoryMetaStore, MetaStore, Op};
 
 use super::seeds;
 use crate::account::AccountState;
@@ -123,7 +123,7 @@ fn a_deletion_that_goes_on_takes_nothing_of_a_later_account() {
 }
 
 /// Asks again while the meta store does not tell whether it was done.
-async fn until_told(ask: impl AsyncFn() -> Result<(), QuotaError>) {
+async fn until_answered(ask: impl AsyncFn() -> Result<(), QuotaError>) {
     while let Err(why) = ask().await {
         let waits = matches!(why, QuotaError::Meta(_) | QuotaError::Busy(_));
         assert!(waits, "{why}");
@@ -153,7 +153,8 @@ fn a_charge_by_itself_keeps_the_name_until_it_is_given_back() {
             };
             for id in 1..=3 {
                 let (account, booking) = (name("astro/a"), booking(id));
-                until_told(async || charge_alone(&*meta, &account, &booking, 5).await).await;
+                until_answered(async || charge_alone(&*meta, (&account, None), &booking, 5).await)
+                    .await;
             }
             let counted = async |account: &str| {
                 usage(&*store.client(), &name(account))
@@ -168,19 +169,74 @@ fn a_charge_by_itself_keeps_the_name_until_it_is_given_back() {
                 matches!(waits, AccessError::NameWaits { bookings: 3, .. }),
                 "{waits}"
             );
-            let told = store.client();
-            let refused = charge_alone(&*told, &name("astro/a"), &booking(4), 7).await;
+            let plain = store.client();
+            let refused = charge_alone(&*plain, (&name("astro/a"), None), &booking(4), 7).await;
             assert!(
                 matches!(refused, Err(QuotaError::NoAccount(_))),
                 "{refused:?}"
             );
             for id in 1..=3 {
                 let account = name("astro/a");
-                until_told(async || refund_alone(&*meta, &account, id, 8).await).await;
+                until_answered(async || refund_alone(&*meta, &account, id, 8).await).await;
             }
             registry.sweep(9).await.unwrap();
             make(&registry, "astro").await.unwrap();
             assert_eq!(counted("astro").await, 0);
         });
     }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_keeps_no_other_from_the_end_of_its_deletion() {
+    env::Runtime::simulated(1).block_on(async {
+        let store = MemoryMetaStore::new("memory");
+        let (meta, registry) = (store.client(), Registry::new(store.client()));
+        set_up(&registry).await;
+        let junk = Op::Put {
+            key: "account/abc".to_owned(),
+            value: b"junk".to_vec(),
+            lease: None,
+        };
+        let booking = Commitment {
+            id: 1,
+            rate: 1,
+            from: 0,
+            until: 100,
+            space: 0,
+        };
+        charge_alone(&*meta, (&name("astro"), None), &booking, 0)
+            .await
+            .unwrap();
+        registry.delete(&name("astro"), 1).await.unwrap();
+        meta.txn(Vec::new(), vec![junk]).await.unwrap();
+        assert!(
+            registry.has(&name("astro")).await.unwrap(),
+            "its name waits"
+        );
+        let swept = registry.sweep(200).await;
+        assert!(matches!(swept, Err(AccessError::Record(_))), "{swept:?}");
+        assert!(!registry.has(&name("astro")).await.unwrap());
+        assert_eq!(registry.names().await.unwrap(), [name("abc")]);
+    });
+}
+
+#[test]
+fn a_revoked_certificate_opens_nothing_even_before_this_daemon_hears_of_it() {
+    env::Runtime::simulated(1).block_on(async {
+        let store = MemoryMetaStore::new("memory");
+        let registry = Registry::new(store.client());
+        set_up(&registry).await;
+        let astro = name("astro");
+        let id = registry.account(&astro).await.unwrap().id;
+        let number = tls::Serial::parse("a1").unwrap();
+        let opens = async |serial| registry.by_certificate((&astro, id), serial).await;
+        assert!(opens("a1").await.is_ok());
+        let revocations = vdisk::cluster::revoked::Revocations::new(store.client());
+        revocations.revoke(&number, "account astro").await.unwrap();
+        assert_eq!(
+            opens("a1").await,
+            Err(AccessError::Revoked("a1".to_owned()))
+        );
+        assert!(opens("b2").await.is_ok());
+    });
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{ClientConfig, ServerConfig};
 pub use tls::TlsError;
 use tls::pem::{certificates, file, key, provider, roots};
@@ -86,7 +86,10 @@ impl Tls {
             }
         };
         let chain = certificates("the certificate", certificate)?;
-        let config = builder.with_single_cert(chain, key(private_key)?)?;
+        let mut config = builder.with_single_cert(chain, key(private_key)?)?;
+        // No session is resumed: each connection shows its certificate anew, and one that is over is refused.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
         Ok(Tls {
             mode,
             config: Arc::new(config),
@@ -186,5 +189,16 @@ mod tests {
         let missing = Path::new("no-such-file.pem");
         let why = Tls::from_files(TlsMode::Required, missing, missing, None).err();
         assert!(why.is_some_and(|e| e.to_string().starts_with("cannot read no-such-file.pem:")));
+    }
+
+    #[test]
+    fn a_server_resumes_no_session() {
+        let own = rcgen::generate_simple_self_signed(vec!["disk.example".to_owned()]).unwrap();
+        let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
+        let authority = Some(certificate.as_bytes());
+        let (mode, text) = (TlsMode::Required, certificate.as_bytes());
+        let tls = Tls::from_pem(mode, text, key.as_bytes(), authority).unwrap();
+        assert!(!tls.config.session_storage.can_cache());
+        assert_eq!(tls.config.send_tls13_tickets, 0);
     }
 }

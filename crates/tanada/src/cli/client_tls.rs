@@ -9,6 +9,7 @@
 //! Always true: nothing is sent to a server that was not checked.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +17,7 @@ use anyhow::{Context, anyhow};
 use config::DATA_DIR;
 use env::net::Address;
 use report::terminal::said;
+use rustix::fs::{Mode, OFlags, open, openat};
 use tls::{Certificate, Expected, Material, Settings};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -32,7 +34,8 @@ const IDENTITY: &str = "TANADA_IDENTITY";
 
 /// Whom a command trusts, and what it shows.
 struct Trust {
-    ca: PathBuf,
+    /// The authorities, in PEM.
+    ca: Vec<u8>,
     /// Where an own certificate is.
     identity: Option<PathBuf>,
     /// Where revoked numbers may be.
@@ -49,9 +52,9 @@ impl Trust {
         let usual = Path::new(DATA_DIR).join("tls");
         let folder = identity.clone().unwrap_or(usual);
         let ca = match (named(CA), &identity) {
-            (Some(ca), _) => ca,
-            (None, Some(identity)) => identity.join("ca.pem"),
-            (None, None) => own_file(&folder.join("ca.pem"))?,
+            (Some(ca), _) => read(&ca)?,
+            (None, Some(identity)) => read(&identity.join("ca.pem"))?,
+            (None, None) => read_own(&folder, "ca.pem").ok_or_else(no_authority)?,
         };
         Ok(Trust {
             ca,
@@ -68,10 +71,8 @@ impl Trust {
                 own: None,
             },
         };
-        let read =
-            || fs::read(&self.ca).with_context(|| format!("cannot read {}", self.ca.display()));
         Ok(Settings::new(&Material {
-            authority: read()?,
+            authority: self.ca.clone(),
             ..material
         })?)
     }
@@ -90,17 +91,38 @@ impl Trust {
     }
 }
 
-/// The authorities in the usual place, if another user did not put them there.
-fn own_file(path: &Path) -> anyhow::Result<PathBuf> {
+fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// A file of a folder in the usual place, if it and the folder are this user's or root's. What is looked at is what is read,
+/// and neither is a link: the working directory may be where other users write.
+fn read_own(folder: &Path, name: &str) -> Option<Vec<u8>> {
     let me = rustix::process::geteuid().as_raw();
-    let owner = fs::metadata(path).map(|meta| meta.uid());
-    if owner.is_ok_and(|owner| owner == me || owner == 0) {
-        return Ok(path.to_owned());
+    let is_own = |file: &fs::File| {
+        let owner = file.metadata().map(|meta| meta.uid());
+        owner.is_ok_and(|owner| owner == me || owner == 0)
+    };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = open(folder, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let folder = fs::File::from(folder);
+    // A pipe in its place keeps none waiting.
+    let file = openat(&folder, name, flags | OFlags::NONBLOCK, Mode::empty()).ok()?;
+    let mut file = fs::File::from(file);
+    let is_file = file.metadata().is_ok_and(|meta| meta.is_file());
+    if !(is_own(&folder) && is_own(&file) && is_file) {
+        return None;
     }
-    Err(anyhow!(
+    let mut contents = Vec::new();
+    file.read_to_end(&mut contents).ok()?;
+    Some(contents)
+}
+
+fn no_authority() -> anyhow::Error {
+    anyhow!(
         "no authority is named by which the server could be checked: set {CA} to the cluster's ca.pem (`tanada cluster ca init` \
          makes it, `tanada node create` copies it into DATA_DIR/tls), or {IDENTITY} to a folder of `tanada cluster ca issue`"
-    ))
+    )
 }
 
 /// A connection to the daemon at `target`, which was checked.
@@ -140,4 +162,35 @@ async fn connect_plain(target: &Target, address: &Address) -> Result<TcpStream, 
         target: target.clone(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn authorities_in_the_usual_place_are_read_where_no_link_leads_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let (own, other) = (dir.join("own"), dir.join("other"));
+        for folder in [&own, &other] {
+            fs::create_dir(folder).unwrap();
+        }
+        fs::write(own.join("ca.pem"), "own").unwrap();
+        assert_eq!(read_own(&own, "ca.pem").as_deref(), Some(&b"own"[..]));
+        symlink(own.join("ca.pem"), other.join("ca.pem")).unwrap();
+        symlink(&own, dir.join("link")).unwrap();
+        fs::create_dir(other.join("folder")).unwrap();
+        for (folder, name) in [
+            (&other, "ca.pem"),
+            (&dir.join("link"), "ca.pem"),
+            (&other, "folder"),
+            (&other, "none"),
+            (&dir.join("none"), "ca.pem"),
+        ] {
+            assert_eq!(read_own(folder, name), None, "{folder:?} {name}");
+        }
+    }
 }

@@ -35,9 +35,37 @@ static ONE: Mutex<()> = Mutex::new(());
 #[derive(Debug, Clone)]
 pub struct Folder(PathBuf);
 
-/// Which files there are: another stamp, other contents.
+/// Which files there are: another stamp, other contents, or others who may read them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Stamp([Option<(i64, i64, u64, u64)>; 4]);
+pub struct Stamp([Option<FileStamp>; 4]);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileStamp {
+    /// When it was written, and when its owner, mode or name changed: seconds and nanoseconds.
+    written: (i64, i64),
+    changed: (i64, i64),
+    inode: u64,
+    length: u64,
+}
+
+/// What stands in the way of files that are looked at again and again.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// What it was at the last look.
+    last: Option<String>,
+    warned: bool,
+}
+
+impl Trouble {
+    /// What is to be warned of after a look: what stood in its way twice, once. They may just be being written at the first look.
+    pub fn after(&mut self, why: Option<String>) -> Option<String> {
+        let again = why.is_some() && why == self.last;
+        let warn = again && !self.warned;
+        self.warned = again;
+        self.last.clone_from(&why);
+        why.filter(|_| warn)
+    }
+}
 
 impl Folder {
     /// That of the daemon whose files are in `data_dir`.
@@ -89,7 +117,12 @@ impl Folder {
         ];
         Stamp(files.map(|path| {
             let meta = fs::metadata(path).ok()?;
-            Some((meta.mtime(), meta.mtime_nsec(), meta.ino(), meta.len()))
+            Some(FileStamp {
+                written: (meta.mtime(), meta.mtime_nsec()),
+                changed: (meta.ctime(), meta.ctime_nsec()),
+                inode: meta.ino(),
+                length: meta.len(),
+            })
         }))
     }
 
@@ -130,25 +163,48 @@ impl Folder {
     /// # Errors
     /// The file is there and cannot be read, or a line of it is no number.
     pub fn read_revoked(&self) -> anyhow::Result<BTreeSet<Serial>> {
+        let (found, wrong) = self.read_revoked_lines()?;
+        wrong.map_or(Ok(found), |why| Err(anyhow!(why)))
+    }
+
+    /// The revoked numbers of the lines that can be read, and what is wrong with the first that cannot.
+    ///
+    /// # Errors
+    /// The file is there and cannot be read.
+    pub fn read_revoked_lines(&self) -> anyhow::Result<(BTreeSet<Serial>, Option<String>)> {
         let path = self.revoked();
-        let text = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        let bytes = match fs::read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Default::default()),
             read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
-        let found = authority::revoked(&text);
-        let found = found.map_err(|why| anyhow!("{}: {why}", path.display()))?;
-        Ok(found.into_iter().collect())
+        // What is no text is a bad line, not a bad file.
+        let text = String::from_utf8_lossy(&bytes);
+        let (mut found, mut wrong) = (BTreeSet::new(), None);
+        for (at, line) in text.lines().enumerate() {
+            match authority::revoked(line) {
+                Ok(numbers) => found.extend(numbers),
+                Err(why) => {
+                    let why = why.strip_prefix("line 1: ").unwrap_or(&why);
+                    wrong.get_or_insert(format!("{}: line {}: {why}", path.display(), at + 1));
+                }
+            }
+        }
+        Ok((found, wrong))
     }
 
     /// Adds revoked numbers, each with whose it was, as far as they are not there yet.
     ///
     /// # Errors
-    /// As for [`Folder::read_revoked`]; the system's.
+    /// The system's. Lines that are no numbers stay.
     pub fn add_revoked(&self, more: &[(Serial, String)]) -> anyhow::Result<()> {
         // The data threads and the admin API's do so, too.
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = self.read_revoked()?;
-        let mut text = fs::read_to_string(self.revoked()).unwrap_or_default();
+        let (known, _) = self.read_revoked_lines()?;
+        let text = match fs::read(self.revoked()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        let mut text = String::from_utf8_lossy(&text).into_owned();
         let before = text.len();
         for (serial, whose) in more.iter().filter(|(serial, _)| !known.contains(serial)) {
             if !text.is_empty() && !text.ends_with('\n') {
@@ -275,9 +331,42 @@ mod tests {
             folder.read_revoked().unwrap(),
             BTreeSet::from([serial("a1"), serial("b2")])
         );
-        fs::write(folder.revoked(), "n2\n").unwrap();
+        fs::write(folder.revoked(), b"c3\nn2\n\xff\nd4\n").unwrap();
         let why = folder.read_revoked().unwrap_err().to_string();
-        assert!(why.contains("line 1"), "{why}");
+        assert!(why.contains("line 2: 'n2'"), "{why}");
+        let good = BTreeSet::from([serial("c3"), serial("d4")]);
+        let read = folder.read_revoked_lines().unwrap();
+        assert_eq!(read, (good, Some(why)));
+        folder
+            .add_revoked(&[(serial("e5"), String::new())])
+            .unwrap();
+        assert!(
+            folder
+                .read_revoked_lines()
+                .unwrap()
+                .0
+                .contains(&serial("e5"))
+        );
+        // Who may read a file is part of its stamp, as soon as the clock of the file system has moved.
+        let before = folder.stamp();
+        let differs = |_| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            fs::set_permissions(folder.key(), mode).unwrap();
+            folder.stamp() != before
+        };
+        assert!((0..1_000_000).any(differs));
+    }
+
+    #[test]
+    fn trouble_is_warned_of_when_it_lasts_and_once() {
+        let mut trouble = Trouble::default();
+        let mut after = |why: &str| {
+            let why = (!why.is_empty()).then(|| why.to_owned());
+            trouble.after(why).unwrap_or_default()
+        };
+        let looks = ["a", "a", "a", "a", "b", "b", "b", "", "a", "", "b", "b"];
+        let warned = looks.map(&mut after);
+        assert_eq!(warned, ["", "a", "", "", "", "b", "", "", "", "", "", "b"]);
     }
 
     #[test]

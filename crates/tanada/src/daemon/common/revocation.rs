@@ -79,7 +79,7 @@ mod tests {
         let threads: Vec<_> = (0..3)
             .map(|_| {
                 let mut mailbox = revocation.listen();
-                std::thread::spawn(move || {
+                let run = move || {
                     let runtime = env::Runtime::real(env::RealConfig::default());
                     runtime.expect("a runtime").block_on(async move {
                         let mut heard = Vec::new();
@@ -89,7 +89,9 @@ mod tests {
                         }
                         heard
                     })
-                })
+                };
+                let thread = std::thread::Builder::new().spawn(run);
+                thread.expect("a thread")
             })
             .collect();
         drop(revocation.listen());

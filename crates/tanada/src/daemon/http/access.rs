@@ -117,6 +117,7 @@ pub(crate) fn claim<'a>(
         if bool::from(given.ct_eq(token.as_bytes())) {
             return Ok(Claim::Is(Caller {
                 account: None,
+                account_id: None,
                 role: Some(Role::Admin),
                 how: How::AdminToken,
             }));

@@ -39,7 +39,9 @@ fn failure(error: &AccessError) -> Failure {
         AccessError::TooManyUsers { .. } | AccessError::BadToken(_) => {
             StatusCode::UNPROCESSABLE_ENTITY
         }
-        AccessError::Token(_) | AccessError::NotOfAccount { .. } => StatusCode::UNAUTHORIZED,
+        AccessError::Token(_) | AccessError::NotOfAccount { .. } | AccessError::Revoked(_) => {
+            StatusCode::UNAUTHORIZED
+        }
         AccessError::Ambiguous { .. } => StatusCode::FORBIDDEN,
         AccessError::Busy(_) | AccessError::Meta(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,

@@ -263,15 +263,15 @@ pub(super) async fn change_account(
         users,
         groups,
     };
-    let off = change.on == Some(false);
+    let off = (change.on == Some(false)).then(|| name.clone());
     let changed = Accounts(&control).ask(async move |it| {
         let account = it.change(&name, &change).await?;
         whole(it, account).await
     });
     let changed = changed.await?;
-    if off {
+    if let Some(off) = off {
         // Elsewhere, and what cannot be reached now, within seconds.
-        Charged(&control).end_of_accounts_off().await;
+        Charged(&control).end_of_accounts_off(Some(&off)).await;
     }
     answer_one(changed).await
 }
@@ -288,9 +288,10 @@ pub(super) async fn delete_account(
     Path(name): Path<String>,
 ) -> Answer<AccountsGone> {
     let (name, now) = (called(&name)?, unix_seconds() as u64);
+    let deleted = name.clone();
     let gone = Accounts(&control).ask(async move |it| it.delete(&name, now).await);
     let gone = gone.await?;
-    Charged(&control).end_of_accounts_off().await;
+    Charged(&control).end_of_accounts_off(Some(&deleted)).await;
     Ok(Json(AccountsGone {
         deleted: gone.iter().map(ToString::to_string).collect(),
     }))

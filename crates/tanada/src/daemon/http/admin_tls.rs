@@ -8,7 +8,7 @@
 //!
 //! Always true:
 //! 1. TLS 1.3 and nothing else; a client's certificate opens nothing by itself (`door` asks whose it is).
-//! 2. Files that cannot be used change nothing, and are warned of.
+//! 2. Files that cannot be used change nothing, are warned of, and are tried again until they can be.
 //! 3. What was revoked once is revoked until the daemon ends.
 
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::server::TlsStream;
 
 use crate::api::refusal::Refusal;
-use crate::daemon::common::certificates::{Folder, Stamp, check_own, now};
+use crate::daemon::common::certificates::{Folder, Stamp, Trouble, check_own, now};
 use crate::daemon::common::revocation::Revocation;
 
 /// How long a handshake may take.
@@ -49,6 +49,7 @@ pub struct AdminTls {
 }
 
 struct Current {
+    /// That of the files which were taken over whole.
     stamp: Stamp,
     server: Arc<ServerConfig>,
 }
@@ -95,7 +96,7 @@ impl AdminTls {
 
     /// Takes over what changes in the files, and what other threads hear is revoked, for ever.
     pub async fn keep_looking(self: Arc<Self>, revocation: Revocation) {
-        let mut failed = None;
+        let mut trouble = Trouble::default();
         let mut heard = revocation.listen();
         let mut look = tokio::time::interval(LOOK);
         loop {
@@ -106,20 +107,12 @@ impl AdminTls {
                 }
                 _ = look.tick() => {}
             }
-            match self.look(&revocation) {
-                Ok(()) => failed = None,
-                // They may just be being written.
-                Err(error) => {
-                    let stamp = self.folder.stamp();
-                    if failed.replace(stamp.clone()).as_ref() == Some(&stamp) {
-                        self.current().stamp = stamp;
-                        tracing::error!(
-                            "the files in DATA_DIR/tls cannot be used for the admin API, and what was read before stays in \
-                             use: {}",
-                            said::words(&error)
-                        );
-                    }
-                }
+            let why = self.look(&revocation).err();
+            if let Some(why) = trouble.after(why.map(|why| said::words(&why))) {
+                tracing::error!(
+                    "files in DATA_DIR/tls cannot be used for the admin API, and what was read of them before stays in use: \
+                     {why}"
+                );
             }
         }
     }
@@ -134,11 +127,20 @@ impl AdminTls {
             return Ok(());
         }
         // These first: a certificate that cannot be read is no reason to let a revoked one in.
-        let revoked = self.folder.read_revoked()?;
-        revocation.spread(&revoked);
-        self.revoke(revoked);
+        let wrong = self
+            .folder
+            .read_revoked_lines()
+            .and_then(|(revoked, wrong)| {
+                revocation.spread(&revoked);
+                self.revoke(revoked);
+                wrong.map_or(Ok(()), |why| Err(anyhow!(why)))
+            });
+        // Nor is a line that cannot be read one to keep a renewed certificate out.
         let (_, server) = server(&self.folder)?;
-        *self.current() = Current { stamp, server };
+        self.current().server = server;
+        wrong?;
+        // What fails is looked at again, whatever the stamp: the system may have had no file left to open.
+        self.current().stamp = stamp;
         Ok(())
     }
 
@@ -303,5 +305,48 @@ mod tests {
             assert!(tls.look(&Revocation::default()).is_err());
             assert!(tls.until_over(Some(&astro)).await.ends_with("is revoked"));
         });
+    }
+
+    #[test]
+    fn what_can_be_read_is_taken_over_and_the_rest_as_soon_as_it_can_be() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::of_daemon(dir.path());
+        let at: Address = "tls:127.0.0.1:1".parse().unwrap();
+        let (ca, _) = Authority::make("ca", KeyKind::P256, (now(), 30), [1; 16]).unwrap();
+        let write = |random| {
+            let own = issued(&ca, Peer::Node("n1".into()), random);
+            let done = folder.write(&own.certificate, &own.key, &ca.certificate);
+            done.unwrap();
+        };
+        write(2);
+        let tls = AdminTls::open(dir.path(), Some("n1"), &at).unwrap();
+        let look = || tls.look(&Revocation::default());
+        let first = Arc::clone(&tls.current().server);
+        let is_first = || Arc::ptr_eq(&first, &tls.current().server);
+        // A key that others can read, until it is put right.
+        write(3);
+        let mode = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(folder.key(), mode).unwrap();
+        };
+        mode(0o644);
+        for _ in 0..3 {
+            assert!(look().is_err() && is_first());
+        }
+        mode(0o600);
+        look().unwrap();
+        assert!(!is_first());
+        // A bad line among the revoked keeps out no other, nor a certificate.
+        let second = Arc::clone(&tls.current().server);
+        write(4);
+        std::fs::write(folder.revoked(), "no number\na1\n").unwrap();
+        let why = look().unwrap_err().to_string();
+        assert!(why.contains("line 1"), "{why}");
+        assert!(!Arc::ptr_eq(&second, &tls.current().server));
+        assert!(tls.revoked.borrow().contains(&Serial::parse("a1").unwrap()));
+        std::fs::write(folder.revoked(), "b2\n").unwrap();
+        look().unwrap();
+        assert_eq!(tls.revoked.borrow().len(), 2);
     }
 }

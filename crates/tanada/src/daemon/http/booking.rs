@@ -12,7 +12,6 @@
 
 use std::rc::Rc;
 
-use access::name::AccountName;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -24,7 +23,7 @@ use store::qos::manager::{Decision, Group, PartName, ReservationRequest, Reserve
 use tokio::sync::oneshot;
 use vdisk::names::RESERVED_HOLDER;
 
-use super::charged::{Charged, commitment, fresh_id};
+use super::charged::{Charged, Payer, Taken, commitment, fresh_id};
 use super::control::{Control, Failure, gone};
 use super::reserve_words::{instead, said, shown};
 use crate::api::store::{Offer, Reservation, ReserveAsk, ReserveRefusal, StoreRefusal};
@@ -251,14 +250,7 @@ impl<'a> Stores<'a> {
             let error = format!("a probability of {percent} % makes no sense");
             return invalid(error, "write more than 0 and at most 100");
         }
-        let scope = asked.scope.clone().unwrap_or_default();
-        if scope.is_empty() {
-            let todo = "give scope: the names of its objects begin with it, such as results/";
-            return invalid(
-                "the scope is empty: it would be for all objects".to_owned(),
-                todo,
-            );
-        }
+        let scope = scope_of(asked)?;
         if asked.holder.starts_with(RESERVED_HOLDER) {
             let error = format!("holders that begin with {RESERVED_HOLDER} are those of volumes");
             let todo =
@@ -268,6 +260,10 @@ impl<'a> Stores<'a> {
         let now = self.at_store(first, async |store| store.node.now()).await?;
         let start = asked.from_unix_seconds.map_or(now, Second);
         let slot = Slot::new(start, asked.for_seconds);
+        if slot.end <= now {
+            let error = format!("its slot, {slot}, is over");
+            return invalid(error, "let it end later, or leave from_unix_seconds out");
+        }
         let ask = ReservationRequest {
             direction,
             rate: BytesPerSec(asked.rate_bytes_per_second),
@@ -281,23 +277,25 @@ impl<'a> Stores<'a> {
         Ok((ask, slot))
     }
 
-    /// Reserves at all stores, or at none; what it takes counts against the quota of `account`, if it is for one.
+    /// Reserves at all stores, or at none; what it takes counts against the quota of `payer`, if it is for one.
     pub(super) async fn reserve(
         self,
         asked: &ReserveAsk,
-        account: Option<&AccountName>,
+        payer: Option<&Payer>,
     ) -> Result<Vec<Reservation>, NotReserved> {
         let (ask, slot) = self.ask(asked).await?;
-        let group = self.group(asked, account.is_some()).await?;
-        let (Some(account), Some(id)) = (account, group.as_ref().map(|group| group.id)) else {
+        let group = self.group(asked, payer.is_some()).await?;
+        let (Some(payer), Some(id)) = (payer, group.as_ref().map(|group| group.id)) else {
             return self.reserve_at(asked, ask, group).await;
         };
         let _made = self.0.making.begin(id);
         let charged = Charged(self.0);
-        charged.charge(account, commitment(asked, slot, id)).await?;
+        charged.charge(payer, commitment(asked, slot, id)).await?;
         let made = self.reserve_at(asked, ask, group).await;
         if made.is_err() {
-            charged.settle(account, id).await;
+            charged.settle(&payer.account, id, Taken::Never).await;
+        } else {
+            self.0.making.stands(id);
         }
         made
     }
@@ -419,6 +417,16 @@ impl<'a> Stores<'a> {
         }
         Ok(all)
     }
+}
+
+/// What the names of a reservation's objects begin with.
+fn scope_of(asked: &ReserveAsk) -> Result<String, Failure> {
+    let scope = asked.scope.clone().filter(|scope| !scope.is_empty());
+    scope.ok_or_else(|| {
+        let error = "the scope is empty: it would be for all objects";
+        let todo = "give scope: the names of its objects begin with it, such as results/";
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
+    })
 }
 
 fn twice(names: &[String]) -> Option<&String> {

@@ -5,24 +5,26 @@
 //! charge (meta store) -> hold and commit at the stores -> answer
 //!                            \-> refused: given back
 //! every 3 s:    its account is off or deleted -> released at all stores, given back
-//! every minute: charged at these stores, and not there -> given back: a crash came between
+//! every minute: charged at these stores, and not there -> given back: a crash came between, or the meta store was silent
 //! ```
 //!
 //! A reservation's identity is that of its group: half of the first store's, which says whose charges a daemon looks after, and
 //! half by chance.
 //!
 //! Always true:
-//! 1. What a reservation takes is charged before a store is asked, and given back when no store has it any more.
+//! 1. What a reservation takes is charged before a store is asked, and given back when no store has it any more: whole if
+//!    it was never made, else without what was promised until then.
 //! 2. A reservation belongs to an account whose usage has its identity: not to a later account of the name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use access::charge::{QuotaError, charge_alone, is_on, refund_alone};
+use access::charge::{QuotaError, charge_alone, is_on, refund_alone, take_back_alone};
 use access::name::AccountName;
 use access::quota::Commitment;
-use access::registry::Registry;
+use access::registry::{AccessError, Registry};
 use axum::http::StatusCode;
 use policy::share::Slot;
 
@@ -42,20 +44,58 @@ const LOST_EVERY: u64 = 20;
 #[derive(Clone, Copy)]
 pub(super) struct Charged<'a>(pub &'a Control);
 
-/// Those that are being made: charged, and perhaps not at their stores yet.
+/// Those that are being made, and those that were.
 #[derive(Default)]
-pub struct Making(Mutex<BTreeSet<u128>>);
+pub struct Making(Mutex<Made>);
+
+#[derive(Default)]
+struct Made {
+    /// Charged, and perhaps not at their stores yet.
+    making: BTreeSet<u128>,
+    /// Seen at their stores, since this daemon was started.
+    stood: BTreeSet<u128>,
+}
+
+/// For whom a reservation is made.
+#[derive(Debug, Clone)]
+pub struct Payer {
+    pub account: AccountName,
+    /// Which one of the name, where the caller is that.
+    pub id: Option<u64>,
+}
+
+/// What a reservation that is at no store took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It was never made.
+    Never,
+    /// It ends now: what was promised until here was taken.
+    UntilNow,
+}
 
 /// One of them, until this is dropped.
 pub(super) struct BeingMade<'a>(&'a Making, u128);
 
 impl Making {
     pub(super) fn begin(&self, id: u128) -> BeingMade<'_> {
-        self.with(|all| all.insert(id));
+        self.with(|all| all.making.insert(id));
         BeingMade(self, id)
     }
 
-    fn with<T>(&self, work: impl FnOnce(&mut BTreeSet<u128>) -> T) -> T {
+    /// It is at its stores.
+    pub(super) fn stands(&self, id: u128) {
+        self.with(|all| all.stood.insert(id));
+    }
+
+    /// What was taken by one that is charged until `until`, and at no store at `now`?
+    fn taken(&self, id: u128, until: u64, now: u64) -> Taken {
+        match self.with(|all| all.stood.contains(&id)) || until <= now {
+            true => Taken::UntilNow,
+            false => Taken::Never,
+        }
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Made) -> T) -> T {
         // It is whole between any two operations.
         work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -63,7 +103,7 @@ impl Making {
 
 impl Drop for BeingMade<'_> {
     fn drop(&mut self) {
-        self.0.with(|all| all.remove(&self.1));
+        self.0.with(|all| all.making.remove(&self.1));
     }
 }
 
@@ -89,13 +129,13 @@ pub(super) fn id_of(it: &Reservation) -> Option<u128> {
     u128::from_str_radix(it.group.as_ref()?, 16).ok()
 }
 
-/// What a reservation takes of its account's quota: at each of its stores as much.
+/// What a reservation takes of its account's quota: at each of its stores as much. It begins now at the earliest.
 pub(super) fn commitment(asked: &ReserveAsk, slot: Slot, id: u128) -> Commitment {
     let stores = asked.stores.len() as u64;
     Commitment {
         id,
         rate: asked.rate_bytes_per_second.saturating_mul(stores),
-        from: slot.start.0,
+        from: slot.start.0.max(now().min(slot.end.0.saturating_sub(1))),
         until: slot.end.0,
         space: asked.space_bytes.saturating_mul(stores),
     }
@@ -105,9 +145,15 @@ fn now() -> u64 {
     unix_seconds() as u64
 }
 
+/// The accounts cannot be asked.
+fn unknown(why: &impl std::fmt::Display) -> Failure {
+    let todo = "the daemon's owner and root go on; look at the daemon's log and the meta store, and try again";
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, why.to_string(), todo)
+}
+
 fn refused(error: &QuotaError) -> Failure {
     let status = match error {
-        QuotaError::Slot { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        QuotaError::Slot { .. } | QuotaError::Over { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         QuotaError::Busy(_) | QuotaError::Meta(_) => StatusCode::SERVICE_UNAVAILABLE,
         QuotaError::Record(_) => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::CONFLICT,
@@ -124,34 +170,35 @@ impl Charged<'_> {
     ///
     /// # Errors
     /// Status 409: the quota does not allow it; 503: the meta store is silent.
-    pub(super) async fn charge(self, account: &AccountName, it: Commitment) -> Result<(), Failure> {
-        let account = account.clone();
+    pub(super) async fn charge(self, payer: &Payer, it: Commitment) -> Result<(), Failure> {
+        let Payer { account, id } = payer.clone();
         let charged = self.0.records.with(&self.0.threads, async move |meta| {
-            charge_alone(&*meta, &account, &it, now()).await
+            charge_alone(&*meta, (&account, id), &it, now()).await
         });
-        let charged = charged.await.map_err(|silent| {
-            let todo = "look at the daemon's log and the meta store, and try again";
-            Failure::new(StatusCode::SERVICE_UNAVAILABLE, silent.to_string(), todo)
-        })?;
+        let charged = charged.await.map_err(|silent| unknown(&silent))?;
         charged.map_err(|error| refused(&error))
     }
 
     /// Gives back what a reservation takes, if no store has it any more. What fails now is done later (`give_back_lost`).
-    pub(super) async fn settle(self, account: &AccountName, id: u128) {
+    pub(super) async fn settle(self, account: &AccountName, id: u128, taken: Taken) {
         let Ok(all) = Stores(self.0).reservations().await else {
             return;
         };
         if all.iter().any(|it| id_of(it) == Some(id)) {
             return;
         }
-        self.give_back(account.clone(), id).await;
+        self.give_back(account.clone(), id, taken).await;
     }
 
-    async fn give_back(self, account: AccountName, id: u128) {
+    async fn give_back(self, account: AccountName, id: u128, taken: Taken) {
         let shown = account.clone();
-        let given = self.0.records.with(&self.0.threads, async move |meta| {
-            refund_alone(&*meta, &account, id, now()).await
-        });
+        let given = self
+            .0
+            .records
+            .with(&self.0.threads, async move |meta| match taken {
+                Taken::Never => take_back_alone(&*meta, &account, id, now()).await,
+                Taken::UntilNow => refund_alone(&*meta, &account, id, now()).await,
+            });
         let why = match given.await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
@@ -160,14 +207,18 @@ impl Charged<'_> {
         tracing::warn!(account = %shown, why, "what a reservation took of a quota is given back later");
     }
 
-    /// Does this reservation belong to that account? So it does if the accounts cannot be asked.
-    pub(super) async fn is_of(self, account: &AccountName, id: u128) -> bool {
+    /// Does this reservation belong to that account?
+    ///
+    /// # Errors
+    /// Status 503: that cannot be looked up.
+    pub(super) async fn is_of(self, account: &AccountName, id: u128) -> Result<bool, Failure> {
         let account = account.clone();
         let found = self.0.records.with(&self.0.threads, async move |meta| {
-            let usage = access::charge::usage(&*meta, &account).await;
-            usage.map_or(true, |usage| usage.get(id).is_some())
+            let usage = access::charge::usage(&*meta, &account).await?;
+            Ok::<_, QuotaError>(usage.get(id).is_some())
         });
-        found.await.unwrap_or(true)
+        let found = found.await.map_err(|silent| unknown(&silent))?;
+        found.map_err(|error| unknown(&error))
     }
 
     /// What belongs to an account.
@@ -193,8 +244,8 @@ impl Charged<'_> {
         Ok(own)
     }
 
-    /// Ends reservations whose accounts are switched off or deleted.
-    pub(super) async fn end_of_accounts_off(self) {
+    /// Ends reservations whose accounts are switched off or deleted: of all, or of `named` and its projects.
+    pub(super) async fn end_of_accounts_off(self, named: Option<&AccountName>) {
         if self.0.records.were_never_made() {
             return;
         }
@@ -205,7 +256,11 @@ impl Charged<'_> {
         let mut of: BTreeMap<AccountName, BTreeMap<u128, Vec<Reservation>>> = BTreeMap::new();
         for it in all {
             let id = id_of(&it).filter(|id| own.contains(&half(*id)));
-            if let (Some(id), Ok(account)) = (id, it.holder.parse()) {
+            if let (Some(id), Ok(account)) = (id, it.holder.parse::<AccountName>()) {
+                self.0.making.stands(id);
+                if named.is_some_and(|named| !account.chain().contains(named)) {
+                    continue;
+                }
                 let of_account = of.entry(account).or_default();
                 of_account.entry(id).or_default().push(it);
             }
@@ -213,13 +268,22 @@ impl Charged<'_> {
         for (account, reservations) in of {
             let asked = account.clone();
             let over = self.0.records.with(&self.0.threads, async move |meta| {
-                // What cannot be looked up goes on.
-                let on = is_on(&*meta, &asked).await.unwrap_or(true);
-                let usage = access::charge::usage(&*meta, &asked).await;
-                usage.ok().filter(|_| !on)
+                // What it has is read only then.
+                if is_on(&*meta, &asked).await? {
+                    return Ok(None);
+                }
+                access::charge::usage(&*meta, &asked).await.map(Some)
             });
-            let Ok(Some(usage)) = over.await else {
-                continue;
+            let over = over.await.map_err(|silent| unknown(&silent));
+            let usage = match over.and_then(|over| over.map_err(|error| unknown(&error))) {
+                Ok(Some(usage)) => usage,
+                Ok(None) => continue,
+                // What cannot be looked up goes on.
+                Err(failure) => {
+                    let why = failure.refusal.error;
+                    tracing::debug!(%account, why, "an account cannot be looked up");
+                    continue;
+                }
             };
             for (id, parts) in reservations {
                 if usage.get(id).is_none() {
@@ -229,12 +293,36 @@ impl Charged<'_> {
                 let ids = ended.iter().flatten().map(|it| it.id.clone());
                 let ids: Vec<String> = ids.collect();
                 tracing::info!(%account, ?ids, "a reservation ends with its account");
-                self.settle(&account, id).await;
+                self.settle(&account, id, Taken::UntilNow).await;
             }
         }
     }
 
-    /// Gives back what was charged at these stores for reservations that are not there, and finishes deletions.
+    /// What is charged at these stores: whose, its identity, and its end. An account whose record cannot be read is left out.
+    async fn charged_at(
+        self,
+        own: BTreeSet<u128>,
+    ) -> Result<Vec<(AccountName, u128, u64)>, String> {
+        let looked = self.0.records.with(&self.0.threads, async move |meta| {
+            let mut charged = Vec::new();
+            for account in Registry::new(Rc::clone(&meta)).names().await? {
+                let usage = match access::charge::usage(&*meta, &account).await {
+                    Ok(usage) => usage,
+                    Err(error) => {
+                        tracing::warn!(%account, %error, "what a crash left charged to this account is not given back");
+                        continue;
+                    }
+                };
+                let own = usage.commitments().filter(|it| own.contains(&half(it.id)));
+                charged.extend(own.map(|it| (account.clone(), it.id, it.until)));
+            }
+            Ok::<_, AccessError>(charged)
+        });
+        let charged = looked.await.map_err(|silent| silent.to_string())?;
+        charged.map_err(|error| error.to_string())
+    }
+
+    /// Gives back what was charged at these stores for reservations that are not there.
     pub(super) async fn give_back_lost(self) {
         if self.0.records.were_never_made() {
             return;
@@ -242,38 +330,47 @@ impl Charged<'_> {
         let Ok(own) = self.own_halves().await else {
             return;
         };
-        let charged = self.0.records.with(&self.0.threads, async move |meta| {
-            let registry = Registry::new(meta);
-            let mut charged: Vec<(AccountName, u128)> = Vec::new();
-            for account in registry.accounts().await? {
-                let usage = registry.usage(&account.name).await?;
-                let ids = usage.commitments().map(|it| it.id);
-                let ids = ids.filter(|id| own.contains(&half(*id)));
-                charged.extend(ids.map(|id| (account.name.clone(), id)));
+        let mut charged = match self.charged_at(own).await {
+            Ok(charged) => charged,
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "what a crash left charged to accounts is given back later"
+                );
+                return;
             }
-            Ok::<_, access::registry::AccessError>(charged)
-        });
-        let Ok(Ok(mut charged)) = charged.await else {
-            return;
         };
         // In this order: what was charged before is in the first if it is not at its stores, and at its stores if it has left it.
-        self.0
-            .making
-            .with(|making| charged.retain(|(_, id)| !making.contains(id)));
+        let making = &self.0.making;
+        making.with(|all| charged.retain(|(_, id, _)| !all.making.contains(id)));
         let Ok(all) = Stores(self.0).reservations().await else {
             return;
         };
         let there: BTreeSet<u128> = all.iter().filter_map(id_of).collect();
-        for (account, id) in charged {
+        let counts: BTreeSet<u128> = charged.iter().map(|(_, id, _)| *id).collect();
+        for (account, id, until) in charged {
             if !there.contains(&id) {
-                self.give_back(account, id).await;
+                let taken = making.taken(id, until, now());
+                self.give_back(account, id, taken).await;
             }
+        }
+        making.with(|all| {
+            all.stood.extend(&there);
+            let Made { making, stood } = all;
+            stood.retain(|id| there.contains(id) || counts.contains(id) || making.contains(id));
+        });
+    }
+
+    /// Finishes deletions of accounts.
+    async fn sweep(self) {
+        if self.0.records.were_never_made() {
+            return;
         }
         let swept = self.0.records.with(&self.0.threads, async move |meta| {
             Registry::new(meta).sweep(now()).await
         });
         if let Ok(Err(error)) = swept.await {
-            tracing::debug!(%error, "deleted accounts are finished later");
+            tracing::warn!(%error, "deleted accounts are finished later");
         }
     }
 }
@@ -283,9 +380,10 @@ pub async fn keep(control: Arc<Control>) {
     let mut round = 0_u64;
     loop {
         let charged = Charged(&control);
-        charged.end_of_accounts_off().await;
+        charged.end_of_accounts_off(None).await;
         if round.is_multiple_of(LOST_EVERY) {
             charged.give_back_lost().await;
+            charged.sweep().await;
         }
         round += 1;
         tokio::time::sleep(EVERY).await;

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Always true:
-//! 1. TCP and Unix connections have slots of their own, and silent ones make room: readers never keep the owner out.
+//! 1. TCP and Unix connections have slots of their own, and silent ones make room: at a Unix socket readers never keep the
+//!    owner out. Over TCP a host that has its share being answered waits for one of its own.
 //! 2. A connection that does not send a whole header in [`HEADER_TIMEOUT`], or a body in [`BODY_TIMEOUT`], is closed, and
 //!    makes room before.
 
@@ -147,7 +148,11 @@ impl AdminListener {
                     tokio::time::sleep(RETRY).await;
                 }
                 Ok(stream) => {
-                    let Some(slot) = slots.take(stream.party()) else {
+                    let slot = match &stream {
+                        Stream::Tls(..) => slots.take_to_greet(stream.party()),
+                        _ => slots.take(stream.party()),
+                    };
+                    let Some(slot) = slot else {
                         tracing::warn!(address = %self.address, "too many admin connections: one more was closed");
                         continue;
                     };
@@ -227,6 +232,7 @@ async fn serve_tls(
         Ok(Err(why)) => return tracing::debug!(%from, why, "an admin client was turned away"),
         Err(_) => return tracing::debug!(%from, "an admin client took too long for a handshake"),
     };
+    slot.greeted(shown.is_some());
     let shown = shown.map(Arc::new);
     let peer = TlsPeer {
         from,

@@ -6,7 +6,8 @@
 //! caller             -> sees its own names, as operator all; a capability as its owner alone
 //! ```
 //!
-//! Always true: where the accounts cannot be looked up, a holder that could be one counts as one, but to the daemon's owner.
+//! Always true: where the accounts cannot be looked up, a holder that could be one counts as one, and a reservation at a store
+//! as none of the caller's; the daemon's owner goes on.
 
 use std::collections::BTreeSet;
 
@@ -70,13 +71,25 @@ pub(super) fn hide_in_reservation(caller: &Caller, mine: &Mine, it: &mut Reserva
 }
 
 /// The account that a reservation at a store belongs to; `None`: it is the daemon's owner's.
-pub(super) async fn owner_of(control: &Control, it: &Reservation) -> Option<AccountName> {
-    let name: AccountName = it.holder.parse().ok()?;
-    let id = id_of(it)?;
+///
+/// # Errors
+/// Status 503: that cannot be looked up, and it is not the daemon's owner who asks, whom nothing keeps out.
+pub(super) async fn owner_of(
+    control: &Control,
+    caller: &Caller,
+    it: &Reservation,
+) -> Result<Option<AccountName>, Failure> {
+    let (Ok(name), Some(id)) = (it.holder.parse::<AccountName>(), id_of(it)) else {
+        return Ok(None);
+    };
     if control.records.were_never_made() {
-        return None;
+        return Ok(None);
     }
-    Charged(control).is_of(&name, id).await.then_some(name)
+    match Charged(control).is_of(&name, id).await {
+        Ok(is_of) => Ok(is_of.then_some(name)),
+        Err(_) if caller.is_owner() => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// The same of a volume's reservation.
@@ -123,20 +136,31 @@ pub(super) async fn holder(
 }
 
 /// May the caller have the capability of this reservation?
-pub(super) async fn may_have(control: &Control, caller: &Caller, it: &Reservation) -> bool {
-    let owner = owner_of(control, it).await;
-    caller.may(Action::Capability, owner.as_ref())
-}
-
-/// May the caller amend or cancel this reservation?
 ///
 /// # Errors
-/// Status 403.
+/// As for [`owner_of`].
+pub(super) async fn may_have(
+    control: &Control,
+    caller: &Caller,
+    it: &Reservation,
+) -> Result<bool, Failure> {
+    if !caller.may_ever(Action::Capability) {
+        return Ok(false);
+    }
+    let owner = owner_of(control, caller, it).await?;
+    Ok(caller.may(Action::Capability, owner.as_ref()))
+}
+
+/// Whose is this reservation that the caller is to amend or cancel? As [`owner_of`].
+///
+/// # Errors
+/// Status 403: it may not; as for [`owner_of`].
 pub(super) async fn check_book(
     control: &Control,
     caller: &Caller,
     it: &Reservation,
-) -> Result<(), Failure> {
-    let owner = owner_of(control, it).await;
-    Ok(caller.check(Action::Book, owner.as_ref())?)
+) -> Result<Option<AccountName>, Failure> {
+    let owner = owner_of(control, caller, it).await?;
+    caller.check(Action::Book, owner.as_ref())?;
+    Ok(owner)
 }

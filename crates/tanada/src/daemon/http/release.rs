@@ -28,6 +28,7 @@ pub(super) async fn end(
     parts: Vec<Reservation>,
 ) -> Result<Vec<Reservation>, Failure> {
     let mut ordered = Vec::new();
+    let mut trouble = None;
     for part in parts {
         let id = number(&part);
         let decides = stores.at_store(&part.store, async move |at| {
@@ -35,11 +36,13 @@ pub(super) async fn end(
             let group = all.filter(|it| it.id == id).find_map(|it| it.group);
             group.is_none_or(|group| group.decider() == Some(at.node.uuid()))
         });
-        ordered.push((!decides.await?, id, part));
+        match decides.await {
+            Ok(decides) => ordered.push((!decides, id, part)),
+            Err(failure) => drop(trouble.get_or_insert(failure)),
+        }
     }
     ordered.sort_by_key(|(later, id, _)| (*later, *id));
     let mut released = Vec::new();
-    let mut trouble = None;
     for (_, id, part) in ordered {
         let group = part.group.as_deref().and_then(whole_of);
         let named = PartName { id, group };

@@ -13,7 +13,7 @@ use report::terminal::said;
 use store::qos::manager::Group;
 
 use super::booking::{NotReserved, Stores};
-use super::charged::{self, Charged};
+use super::charged::{self, Charged, Payer, Taken};
 use super::control::{Answer, Control, Failure, body};
 use super::names;
 use super::release::end;
@@ -223,9 +223,15 @@ pub(super) async fn add_reservation(
     asked.holder = names::holder(&control, &caller, &asked.holder).await?;
     let owner = names::owner(&control, &caller, &asked.holder).await;
     let shows = caller.may(Action::Capability, owner.as_ref());
+    let payer = owner.map(|account| Payer {
+        id: caller
+            .account_id
+            .filter(|_| caller.account.as_ref() == Some(&account)),
+        account,
+    });
     // The client may hang up in between: what is begun is done or undone all the same.
     let done =
-        tokio::spawn(async move { Stores(&control).reserve(&asked, owner.as_ref()).await }).await;
+        tokio::spawn(async move { Stores(&control).reserve(&asked, payer.as_ref()).await }).await;
     let done = done.map_err(|_| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -271,7 +277,7 @@ pub(super) async fn get_reservation(
     let id = BookingId(number);
     let mut reservation = Stores(&control).reservation(&store, id).await?;
     let mine = names::mine(&control, &caller).await;
-    if names::may_have(&control, &caller, &reservation).await {
+    if names::may_have(&control, &caller, &reservation).await? {
         let capability =
             Stores(&control).at_store(&store, async move |store| store.node.capability(id));
         reservation.capability = capability.await?;
@@ -317,7 +323,7 @@ pub(super) async fn cancel_reservation(
     let named = Stores(&control)
         .reservation(&store, BookingId(number))
         .await?;
-    names::check_book(&control, &caller, &named).await?;
+    let owner = names::check_book(&control, &caller, &named).await?;
     refuse_part(&control, &store, number).await?;
     let parts = match &named.group {
         None => vec![named],
@@ -326,13 +332,10 @@ pub(super) async fn cancel_reservation(
             all.filter(|it| it.group.as_ref() == Some(group)).collect()
         }
     };
-    let (id, owner) = (
-        charged::id_of(&parts[0]),
-        names::owner_of(&control, &parts[0]).await,
-    );
+    let id = parts.first().and_then(charged::id_of);
     let released = end(Stores(&control), parts).await;
     if let (Some(id), Some(owner)) = (id, owner) {
-        Charged(&control).settle(&owner, id).await;
+        Charged(&control).settle(&owner, id, Taken::UntilNow).await;
     }
     released.map(Json)
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use ::access::caller::Caller;
 use ::access::name::AccountName;
 use ::access::registry::{NewAccount, Registry};
 use ::access::role::{ROLES, Role};
@@ -11,13 +12,14 @@ use axum::body::Body;
 use http_body_util::BodyExt;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
-use vdisk::meta::Redb;
+use vdisk::meta::{Op, Redb};
 
 use super::access::{Entrance, UnixPeer};
 use super::admin_tls::TlsPeer;
 use super::audit_log::AuditLog;
 use super::routes::routes;
 use super::*;
+use crate::api::store::Reservation;
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::thread::records::{FILE, Records};
 
@@ -96,6 +98,7 @@ const ADMIN_TOKEN: &str = "00ff00ff";
 /// A daemon without devices, with an account of each role, and a user of this machine who is `booker`.
 struct Bed {
     dir: tempfile::TempDir,
+    control: Arc<Control>,
     router: Router,
     tokens: BTreeMap<Role, String>,
     /// Which account of its name each is.
@@ -137,7 +140,8 @@ impl Bed {
             audit,
         };
         Bed {
-            router: router(control, gate),
+            router: router(Arc::clone(&control), gate),
+            control,
             dir,
             tokens,
             ids,
@@ -588,5 +592,51 @@ fn what_was_asked_is_in_the_audit_log_without_secrets_and_strangers_do_not_fill_
             TokenRecord::key("0123456789abcdef".parse().expect("one")),
             "token/0123456789abcdef"
         );
+    });
+}
+
+#[test]
+fn where_it_cannot_be_read_whose_a_booking_is_all_wait_but_the_owner() {
+    with_bed(async |bed| {
+        {
+            let redb = Redb::open(&bed.dir.path().join(FILE)).expect("a file");
+            let runtime = env::Runtime::real(env::RealConfig::default()).expect("a runtime");
+            let meta = redb.handle().client();
+            let junk = Op::Put {
+                key: "usage/booker".to_owned(),
+                value: b"junk".to_vec(),
+                lease: None,
+            };
+            let done = runtime.block_on(async move { meta.txn(Vec::new(), vec![junk]).await });
+            done.expect("it is put");
+        }
+        let it = serde_json::json!({
+            "id": "s0/1", "store": "s0", "state": "committed", "direction": "read", "rate_bytes_per_second": 1,
+            "window_ns": 1, "probability_percent": 99.0, "from_unix_seconds": 1, "until_unix_seconds": 2,
+            "space_bytes": 0, "space_left_bytes": 0, "scope": "a/", "holder": "booker", "group": "a1",
+        });
+        let it: Reservation = serde_json::from_value(it).expect("a reservation");
+        let of = |role: Role| Caller {
+            account: Some(role.as_str().parse().expect("a name")),
+            role: Some(role),
+            ..Caller::nothing()
+        };
+        for role in [Role::Booker, Role::Operator, Role::Admin] {
+            let (caller, control) = (of(role), &bed.control);
+            let had = names::may_have(control, &caller, &it).await;
+            let booked = names::check_book(control, &caller, &it).await;
+            for refused in [had.map(drop), booked.map(drop)] {
+                let status = refused.err().map(|failure| failure.status.as_u16());
+                assert_eq!(status, Some(503), "{role:?}");
+            }
+        }
+        let owner = Caller::local(OWNER);
+        assert!(
+            names::may_have(&bed.control, &owner, &it)
+                .await
+                .is_ok_and(|may| may)
+        );
+        let owns = names::check_book(&bed.control, &owner, &it).await;
+        assert!(owns.is_ok_and(|owner| owner.is_none()));
     });
 }

@@ -6,14 +6,15 @@
 //! ```
 //!
 //! Silent is a connection without a request under way, and a request whose body has not come whole is none. The addresses of
-//! one host count as one ([`env::net::host_of`]).
+//! one host count as one ([`env::net::host_of`]). In TLS a handshake has a share of its own ([`Slots::take_to_greet`]).
 //!
 //! Always true:
 //! 1. A connection whose request is being answered is not closed to make room. If its request begins after it was chosen and
 //!    before it is closed, it stays.
 //! 2. No more than the limit are open when one is taken in, those that are about to close left out. Those that stay may be
 //!    beyond the limit; then the next one needs as many more silent ones to make room.
-//! 3. Of a Unix socket's places [`RESERVED`] are never taken by other users than root and the daemon's owner.
+//! 3. Those that showed a certificate are the last to be closed.
+//! 4. Of a Unix socket's places [`RESERVED`] are never taken by other users than root and the daemon's owner.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -25,7 +26,11 @@ use tokio::sync::Notify;
 pub const CONNECTIONS_MAX: usize = 128;
 /// Of these, from one host, and of root or the daemon's owner.
 const CONNECTIONS_PER_HOST_MAX: usize = 64;
-/// Of these, of one other user at a Unix socket.
+/// Of these, whose handshake in TLS is under way.
+const GREETING_MAX: usize = 64;
+/// Of these, from one host.
+const GREETING_PER_HOST_MAX: usize = 32;
+/// Of the connections, of one other user at a Unix socket.
 const CONNECTIONS_PER_USER_MAX: usize = 32;
 /// Of these, for root and the daemon's owner alone, at a Unix socket.
 pub const RESERVED: usize = 32;
@@ -67,6 +72,10 @@ struct Member {
     under_way: usize,
     /// When its last request ended; 0: it never sent one.
     heard: u64,
+    /// Its handshake in TLS is under way.
+    greeting: bool,
+    /// It showed a certificate.
+    shown: bool,
     /// Chosen to make room, and no request has begun since.
     leaving: bool,
     needed: Arc<Notify>,
@@ -86,14 +95,14 @@ impl Open {
         };
         let too_many = (all().count() + 1).saturating_sub(most);
         let silent = all().filter(|(_, member)| member.under_way == 0);
-        let mut chosen: Vec<(u64, u64)> = silent
-            .map(|(number, member)| (member.heard, *number))
+        let mut chosen: Vec<(bool, u64, u64)> = silent
+            .map(|(number, member)| (member.shown, member.heard, *number))
             .collect();
         if chosen.len() < too_many {
             return false;
         }
         chosen.sort_unstable();
-        for (_, number) in &chosen[..too_many] {
+        for (_, _, number) in &chosen[..too_many] {
             if let Some(member) = self.by_number.get_mut(number) {
                 member.leaving = true;
                 member.needed.notify_one();
@@ -116,11 +125,29 @@ pub struct UnderWay(Arc<Slot>);
 impl Slots {
     /// A slot, if there is one for this party or a silent connection leaves one.
     pub fn take(&self, party: Party) -> Option<Slot> {
+        self.take_as(party, false)
+    }
+
+    /// The same for one whose handshake comes first, until [`Slot::greeted`]. Of too many handshakes the one that began first
+    /// ends.
+    pub fn take_to_greet(&self, party: Party) -> Option<Slot> {
+        self.take_as(party, true)
+    }
+
+    fn take_as(&self, party: Party, greeting: bool) -> Option<Slot> {
         let mut open = self.0.lock().ok()?;
         let party = match party {
             Party::Host(address) => Party::Host(env::net::host_of(address)),
             user => user,
         };
+        if greeting {
+            let of_host = |it: &Member| it.greeting && it.party == party;
+            if !(open.make_room(GREETING_PER_HOST_MAX, of_host)
+                && open.make_room(GREETING_MAX, |it| it.greeting))
+            {
+                return None;
+            }
+        }
         if !open.make_room(party.most(), |it| it.party == party) {
             return None;
         }
@@ -138,6 +165,8 @@ impl Slots {
             party,
             under_way: 0,
             heard: 0,
+            greeting,
+            shown: false,
             leaving: false,
             needed: Arc::clone(&needed),
         };
@@ -158,6 +187,14 @@ impl Slot {
             member.leaving = false;
         });
         UnderWay(Arc::clone(self))
+    }
+
+    /// Its handshake is done; did it show a certificate?
+    pub fn greeted(&self, shown: bool) {
+        self.with(|_, member| {
+            member.greeting = false;
+            member.shown = shown;
+        });
     }
 
     /// Waits until another connection has taken its place. A request that has come whole must have begun before this is asked.
@@ -234,6 +271,34 @@ mod tests {
         assert_eq!(open(&slots), [owner.number]);
         drop(owner);
         assert!(open(&slots).is_empty());
+    }
+
+    #[test]
+    fn few_handshakes_are_under_way_at_once_and_a_certificate_keeps_a_place() {
+        let slots = Slots::default();
+        let host = |n: usize| address(&format!("10.0.{n}.1"));
+        // A client that is greeted at once never waits for the silent ones of its host, nor of others.
+        let silent: Vec<Slot> = (0..CONNECTIONS_MAX)
+            .map(|n| slots.take_to_greet(host(n % 2)).unwrap())
+            .collect();
+        assert_eq!(open(&slots).len(), 2 * GREETING_PER_HOST_MAX);
+        let more: Vec<Slot> = (0..CONNECTIONS_MAX)
+            .map(|n| slots.take_to_greet(host(n)).unwrap())
+            .collect();
+        assert_eq!(open(&slots).len(), GREETING_MAX);
+        drop((silent, more));
+        let known = slots.take_to_greet(host(1)).unwrap();
+        known.greeted(true);
+        let greeted: Vec<Slot> = (1..CONNECTIONS_MAX)
+            .map(|n| {
+                let slot = slots.take_to_greet(host(n)).unwrap();
+                slot.greeted(false);
+                slot
+            })
+            .collect();
+        assert_eq!(open(&slots).len(), CONNECTIONS_MAX);
+        let _one_more = slots.take_to_greet(host(200)).unwrap();
+        assert!(is_needed(&greeted[0]) && !is_needed(&known));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Always true:
-//! 1. Files that cannot be used change nothing, and are warned of once.
+//! 1. Files that cannot be used change nothing, are warned of once, and are tried again until they can be.
 //! 2. What was revoked once is revoked until the thread ends.
 
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ use report::terminal::said;
 use tls::{Expected, Identity, Serial};
 use vdisk::cluster::revoked::Revocations;
 
-use crate::daemon::common::certificates::{Folder, Stamp, check_own, warning};
+use crate::daemon::common::certificates::{Folder, Stamp, Trouble, check_own, warning};
 use crate::daemon::common::revocation::{Revocation, Revoked};
 
 /// Between two looks at the files: a revocation is to be known everywhere within a second.
@@ -34,9 +34,9 @@ const WARN_EVERY: Nanos = Nanos::secs(24 * 3600);
 pub struct Secured {
     pub identity: Rc<Identity>,
     folder: Folder,
+    /// That of the files which were taken over whole.
     stamp: RefCell<Stamp>,
-    /// The files that could not be used at the last look.
-    failed: RefCell<Option<Stamp>>,
+    trouble: RefCell<Trouble>,
     revoked: RefCell<BTreeSet<Serial>>,
     /// Tells the other threads, and hears of them.
     revocation: Revocation,
@@ -62,7 +62,7 @@ impl Secured {
             identity,
             folder,
             stamp: RefCell::new(stamp),
-            failed: RefCell::default(),
+            trouble: RefCell::default(),
             revoked: RefCell::default(),
             revocation: revocation.clone(),
             tasks: RefCell::default(),
@@ -129,10 +129,13 @@ impl Secured {
         if *self.stamp.borrow() == stamp {
             return;
         }
-        *self.stamp.borrow_mut() = stamp.clone();
-        match self.folder.read_revoked() {
-            Ok(revoked) => self.revoke(revoked),
-            Err(error) => tracing::error!("{}", said::words(&error)),
+        let mut wrong = Vec::new();
+        match self.folder.read_revoked_lines() {
+            Ok((revoked, why)) => {
+                self.revoke(revoked);
+                wrong.extend(why);
+            }
+            Err(error) => wrong.push(said::words(&error)),
         }
         let before = self.identity.own();
         let taken = self.folder.material().and_then(|material| {
@@ -145,15 +148,17 @@ impl Secured {
                 tracing::info!(serial, "new connections show another certificate");
             }
             Ok(_) => {}
-            // They may just be being written.
-            Err(_) if self.failed.borrow().as_ref() != Some(&stamp) => {
-                *self.failed.borrow_mut() = Some(stamp);
-                *self.stamp.borrow_mut() = Stamp::default();
-            }
-            Err(error) => tracing::error!(
-                "the files in DATA_DIR/tls cannot be used, and what was read before stays in use: {}",
-                said::words(&error)
-            ),
+            Err(error) => wrong.push(said::words(&error)),
+        }
+        let why = (!wrong.is_empty()).then(|| wrong.join("; "));
+        if why.is_none() {
+            *self.stamp.borrow_mut() = stamp;
+        }
+        // What fails is looked at again, whatever the stamp: the system may have had no file left to open.
+        if let Some(why) = self.trouble.borrow_mut().after(why) {
+            tracing::error!(
+                "files in DATA_DIR/tls cannot be used, and what was read of them before stays in use: {why}"
+            );
         }
     }
 
