@@ -356,7 +356,7 @@ async fn is_idle(service: &Service, known: &Versioned, facts: &Facts) -> bool {
     }
     let mut unused = Some(idle);
     for (_, seen) in look(service, known).await {
-        let since = seen.ok().map(|it| it.now.0.saturating_sub(it.asked.0));
+        let since = seen.ok().map(|it| it.unused);
         unused = unused.zip(since).map(|(least, since)| least.min(since));
     }
     let Some(unused) = unused else {

@@ -40,7 +40,7 @@ pub(crate) mod work;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::Bytes;
+use base::{Bytes, Instant};
 use device::Class;
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, OpenError as Full, Priority, Second};
@@ -87,8 +87,8 @@ pub struct Session {
     peers: RefCell<Vec<String>>,
     /// Reservations attached to its requests.
     attached: RefCell<Option<AttachedReservations>>,
-    /// When something was asked last.
-    asked: Cell<Second>,
+    /// When something was asked last, by the steady clock.
+    asked: Cell<Option<Instant>>,
 }
 
 /// A connection of a session, as operators see it; gone when dropped.
@@ -252,9 +252,13 @@ impl Session {
         self.flow.class()
     }
 
-    /// When something was asked last under its reservation; 0: not yet.
-    pub(crate) fn asked(&self) -> Second {
-        self.asked.get()
+    /// When something was asked last under its reservation; `None`: not yet. What is under way is asked now.
+    pub(crate) fn asked(&self) -> Option<Instant> {
+        let (_, outstanding) = self.flow.sums(&self.manager);
+        match outstanding.0 {
+            0 => self.asked.get(),
+            _ => Some(env::now()),
+        }
     }
 
     /// Whose its requests of a direction are at the device's queue.
@@ -264,7 +268,7 @@ impl Session {
             .as_ref()
             .and_then(|it| it.serving(&self.sessions, direction));
         let serving = serving.as_deref().unwrap_or(self);
-        serving.asked.set(self.manager.now());
+        serving.asked.set(Some(env::now()));
         serving.class()
     }
 
