@@ -88,6 +88,10 @@ impl OwnCalendar for ExportCalendar {
         Box::pin(self.at(async move |queued, _| Ok(queued.manager().parts().unconfirmed(seconds))))
     }
 
+    fn has(&self, part: PartName) -> Pending<'_, bool> {
+        Box::pin(self.at(async move |queued, _| Ok(queued.manager().parts().has(part))))
+    }
+
     fn release_alone(&self, part: PartName) -> Pending<'_, ()> {
         Box::pin(self.at(async move |queued, _| release_alone(queued.manager(), part).await))
     }
