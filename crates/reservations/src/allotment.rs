@@ -23,11 +23,12 @@ use vdisk::meta::{Compare, Op, Revision};
 
 use crate::error::ReservationError;
 use crate::plan::Wanted;
-use crate::record::{BadRecord, Reservation, ReservationId};
+use crate::record::{BadRecord, Reservation, ReservationId, Target};
 use crate::records::{Beside, Records};
+use crate::stores::Facts;
 
 /// Calendars begin so.
-const PREFIX: &str = "reservation-allotment/";
+pub(crate) const PREFIX: &str = "reservation-allotment/";
 /// The version of calendars.
 const VERSION: u32 = 1;
 /// What is inside at once, at most.
@@ -209,14 +210,15 @@ impl AllotmentCalendar {
         self
     }
 
-    /// Does what is inside still fit where the allotment has less than `before`? What it left with its volume does not count:
-    /// that moves, too.
-    fn check_less(&self, before: &AllotmentCalendar) -> Result<(), String> {
+    /// Does what is inside still fit where the allotment has less than `before`? A store that has `left` with its volume does
+    /// not count: what is inside moves, too.
+    fn check_less(
+        &self,
+        before: &AllotmentCalendar,
+        left: impl Fn(StoreNumber) -> bool,
+    ) -> Result<(), String> {
         for inside in &self.inside {
-            let is_less = |it: &&Rate| {
-                let now = self.limit(it);
-                now > 0 && now < before.limit(it)
-            };
+            let is_less = |it: &&Rate| !left(it.store) && self.limit(it) < before.limit(it);
             let less = Inside {
                 rates: inside.rates.iter().filter(is_less).copied().collect(),
                 ..inside.clone()
@@ -227,6 +229,37 @@ impl AllotmentCalendar {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl AllotmentCalendar {
+    /// Is it as the records say: that of `allotment`, with exactly these inside?
+    pub fn check_is(
+        &self,
+        allotment: &Reservation,
+        inside: &std::collections::BTreeMap<ReservationId, &Reservation>,
+    ) -> Result<(), String> {
+        let rates = |rates: &[Rate]| {
+            let all = rates.iter().map(|it| (it.store, it.reads, it.rate));
+            all.collect::<BTreeSet<_>>()
+        };
+        let of = |it: &Reservation| {
+            let parts: Vec<Rate> = wanted_of(it).iter().map(Rate::of).collect();
+            (it.promise.from, it.promise.until, rates(&parts))
+        };
+        let has = (self.from, self.until, rates(&self.rates));
+        if has != of(allotment) {
+            return Err(format!("it has {has:?}, its record {:?}", of(allotment)));
+        }
+        let has = self.inside.iter();
+        let has = has.map(|it| (it.id, (it.from, it.until, rates(&it.rates))));
+        let has: std::collections::BTreeMap<_, _> = has.collect();
+        let wanted = inside.iter().map(|(id, it)| (*id, of(it))).collect();
+        match has == wanted {
+            true => Ok(()),
+            false => Err(format!("{has:?} is inside, by the records {wanted:?}")),
+        }
     }
 }
 
@@ -277,7 +310,7 @@ impl Allotments<'_> {
         id: ReservationId,
         next: &Reservation,
         wanted: &[Wanted],
-        label: impl Fn(StoreNumber) -> String,
+        facts: &Facts,
     ) -> Result<Beside, ReservationError> {
         if let Some(allotment) = next.terms.within {
             let Some((calendar, changed)) = self.get(allotment).await? else {
@@ -286,7 +319,9 @@ impl Allotments<'_> {
                 ));
             };
             let asked = Inside::of(id, next.promise.slot(), wanted);
-            calendar.check(&asked, label).or_else(refuse)?;
+            calendar
+                .check(&asked, |it| facts.label(it))
+                .or_else(refuse)?;
             let calendar = calendar.with(asked);
             if !calendar.is_short() {
                 let there = calendar.inside.len() - 1;
@@ -310,7 +345,8 @@ impl Allotments<'_> {
         let inside = before.as_ref().map_or(Vec::new(), |it| it.inside.clone());
         let calendar = AllotmentCalendar::of(next, wanted, inside);
         if let Some(before) = &before {
-            calendar.check_less(before).or_else(refuse)?;
+            let left = |store| has_left(&next.target, store, facts);
+            calendar.check_less(before, left).or_else(refuse)?;
         }
         Ok(Beside {
             compares: vec![Compare::Unchanged(key(id), changed)],
@@ -346,6 +382,15 @@ impl Allotments<'_> {
         let ops = vec![put(allotment, &calendar)];
         Ok((Beside { compares, ops }, Vec::new()))
     }
+}
+
+/// Has the volume nothing at this store any more? The stores of others were named.
+fn has_left(target: &Target, store: StoreNumber, facts: &Facts) -> bool {
+    let Target::Volume { id, .. } = target else {
+        return false;
+    };
+    let volume = facts.volumes.get(id);
+    volume.is_some_and(|it| !facts.stores_of(it).contains(&store))
 }
 
 fn refuse<T>(why: String) -> Result<T, ReservationError> {
@@ -453,13 +498,19 @@ mod tests {
             rates,
             ..before.clone()
         };
+        let stays = |_| false;
         for (now, fits) in [
             (with(150, vec![rate(1, 40), rate(2, 30)]), true),
             (with(149, vec![rate(1, 60), rate(2, 30)]), false),
             (with(200, vec![rate(1, 39), rate(2, 30)]), false),
-            (with(200, vec![rate(1, 60), rate(3, 30)]), true),
+            (with(200, vec![rate(1, 60), rate(3, 30)]), false),
+            (with(200, vec![rate(2, 30)]), false),
         ] {
-            assert_eq!(now.check_less(&before).is_ok(), fits, "{now:?}");
+            assert_eq!(now.check_less(&before, stays).is_ok(), fits, "{now:?}");
         }
+        // Its volume has left store 2, and what is inside moves with it.
+        let moved = with(200, vec![rate(1, 60), rate(3, 30)]);
+        let left = |store| store == StoreNumber(2);
+        assert_eq!(moved.check_less(&before, left), Ok(()));
     }
 }

@@ -109,6 +109,12 @@ pub trait OwnCalendar: Calendar {
     /// [`PartError::Unreachable`].
     fn unconfirmed(&self, seconds: u64) -> Pending<'_, Vec<Unconfirmed>>;
 
+    /// Is there this part?
+    ///
+    /// # Errors
+    /// [`PartError::Unreachable`].
+    fn has(&self, part: PartName) -> Pending<'_, bool>;
+
     /// Releases a part, unless another is held to take its place.
     ///
     /// # Errors
@@ -117,12 +123,6 @@ pub trait OwnCalendar: Calendar {
 
     /// The same, to be asked.
     fn as_calendar(&self) -> &dyn Calendar;
-}
-
-impl dyn OwnCalendar + '_ {
-    pub(crate) async fn look(&self, part: PartName) -> Result<PartState, PartError> {
-        self.as_calendar().look(part).await
-    }
 }
 
 impl dyn Calendar + '_ {
@@ -243,6 +243,10 @@ pub async fn release_alone(manager: &Manager, part: PartName) -> Result<(), Part
 impl OwnCalendar for LocalCalendar {
     fn unconfirmed(&self, seconds: u64) -> Pending<'_, Vec<Unconfirmed>> {
         Box::pin(async move { Ok(self.0.parts().unconfirmed(seconds)) })
+    }
+
+    fn has(&self, part: PartName) -> Pending<'_, bool> {
+        Box::pin(async move { Ok(self.0.parts().has(part)) })
     }
 
     fn release_alone(&self, part: PartName) -> Pending<'_, ()> {

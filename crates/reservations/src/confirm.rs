@@ -14,10 +14,11 @@
 
 use std::rc::Rc;
 
-use policy::share::Second;
+use base::Nanos;
 use store::qos::manager::Unconfirmed;
 use vdisk::StoreNumber;
 
+use crate::book::HOLD_SECONDS;
 use crate::calendar::{LocalCalendar, OwnCalendar, PartError};
 use crate::error::ReservationError;
 use crate::record::{Part, Phase, QUEUE, Reservation, ReservationId, Target};
@@ -68,20 +69,21 @@ pub(crate) enum Verdict {
     Wait,
 }
 
-/// What the record of a part says of it. Pure.
+/// What the record of a part says of it, that is as it is for `seen` at least. Pure.
 pub(crate) fn judge(
     record: Option<&Reservation>,
     store: StoreNumber,
     part: &Unconfirmed,
-    now: Second,
+    seen: Nanos,
 ) -> Verdict {
     let Some(record) = record else {
         return Verdict::Release;
     };
-    let time_is_out = |until: u64| now.0 >= until;
+    // By a steady clock: the clock of this node may differ from that of the one that makes it.
+    let is_held_out = seen >= Nanos::secs(HOLD_SECONDS);
     match record.state {
         Phase::Aborted | Phase::Ended => Verdict::Release,
-        Phase::Holding if time_is_out(record.hold_until) => Verdict::Abort,
+        Phase::Holding if is_held_out => Verdict::Abort,
         Phase::Holding => Verdict::Wait,
         Phase::Committed | Phase::Degraded if record.lists(store, part) => Verdict::Commit,
         // Held for a change of the record that may still come, or to be replaced by what is.
@@ -130,7 +132,8 @@ pub async fn note_lost(service: &Service, own: &[Own]) -> Result<(), Reservation
                 lost.push(*part);
             }
         }
-        if lost.is_empty() {
+        // What was seen may be older than what is.
+        if lost.is_empty() || service.records.get(known.id).await?.as_ref() != Some(&*known) {
             continue;
         }
         tracing::warn!(reservation = %known.id, parts = lost.len(), "a store lost parts of a reservation; they are made anew");
@@ -155,8 +158,8 @@ async fn is_lost(service: &Service, own: &[Own], known: &Versioned, part: &Part)
     let Some(here) = here.find(|it| it.has(&service.node, target, part.store)) else {
         return false;
     };
-    let seen = here.calendar.look(part.name(known.id)).await;
-    matches!(seen, Err(PartError::Absent(_)))
+    let is_there = here.calendar.has(part.name(known.id)).await;
+    is_there == Ok(false)
 }
 
 async fn confirm_part(
@@ -165,16 +168,19 @@ async fn confirm_part(
     part: &Unconfirmed,
 ) -> Result<(), ReservationError> {
     let id = ReservationId(part.group);
-    let judged = |record: Option<&Reservation>| judge(record, here.store, part, service.now());
+    let judged = |known: Option<&Versioned>| {
+        let age = known.map_or(Nanos(0), |it| service.mirror.age(it));
+        judge(known.map(|it| &it.record), here.store, part, age)
+    };
     let calendar = here.calendar.as_calendar();
     // It was committed because its record said so, and nothing else was seen of it since.
     let seen = service.mirror.get(id).filter(|_| part.held_until.is_none());
-    if seen.is_some_and(|it| judged(Some(&it.record)) == Verdict::Commit) {
+    if seen.is_some_and(|it| judged(Some(&*it)) == Verdict::Commit) {
         return settled(part, calendar.commit(part.part()).await.map(drop));
     }
     let known = service.records.get(id).await?;
     let record = known.as_ref().map(|it| &it.record);
-    let done = match judged(record) {
+    let done = match judged(known.as_ref()) {
         Verdict::Wait => return Ok(()),
         Verdict::Commit => calendar.commit(part.part()).await.map(drop),
         // What is to replace it may have come since the parts were listed: together they are never gone.

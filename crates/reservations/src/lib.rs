@@ -9,7 +9,7 @@
 //! cluster makes reservations.
 //!
 //! - `record` what is written, and its states; `target` what for; `records` how it is read and changed; `ask`, `plan` which parts it takes.
-//! - `stores` the cluster, `calendar` those of its stores; `book` the two phases; `offer` what would fit instead.
+//! - `stores` the cluster, `calendar` those of its stores; `book` the two phases; `release` how it ends; `offer` what would fit instead.
 //! - `allotment` what is booked inside a standing reservation; `mirror` the records as they change, without reading them anew.
 //! - `confirm` what a store does about a part; `sweep` what becomes of records unasked; `quota` what accounts may; `capability` what
 //!   their holders show.
@@ -33,6 +33,7 @@ pub mod plan;
 pub mod quota;
 pub mod record;
 pub mod records;
+mod release;
 pub mod service;
 pub mod stores;
 pub mod sweep;

@@ -410,6 +410,13 @@ impl Reservation {
                 "only stores give capabilities, which offline is about; leave it out".to_owned(),
             );
         }
+        if let Some(agent) = &terms.agent
+            && (agent.is_empty() || !check_account(agent))
+        {
+            return Err(format!(
+                "{agent:?} is the name of no account that could be its agent; name one, or leave it out"
+            ));
+        }
         if terms.idle == Some(0) {
             return Err("it would end at once; give idle a second at least".to_owned());
         }
@@ -496,6 +503,8 @@ mod tests {
             ("\"name\":\"nightly\"", "\"name\":\"a/b\""),
             ("\"by\":", "\"bye\":1,\"by\":"),
             ("990000", "1990000"),
+            ("\"state\":", "\"terms\":{\"agent\":\"\"},\"state\":"),
+            ("\"state\":", "\"terms\":{\"agent\":\"a b\"},\"state\":"),
         ] {
             assert!(text.contains(from), "{from} is not in {text}");
             let other = text.replacen(from, to, 1);

@@ -1,10 +1,10 @@
 //! Reservations as operators and the API have them: made, asked about, changed, released.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use base::{Instant, Nanos};
+use base::Instant;
 use policy::share::Second;
 use vdisk::meta::MetaStore;
 
@@ -19,12 +19,9 @@ use crate::mirror::{Mirror, follow};
 use crate::offer::{self, Offer};
 use crate::plan::Wanted;
 use crate::quota::Quotas;
-use crate::record::{Promise, QUEUE, Reservation, ReservationId, Target, Terms};
+use crate::record::{Promise, Reservation, ReservationId, Target, Terms};
 use crate::records::{Beside, Records, Swapped, Versioned};
 use crate::stores::{ClusterStores, Facts};
-
-/// How often a release is tried again that another change came before.
-const RELEASE_TRIES: u64 = 200;
 
 /// What is to be different; `None`: as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +43,8 @@ pub struct Service {
     pub(crate) quotas: Rc<dyn Quotas>,
     /// The records, while they are followed.
     pub(crate) mirror: Rc<Mirror>,
+    /// What this node is making now.
+    pub(crate) making: RefCell<BTreeSet<ReservationId>>,
     /// When what may end unused is looked at next.
     pub(crate) looks: RefCell<BTreeMap<ReservationId, Instant>>,
     /// This node's clock is wrong by so many seconds.
@@ -67,6 +66,7 @@ impl Service {
             cluster,
             quotas,
             mirror: Rc::default(),
+            making: RefCell::default(),
             looks: RefCell::default(),
             #[cfg(test)]
             clock_ahead: std::cell::Cell::default(),
@@ -133,10 +133,21 @@ impl Service {
     /// [`ReservationError`]; nothing is promised then, but after [`ReservationError::Meta`] with an unknown outcome.
     pub async fn create(self: &Rc<Self>, ask: Ask) -> Result<(Versioned, bool), ReservationError> {
         let service = Rc::clone(self);
-        env::spawn(async move { service.do_create(&ask).await }).await
+        env::spawn(async move {
+            let id = draw_id();
+            service.making.borrow_mut().insert(id);
+            let made = service.do_create(id, &ask).await;
+            service.making.borrow_mut().remove(&id);
+            made
+        })
+        .await
     }
 
-    async fn do_create(&self, ask: &Ask) -> Result<(Versioned, bool), ReservationError> {
+    async fn do_create(
+        &self,
+        id: ReservationId,
+        ask: &Ask,
+    ) -> Result<(Versioned, bool), ReservationError> {
         let facts = self.cluster.facts().await?;
         let Planned {
             target,
@@ -157,7 +168,6 @@ impl Service {
         if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
             return same(known, (&target, &promise, &terms), ask.from_said);
         }
-        let id = draw_id();
         let alone = self.one_at_a_time(id, &target, &promise, &terms).await?;
         check_caps(&facts, &target, &promise)?;
         let until = Second(self.now().0 + HOLD_SECONDS);
@@ -207,8 +217,8 @@ impl Service {
         Err(ReservationError::Request(format!("{name} {why}")))
     }
 
-    /// What is to go through with `next`: the account's use of its quota, and its place in an allotment. What is inside one
-    /// was charged with it.
+    /// What is to go through with `next`: the account's use of its quota, and its place in an allotment. The rate of what is
+    /// inside one was charged with it; its count and its room are its own.
     pub(crate) async fn charge(
         &self,
         id: ReservationId,
@@ -216,33 +226,10 @@ impl Service {
         wanted: &[Wanted],
         facts: &Facts,
     ) -> Result<Beside, ReservationError> {
-        let label = |store| facts.label(store);
-        if next.terms.within.is_some() {
-            return Allotments(&self.records)
-                .enter(id, next, wanted, label)
-                .await;
-        }
         let charged = self.quotas.charge(id, next, self.now()).await?;
-        Ok(charged.and(
-            Allotments(&self.records)
-                .enter(id, next, wanted, label)
-                .await?,
-        ))
-    }
-
-    /// As [`charge`](Self::charge), for what is over; also what was inside.
-    async fn refund(
-        &self,
-        known: &Versioned,
-    ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
-        let (left, inside) = Allotments(&self.records)
-            .leave(known.id, &known.record)
-            .await?;
-        if known.record.terms.within.is_some() {
-            return Ok((left, inside));
-        }
-        let refunded = self.quotas.refund(known.id, &known.record, self.now());
-        Ok((refunded.await?.and(left), inside))
+        let allotments = Allotments(&self.records);
+        let entered = allotments.enter(id, next, wanted, facts).await?;
+        Ok(charged.and(entered))
     }
 
     /// Requests of a volume or an export come under one reservation each way: two would not add up. What is decided by
@@ -345,85 +332,6 @@ impl Service {
         };
         booking.change(known, next, &wanted, alone).await?;
         self.find("", &known.id.to_string()).await
-    }
-
-    /// Ends a reservation for `why`; answered when all stores in reach have cut its clients off. One that is over is
-    /// answered as it is.
-    ///
-    /// # Errors
-    /// [`ReservationError::Changing`], [`ReservationError::Meta`]; then it goes on.
-    pub async fn release(
-        self: &Rc<Self>,
-        known: Versioned,
-        why: &str,
-    ) -> Result<Versioned, ReservationError> {
-        let (service, why) = (Rc::clone(self), why.to_owned());
-        env::spawn(async move { service.do_release(known, &why).await }).await
-    }
-
-    pub(crate) async fn do_release(
-        &self,
-        known: Versioned,
-        why: &str,
-    ) -> Result<Versioned, ReservationError> {
-        let facts = self.cluster.facts().await?;
-        let (mut known, mut ended) = (known, Vec::new());
-        for tried in 1.. {
-            if known.record.over_since.is_some() {
-                return Ok(known);
-            }
-            let over = known.record.clone().over(why, self.now());
-            let (beside, inside) = self.refund(&known).await?;
-            if self.records.swap(&known, &over, beside).await? == Swapped::Done {
-                ended = inside;
-                break;
-            }
-            if tried == RELEASE_TRIES {
-                return Err(ReservationError::Changing(known.record.name));
-            }
-            let wait = env::rng("again").below(10 * tried);
-            env::sleep(Nanos::millis(1 + wait.min(200))).await;
-            // Another change came first: what it left is released.
-            known = self.find("", &known.id.to_string()).await?;
-        }
-        // First what is inside: at no time is more promised than there is. Where this fails a sweep goes on.
-        for id in ended {
-            if let Some(inside) = self.records.get(id).await? {
-                let why = format!("its allotment {} is over", known.record.name);
-                Box::pin(self.do_release(inside, &why)).await?;
-            }
-        }
-        let over = self.find("", &known.id.to_string()).await?;
-        self.release_parts(&over, &facts).await?;
-        self.find("", &known.id.to_string()).await
-    }
-
-    /// Releases the parts of what is over; the record lists those left.
-    pub(crate) async fn release_parts(
-        &self,
-        known: &Versioned,
-        facts: &Facts,
-    ) -> Result<(), ReservationError> {
-        let booking = Booking {
-            service: self,
-            facts,
-            id: known.id,
-            target: &known.record.target,
-            offline: known.record.terms.offline,
-        };
-        // A store that left the cluster took its part along.
-        let there = known.record.parts.iter();
-        let there = there.filter(|it| it.store == QUEUE || facts.stores.contains_key(&it.store));
-        let left = booking.release(there.copied()).await;
-        if left != known.record.parts {
-            let next = Reservation {
-                parts: left,
-                ..known.record.clone()
-            };
-            // Another node may have done the same.
-            self.records.swap(known, &next, Beside::default()).await?;
-        }
-        Ok(())
     }
 
     /// What its holder shows at each store; nothing of a volume's, whose clients need none.

@@ -97,7 +97,11 @@ impl Facts {
     pub(crate) fn is_up(&self, target: &Target, store: StoreNumber) -> bool {
         match target.place(store) {
             Place::Store(store) => self.stores.get(&store).is_some_and(|it| it.is_up),
-            Place::Export { node, .. } => self.nodes.contains(node),
+            // Whether it is there its own node alone knows.
+            Place::Export { node, name } => {
+                let is_there = *node != self.node || self.exports.contains_key(name);
+                is_there && self.nodes.contains(node)
+            }
         }
     }
 

@@ -126,7 +126,7 @@ fn standing(record: &Reservation, facts: &Facts, now: Second, is_held_out: bool)
     if lacks || !record.parts.iter().all(is_wanted) {
         return Due::Replan(wanted);
     }
-    let (state, cause) = match down(record, facts) {
+    let (state, cause) = match down(record, &wanted, facts) {
         _ if goes_by_a_holder(&record.target, facts) => (
             Phase::Degraded,
             Some("its volume goes by another holder's reservations".to_owned()),
@@ -164,10 +164,11 @@ fn goes_by_a_holder(target: &Target, facts: &Facts) -> bool {
     volume.is_some_and(|it| it.holder.is_some())
 }
 
-/// Stores of its parts that are not up.
-fn down(record: &Reservation, facts: &Facts) -> BTreeSet<StoreNumber> {
+/// Stores that are not up, of its parts and of parts that it lacks.
+fn down(record: &Reservation, wanted: &[Wanted], facts: &Facts) -> BTreeSet<StoreNumber> {
     let is_up = |it: &StoreNumber| facts.is_up(&record.target, *it);
     let stores = record.parts.iter().map(|it| it.store);
+    let stores = stores.chain(wanted.iter().map(|it| it.store));
     stores.filter(|it| !is_up(it)).collect()
 }
 
@@ -182,7 +183,9 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
     let promise = &record.promise;
     let wanted = parts(&record.target, promise, &record.terms, facts);
     let lacking = wanted.iter().filter(|it| !has(record, it));
-    let lacking = lacking.map(|it| it.store).chain(down(record, facts));
+    let lacking = lacking
+        .map(|it| it.store)
+        .chain(down(record, &wanted, facts));
     let lost = lacking.collect::<BTreeSet<_>>().len() as u64;
     let over = spread_over(record, facts);
     let of = |direction| {
@@ -233,18 +236,17 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     Ok(())
 }
 
-/// After a start, in the second `began`: what this node was making before is aborted at once.
+/// After a start: what this node was making before is aborted at once.
 ///
 /// # Errors
 /// [`ReservationError::Meta`].
-pub async fn abort_own(service: &Service, began: Second) -> Result<(), ReservationError> {
+pub async fn abort_own(service: &Service) -> Result<(), ReservationError> {
     for known in service.records.all().await? {
-        // What this very run makes is younger.
-        let earlier = known.record.hold_until < began.0 + HOLD_SECONDS;
-        if known.record.state == Phase::Holding && known.record.by == service.node && earlier {
-            service
-                .do_release(known, "the node that was making it began anew")
-                .await?;
+        let is_own = known.record.state == Phase::Holding && known.record.by == service.node;
+        // Not what this very run makes.
+        if is_own && !service.making.borrow().contains(&known.id) {
+            let why = "the node that was making it began anew";
+            service.end_judged(&known, why).await?;
         }
     }
     Ok(())
@@ -258,33 +260,45 @@ fn is_turn(service: &Service, record: &Reservation, facts: &Facts, is_first: boo
     }
 }
 
+/// What is due by what was seen of a record, after its stores were asked where they have a say.
+async fn judged(service: &Service, seen: &Observed, facts: &Facts) -> Due {
+    let (known, age) = (&*seen.known, env::now().since(seen.since));
+    match due(&known.record, facts, service.now(), age) {
+        Due::Nothing if is_idle(service, known, facts).await => {
+            let idle = known.record.terms.idle.unwrap_or_default();
+            Due::Over(format!("nothing of it was asked for {idle} s"))
+        }
+        Due::TimeOut => match is_over_at_stores(service, known).await {
+            true => Due::Over("its time is out".to_owned()),
+            false => Due::Nothing,
+        },
+        due => due,
+    }
+}
+
 async fn sweep_one(
     service: &Service,
     seen: &Observed,
     facts: &Facts,
 ) -> Result<(), ReservationError> {
     let known = &*seen.known;
-    let age = env::now().since(seen.since);
-    match due(&known.record, facts, service.now(), age) {
-        Due::Nothing if is_idle(service, known, facts).await => {
-            let idle = known.record.terms.idle.unwrap_or_default();
-            let why = format!("nothing of it was asked for {idle} s");
-            service.do_release(known.clone(), &why).await?;
-        }
-        Due::Nothing => {}
+    let due = judged(service, seen, facts).await;
+    if due == Due::Nothing {
+        return Ok(());
+    }
+    // What was seen may be older than what is: that is judged by the next sweep, on its own.
+    if service.records.get(known.id).await?.as_ref() != Some(known) {
+        return Ok(());
+    }
+    match due {
+        Due::Nothing | Due::TimeOut => {}
         Due::Forget => service.records.forget(known).await?,
         Due::ReleaseParts => service.release_parts(known, facts).await?,
-        Due::TimeOut => {
-            if is_over_at_stores(service, known).await {
-                service.do_release(known.clone(), "its time is out").await?;
-            }
-        }
         Due::NoAllotment(allotment) => {
             let there = service.records.get(allotment).await?;
             if there.is_none_or(|it| !it.record.state.stands()) {
-                service
-                    .do_release(known.clone(), "its allotment is over")
-                    .await?;
+                let why = "its allotment is over";
+                service.end_judged(known, why).await?;
             }
         }
         Due::ForgetChange => {
@@ -292,12 +306,10 @@ async fn sweep_one(
                 changing: None,
                 ..known.record.clone()
             };
-            service
-                .records
-                .swap(known, &next, Beside::default())
-                .await?;
+            let records = &service.records;
+            records.swap(known, &next, Beside::default()).await?;
         }
-        Due::Over(why) => drop(service.do_release(known.clone(), &why).await?),
+        Due::Over(why) => service.end_judged(known, &why).await?,
         Due::State(state, cause) => {
             tracing::info!(reservation = %known.id, state = state.name(), cause, "a reservation changed its state");
             let next = Reservation {
@@ -305,10 +317,8 @@ async fn sweep_one(
                 cause,
                 ..known.record.clone()
             };
-            service
-                .records
-                .swap(known, &next, Beside::default())
-                .await?;
+            let records = &service.records;
+            records.swap(known, &next, Beside::default()).await?;
         }
         Due::Replan(wanted) => replan(service, known, facts, &wanted).await?,
     }
@@ -351,12 +361,15 @@ async fn is_idle(service: &Service, known: &Versioned, facts: &Facts) -> bool {
         let looks = service.looks.borrow();
         looks.get(&id).is_some_and(|at| env::now() < *at)
     };
-    if is_early || !down(record, facts).is_empty() {
+    // What a store that is down, or has lost its part, would say is not known.
+    let wanted = parts(&record.target, &record.promise, &record.terms, facts);
+    let is_whole = wanted.iter().all(|it| has(record, it)) && !record.parts.is_empty();
+    if is_early || !is_whole || !down(record, &wanted, facts).is_empty() {
         return false;
     }
     let mut unused = Some(idle);
     for (_, seen) in look(service, known).await {
-        let since = seen.ok().map(|it| it.now.0.saturating_sub(it.asked.0));
+        let since = seen.ok().map(|it| it.unused);
         unused = unused.zip(since).map(|(least, since)| least.min(since));
     }
     let Some(unused) = unused else {

@@ -1,17 +1,22 @@
 //! Booking inside an allotment: never above it, however many do so at once and whatever answer is lost.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Nanos;
+use policy::share::Second;
 use vdisk::StoreNumber;
 use vdisk::meta::{Faults, MemoryMetaClient};
 
-use super::world::{World, of_vm1, records};
+use super::world::{World, calendars_agree, of_vm1, records};
 use crate::ReservationError;
 use crate::ask::{Ask, TargetAsk};
-use crate::record::{Phase, Reservation};
+use crate::quota::Quotas;
+use crate::record::{Phase, Reservation, ReservationId};
+use crate::records::Beside;
 use crate::service::{Change, Service};
+use crate::stores::Pending;
 
 /// Reads at all three stores.
 fn of_all(service: &Service, name: &str, mb: u64) -> Ask {
@@ -204,6 +209,7 @@ async fn many_at_once(seed: u64) -> Result<usize, String> {
     env::sleep(Nanos::secs(100)).await;
     let all = records(&keeper).await;
     world.agree(&all)?;
+    calendars_agree(&keeper).await?;
     let there = keeper.find("astro", "pool").await.unwrap();
     assert_eq!(there.record.state, Phase::Committed);
     Ok(promised_inside(&all, 1) as usize)
@@ -220,4 +226,87 @@ fn a_hundred_at_once_never_book_more_than_the_allotment_has() {
     }
     println!("{least} of 60 MB/s were booked at least");
     assert!(least > 50, "{least}");
+}
+
+#[test]
+fn an_allotment_drops_no_direction_that_is_booked_inside() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", u64::MAX);
+        let mut both = pool(&service, 40);
+        both.promise.write = 20_000_000;
+        let (allotment, _) = service.create(both).await.unwrap();
+        let (reads, _) = service
+            .create(inside(of_all(&service, "job", 10)))
+            .await
+            .unwrap();
+        let none = Change {
+            read: Some(0),
+            ..Change::default()
+        };
+        let refused = service.amend(allotment.clone(), none).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("is booked inside"),
+            "{refused}"
+        );
+        world.agree(&records(&service).await).unwrap();
+        service.release(reads, "done").await.unwrap();
+        let less = service.amend(allotment, none).await.unwrap();
+        assert_eq!(less.record.promise.read, 0);
+        world.agree(&records(&service).await).unwrap();
+    });
+}
+
+/// What is charged now, by id: the records as they are.
+#[derive(Default)]
+struct Charged(RefCell<BTreeMap<ReservationId, Reservation>>);
+
+impl Quotas for Charged {
+    fn charge<'a>(
+        &'a self,
+        id: ReservationId,
+        record: &'a Reservation,
+        _: Second,
+    ) -> Pending<'a, Beside, ReservationError> {
+        self.0.borrow_mut().insert(id, record.clone());
+        Box::pin(async { Ok(Beside::default()) })
+    }
+
+    fn is_on<'a>(&'a self, _: &'a str) -> Pending<'a, bool, ReservationError> {
+        Box::pin(async { Ok(true) })
+    }
+
+    fn refund<'a>(
+        &'a self,
+        id: ReservationId,
+        _: &'a Reservation,
+        _: Second,
+    ) -> Pending<'a, Beside, ReservationError> {
+        self.0.borrow_mut().remove(&id);
+        Box::pin(async { Ok(Beside::default()) })
+    }
+}
+
+#[test]
+fn what_is_inside_is_charged_for_its_room_and_refunded() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let charged = Rc::new(Charged::default());
+        let quotas = Rc::clone(&charged) as Rc<dyn Quotas>;
+        let (service, ..) = world.node_with("n1", u64::MAX, quotas);
+        let mut writes = pool(&service, 40);
+        writes.promise.write = 20_000_000;
+        let (allotment, _) = service.create(writes).await.unwrap();
+        let mut ask = inside(of_all(&service, "job", 10));
+        ask.promise.write = 10_000_000;
+        ask.promise.space = 65_536;
+        let (job, _) = service.create(ask).await.unwrap();
+        let space = |id| charged.0.borrow().get(&id).map(|it| it.promise.space);
+        assert_eq!(
+            (space(allotment.id), space(job.id)),
+            (Some(0), Some(65_536))
+        );
+        service.release(job.clone(), "done").await.unwrap();
+        assert_eq!(space(job.id), None);
+    });
 }

@@ -5,11 +5,10 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::Nanos;
-use policy::share::Second;
 
 use super::allotments::{inside, pool, promised_inside};
-use super::world::{EXPORTING, World, of_vm1, records};
-use crate::ask::TargetAsk;
+use super::world::{EXPORTING, World, calendars_agree, of_vm1, records};
+use crate::ask::{Ask, TargetAsk};
 use crate::record::{Phase, Reservation};
 use crate::service::{Change, Service};
 use crate::sweep::abort_own;
@@ -18,6 +17,8 @@ use crate::sweep::abort_own;
 const LEASE: Nanos = Nanos::secs(10);
 /// By then all is settled.
 const SETTLED: Nanos = Nanos::secs(20);
+/// By then also what was committed has asked its record.
+const ASKED: Nanos = Nanos::secs(80);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Job {
@@ -30,31 +31,79 @@ enum Job {
     AmendInside,
     /// Releases the allotment that one is inside.
     ReleaseAllotment,
+    /// Changes the allotment that one is inside.
+    AmendAllotment,
+    /// Releases one inside an allotment.
+    ReleaseInside,
     /// Makes one of an export, at its node.
     CreateOfExport,
+    /// Changes one of an export.
+    AmendOfExport,
+    /// Releases one of an export.
+    ReleaseOfExport,
+}
+
+impl Job {
+    fn is_inside(self) -> bool {
+        matches!(
+            self,
+            Job::CreateInside
+                | Job::AmendInside
+                | Job::ReleaseInside
+                | Job::AmendAllotment
+                | Job::ReleaseAllotment
+        )
+    }
+
+    fn is_of_export(self) -> bool {
+        matches!(
+            self,
+            Job::CreateOfExport | Job::AmendOfExport | Job::ReleaseOfExport
+        )
+    }
+
+    fn makes(self) -> bool {
+        matches!(self, Job::Create | Job::CreateInside | Job::CreateOfExport)
+    }
+}
+
+/// What is made, or there before the job.
+fn first(service: &Service, job: Job) -> Ask {
+    let ask = of_vm1(service, "vm", 40);
+    if job.is_inside() {
+        return inside(ask);
+    }
+    match job.is_of_export() {
+        true => Ask {
+            target: TargetAsk::Export {
+                name: "vol0".to_owned(),
+                node: None,
+            },
+            ..ask
+        },
+        false => ask,
+    }
 }
 
 /// Does the job; is it answered?
 async fn carry_out(service: Rc<Service>, job: Job, answered: Rc<Cell<bool>>) {
     let done = match job {
-        Job::Create => service.create(of_vm1(&service, "vm", 40)).await.map(drop),
-        Job::CreateInside => {
-            let ask = inside(of_vm1(&service, "vm", 40));
-            service.create(ask).await.map(drop)
-        }
-        Job::CreateOfExport => {
-            let mut ask = of_vm1(&service, "vm", 40);
-            ask.target = TargetAsk::Export {
-                name: "vol0".to_owned(),
-                node: None,
-            };
-            service.create(ask).await.map(drop)
+        Job::Create | Job::CreateInside | Job::CreateOfExport => {
+            service.create(first(&service, job)).await.map(drop)
         }
         Job::ReleaseAllotment => {
             let known = service.find("astro", "pool").await.unwrap();
             service.release(known, "done").await.map(drop)
         }
-        Job::Amend | Job::AmendInside => {
+        Job::AmendAllotment => {
+            let known = service.find("astro", "pool").await.unwrap();
+            let more = Change {
+                read: Some(70_000_000),
+                ..Change::default()
+            };
+            service.amend(known, more).await.map(drop)
+        }
+        Job::Amend | Job::AmendInside | Job::AmendOfExport => {
             let known = service.find("astro", "vm").await.unwrap();
             let more = Change {
                 read: Some(50_000_000),
@@ -63,7 +112,7 @@ async fn carry_out(service: Rc<Service>, job: Job, answered: Rc<Cell<bool>>) {
             };
             service.amend(known, more).await.map(drop)
         }
-        Job::Release => {
+        Job::Release | Job::ReleaseInside | Job::ReleaseOfExport => {
             let known = service.find("astro", "vm").await.unwrap();
             service.release(known, "done").await.map(drop)
         }
@@ -74,23 +123,18 @@ async fn carry_out(service: Rc<Service>, job: Job, answered: Rc<Cell<bool>>) {
 /// Kills the coordinator after so many steps; was it through before?
 async fn killed(job: Job, step: u64) -> Result<bool, String> {
     let world = World::new().await;
-    // An export is made at its node: the other one takes over here.
-    let (own, others) = match job {
-        Job::CreateOfExport => (EXPORTING, "n1"),
-        _ => ("n1", "n2"),
+    // An export is reserved for at its node, as it is again when that has begun anew: the other one takes over here.
+    let (own, others) = match job.is_of_export() {
+        true => (EXPORTING, "n1"),
+        false => ("n1", "n2"),
     };
     let (other, ..) = world.node(others, u64::MAX);
-    let is_inside = [Job::CreateInside, Job::AmendInside, Job::ReleaseAllotment].contains(&job);
-    if is_inside {
+    if job.is_inside() {
         other.create(pool(&other, 60)).await.unwrap();
     }
-    let first = of_vm1(&other, "vm", 40);
-    match job {
-        Job::Create | Job::CreateInside | Job::CreateOfExport => {}
-        Job::Amend | Job::Release => drop(other.create(first).await.unwrap()),
-        Job::AmendInside | Job::ReleaseAllotment => {
-            other.create(inside(first)).await.unwrap();
-        }
+    if !job.makes() {
+        let (before, ..) = world.node(own, u64::MAX);
+        before.create(first(&before, job)).await.unwrap();
     }
     let (service, steps, _) = world.node(own, step);
     let _tending = world.tend(&other);
@@ -102,30 +146,43 @@ async fn killed(job: Job, step: u64) -> Result<bool, String> {
     steps.set(0);
     env::sleep(LEASE).await;
     world.facts.borrow_mut().nodes.remove(own);
-    env::sleep(SETTLED.saturating_sub(LEASE)).await;
+    // What an export's node alone could release asks its record within a minute.
+    let settled = match job {
+        Job::ReleaseOfExport => ASKED,
+        _ => SETTLED,
+    };
+    env::sleep(settled.saturating_sub(LEASE)).await;
     let all = records(&other).await;
     world.agree(&all)?;
+    calendars_agree(&other).await?;
     let standing: Vec<&Reservation> = all.iter().filter(|it| it.state.stands()).collect();
     if standing.len() != all.len() && all.iter().any(|it| it.state == Phase::Holding) {
         return Err("one is still holding".to_owned());
     }
     let of = |name: &str| standing.iter().find(|it| it.name == name);
     let reads = of("vm").map(|it| it.promise.read / 1_000_000);
-    if is_inside && promised_inside(&all, 1) > 60 {
+    if job.is_inside() && promised_inside(&all, 1) > 60 {
         return Err("more is inside than the allotment has".to_owned());
     }
-    if is_inside && of("pool").is_none() && reads.is_some() {
+    if job.is_inside() && of("pool").is_none() && reads.is_some() {
         return Err("it outlives its allotment".to_owned());
     }
-    let fits = match (job, answered.get()) {
-        (Job::Create | Job::CreateInside | Job::CreateOfExport, true) => reads == Some(40),
-        (Job::Create | Job::CreateInside | Job::CreateOfExport, false) => {
-            reads.is_none() || reads == Some(40)
+    let pool = of("pool").map(|it| it.promise.read / 1_000_000);
+    let is_through = answered.get();
+    let fits = match job {
+        Job::Create | Job::CreateInside | Job::CreateOfExport => {
+            reads == Some(40) || !is_through && reads.is_none()
         }
-        (Job::Amend | Job::AmendInside, true) => reads == Some(50),
-        (Job::Amend | Job::AmendInside, false) => reads == Some(40) || reads == Some(50),
-        (Job::Release | Job::ReleaseAllotment, true) => reads.is_none(),
-        (Job::Release | Job::ReleaseAllotment, false) => reads.is_none() || reads == Some(40),
+        Job::Amend | Job::AmendInside | Job::AmendOfExport => {
+            reads == Some(50) || !is_through && reads == Some(40)
+        }
+        Job::AmendAllotment => {
+            let is_changed = pool == Some(70) || !is_through && pool == Some(60);
+            is_changed && reads == Some(40)
+        }
+        Job::Release | Job::ReleaseInside | Job::ReleaseOfExport | Job::ReleaseAllotment => {
+            reads.is_none() || !is_through && reads == Some(40)
+        }
     };
     match fits {
         true => Ok(through),
@@ -167,12 +224,16 @@ fn a_coordinator_may_be_killed_at_any_step_of_releasing_one() {
 fn a_coordinator_may_be_killed_at_any_step_inside_an_allotment() {
     kill_at_each_step(Job::CreateInside);
     kill_at_each_step(Job::AmendInside);
+    kill_at_each_step(Job::ReleaseInside);
+    kill_at_each_step(Job::AmendAllotment);
     kill_at_each_step(Job::ReleaseAllotment);
 }
 
 #[test]
-fn a_coordinator_may_be_killed_at_any_step_of_making_one_of_an_export() {
+fn a_coordinator_may_be_killed_at_any_step_with_one_of_an_export() {
     kill_at_each_step(Job::CreateOfExport);
+    kill_at_each_step(Job::AmendOfExport);
+    kill_at_each_step(Job::ReleaseOfExport);
 }
 
 #[test]
@@ -189,7 +250,7 @@ fn a_node_that_begins_anew_aborts_what_it_was_making() {
         task.cancel();
         assert_ne!(world.parts().len(), 0);
         let (again, ..) = world.node("n1", u64::MAX);
-        abort_own(&again, Second(again.now().0 + 30)).await.unwrap();
+        abort_own(&again).await.unwrap();
         let _tending = world.tend(&again);
         env::sleep(Nanos::secs(5)).await;
         assert_eq!(records(&again).await[0].state, Phase::Aborted);

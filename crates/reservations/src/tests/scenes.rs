@@ -796,3 +796,107 @@ fn offline_capabilities_are_marked_at_each_store_and_stay_so() {
         assert_eq!(marks(&world), [true, true]);
     });
 }
+
+#[test]
+fn what_was_judged_by_an_older_version_ends_no_newer_one() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let (older, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        let longer = Change {
+            until: Some(older.record.promise.until + 900),
+            ..Change::default()
+        };
+        let newer = service.amend(older.clone(), longer).await.unwrap();
+        service.end_judged(&older, "its time is out").await.unwrap();
+        let now = service.find("astro", "vm").await.unwrap();
+        assert_eq!(now.record, newer.record);
+        world.agree(&records(&service).await).unwrap();
+        // Its user means whatever there is.
+        let over = service.release(older, "done").await.unwrap();
+        assert_eq!(over.record.state, Phase::Ended);
+        // And what was judged as it is does end.
+        let (next, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
+        service.end_judged(&next, "its time is out").await.unwrap();
+        assert_eq!(records(&service).await[0].state, Phase::Ended);
+        assert_eq!(rates(&world), []);
+    });
+}
+
+#[test]
+fn a_lost_part_of_a_store_that_is_down_is_not_counted_as_there() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        let mut ask = of_stores(of_vm1(&service, "job", 20), &["s2"]);
+        ask.terms.idle = Some(60);
+        let (made, _) = service.create(ask).await.unwrap();
+        let (_, manager) = &world.stores()[1];
+        let part = made.record.parts[0];
+        manager.release(part.name(made.id)).await.unwrap();
+        note_lost(&service, &world.own()).await.unwrap();
+        let is_up = |is_up| {
+            let mut facts = world.facts.borrow_mut();
+            facts.stores.get_mut(&StoreNumber(2)).unwrap().is_up = is_up;
+        };
+        is_up(false);
+        env::sleep(Nanos::secs(100)).await;
+        let now = service.find("astro", "job").await.unwrap().record;
+        assert_eq!(
+            (now.state, now.cause.as_deref()),
+            (Phase::Degraded, Some("stores down: s2"))
+        );
+        assert_eq!(promised_now(&now, &world.facts.borrow()), (0, 0));
+        is_up(true);
+        env::sleep(Nanos::secs(10)).await;
+        assert_eq!(rates(&world), [(2, 20)]);
+        let now = service.find("astro", "job").await.unwrap().record;
+        assert_eq!(now.state, Phase::Committed);
+    });
+}
+
+#[test]
+fn an_export_that_is_gone_while_its_node_is_up_is_degraded() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n2", FOREVER);
+        world.facts.borrow_mut().nodes = ["n2".to_owned()].into();
+        let mut ask = of_vm1(&service, "cold", 10);
+        ask.target = TargetAsk::Export {
+            name: "vol0".to_owned(),
+            node: None,
+        };
+        service.create(ask).await.unwrap();
+        let _tending = world.tend(&service);
+        let state = async || service.find("astro", "cold").await.unwrap().record.state;
+        for (has, wanted) in [(false, Phase::Degraded), (true, Phase::Committed)] {
+            world.has_export.set(has);
+            env::sleep(Nanos::secs(7)).await;
+            assert_eq!(state().await, wanted);
+        }
+    });
+}
+
+#[test]
+fn what_another_node_makes_is_not_aborted_by_a_fast_clock() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        // Far enough to hold at stores, not to commit.
+        let (slow, ..) = world.node("n1", 13);
+        let task = env::spawn(async move {
+            let ask = of_vm1(&slow, "vm", 40);
+            let _ = slow.create(ask).await;
+        });
+        let (fast, ..) = world.node("n2", FOREVER);
+        fast.clock_ahead.set(20);
+        let _tending = world.tend(&fast);
+        env::sleep(Nanos::secs(15)).await;
+        let state = async || records(&fast).await[0].state;
+        assert_ne!(world.parts().len(), 0);
+        assert_eq!(state().await, Phase::Holding);
+        env::sleep(Nanos::secs(25)).await;
+        assert_eq!((state().await, world.parts().len()), (Phase::Aborted, 0));
+        task.cancel();
+    });
+}

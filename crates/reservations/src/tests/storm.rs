@@ -10,7 +10,7 @@ use vdisk::StoreNumber;
 use vdisk::meta::Faults;
 
 use super::allotments::{inside, pool};
-use super::world::{World, of_vm1, records};
+use super::world::{World, calendars_agree, of_vm1, records};
 use crate::ask::{Ask, TargetAsk};
 use crate::record::{Phase, Reservation, ReservationId, Target};
 use crate::service::{Change, Service};
@@ -163,6 +163,7 @@ async fn survive(seed: u64) -> Result<[usize; 4], String> {
     }
     drop(tending);
     world.agree(&all)?;
+    calendars_agree(&keeper).await?;
     let count = |of: &dyn Fn(&&Reservation) -> bool| all.iter().filter(of).count();
     Ok([
         all.len(),

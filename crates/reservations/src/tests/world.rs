@@ -15,14 +15,15 @@ use store::{Settings, Store};
 use vdisk::StoreNumber;
 use vdisk::meta::{
     Compare, Entry, LeaseId, MemoryMetaClient, MemoryMetaStore, MetaError, MetaStore, Op, Outcome,
-    Page, Pending as MetaPending, Revision, Watch,
+    Page, Pending as MetaPending, Revision, Watch, whole_range,
 };
 
+use crate::allotment::{self, Allotments};
 use crate::ask::{Ask, AskTerms, TargetAsk};
 use crate::calendar::{Calendar, LocalCalendar, PartAnswer, PartError, PartRequest};
 use crate::confirm::{Own, confirm};
-use crate::quota::Unlimited;
-use crate::record::{Place, PlanKind, Promise, QUEUE, Reservation};
+use crate::quota::{Quotas, Unlimited};
+use crate::record::{Place, PlanKind, Promise, QUEUE, Reservation, ReservationId};
 use crate::service::Service;
 use crate::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use crate::sweep::sweep;
@@ -49,6 +50,8 @@ pub struct World {
     pub facts: RefCell<Facts>,
     /// The calendar of the export `vol0` of node n2.
     export: Rc<Manager>,
+    /// Node n2 has that export.
+    pub has_export: Cell<bool>,
     /// How often something was read of the meta store.
     pub reads: Cell<u64>,
     /// Stores that do not answer.
@@ -150,7 +153,7 @@ impl ClusterStores for Stores {
         Box::pin(async {
             let mut facts = self.world.facts.borrow().clone();
             facts.node.clone_from(&self.node);
-            if self.node == EXPORTING {
+            if self.node == EXPORTING && self.world.has_export.get() {
                 facts.exports = BTreeMap::from([("vol0".to_owned(), self.world.export.uuid())]);
             }
             Ok(facts)
@@ -244,6 +247,7 @@ impl World {
             stores: RefCell::new(stores),
             disks,
             export: open(4, format(4, size).await).await,
+            has_export: Cell::new(true),
             reads: Cell::default(),
             facts: RefCell::new(facts),
             silent: RefCell::default(),
@@ -255,6 +259,16 @@ impl World {
         self: &Rc<Self>,
         name: &str,
         steps: u64,
+    ) -> (Rc<Service>, Steps, Rc<MemoryMetaClient>) {
+        self.node_with(name, steps, Rc::new(Unlimited))
+    }
+
+    /// The same, with these quotas.
+    pub fn node_with(
+        self: &Rc<Self>,
+        name: &str,
+        steps: u64,
+        quotas: Rc<dyn Quotas>,
     ) -> (Rc<Service>, Steps, Rc<MemoryMetaClient>) {
         let steps = Rc::new(Cell::new(steps));
         let client = self.meta.client();
@@ -268,7 +282,7 @@ impl World {
             world: Rc::clone(self),
             steps: Rc::clone(&steps),
         };
-        let service = Service::new(name, Rc::new(meta), Rc::new(stores), Rc::new(Unlimited));
+        let service = Service::new(name, Rc::new(meta), Rc::new(stores), quotas);
         (service, steps, client)
     }
 
@@ -371,6 +385,34 @@ impl World {
             false => Err(format!("stores have {kept:?}, records list {listed:?}")),
         }
     }
+}
+
+/// There is a calendar exactly of each allotment that stands, as its record and those inside say.
+pub async fn calendars_agree(service: &Service) -> Result<(), String> {
+    let all = service.all().await.unwrap();
+    let standing: BTreeMap<ReservationId, &Reservation> = all
+        .iter()
+        .filter(|it| it.record.state.stands())
+        .map(|it| (it.id, &it.record))
+        .collect();
+    let meta = &*service.records.0;
+    let (entries, _) = whole_range(meta, allotment::PREFIX).await.unwrap();
+    let allotments = standing.iter().filter(|(_, it)| it.terms.allotment);
+    if entries.len() != allotments.clone().count() {
+        let keys: Vec<_> = entries.iter().map(|it| &it.key).collect();
+        return Err(format!("there are calendars {keys:?}"));
+    }
+    for (id, record) in allotments {
+        let found = Allotments(&service.records).get(*id).await.unwrap();
+        let (calendar, _) = found.ok_or_else(|| format!("{id} has no calendar"))?;
+        let inside = standing
+            .iter()
+            .filter(|(_, it)| it.terms.within == Some(*id));
+        let inside = inside.map(|(id, it)| (*id, *it)).collect();
+        let is = calendar.check_is(record, &inside);
+        is.map_err(|why| format!("{id}: {why}"))?;
+    }
+    Ok(())
 }
 
 /// Reads of vm1 for ten minutes from now on.

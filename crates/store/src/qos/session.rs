@@ -42,7 +42,7 @@ pub(crate) mod work;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::Bytes;
+use base::{Bytes, Instant};
 use device::{Class, ThrottleUser};
 use policy::place::State;
 use policy::share::calendar::BookingId;
@@ -95,8 +95,8 @@ pub struct Session {
     peers: RefCell<Vec<String>>,
     /// Reservations attached to its requests.
     attached: RefCell<Option<AttachedReservations>>,
-    /// When something was asked last.
-    asked: Cell<Second>,
+    /// When something was asked last, by the steady clock.
+    asked: Cell<Option<Instant>>,
 }
 
 /// A connection of a session, as operators see it; gone when dropped.
@@ -292,9 +292,13 @@ impl Session {
         self.flow.class()
     }
 
-    /// When something was asked last under its reservation; 0: not yet.
-    pub(crate) fn asked(&self) -> Second {
-        self.asked.get()
+    /// When something was asked last under its reservation; `None`: not yet. What is under way is asked now.
+    pub(crate) fn asked(&self) -> Option<Instant> {
+        let (_, outstanding) = self.flow.sums(&self.manager);
+        match outstanding.0 {
+            0 => self.asked.get(),
+            _ => Some(env::now()),
+        }
     }
 
     /// Whose its requests of a direction are at the device's queue.
@@ -304,7 +308,7 @@ impl Session {
             .as_ref()
             .and_then(|it| it.serving(&self.sessions, direction));
         let serving = serving.as_deref().unwrap_or(self);
-        serving.asked.set(self.manager.now());
+        serving.asked.set(Some(env::now()));
         serving.class()
     }
 

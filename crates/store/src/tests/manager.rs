@@ -934,7 +934,15 @@ fn what_is_within_an_allotment_takes_nothing_else_and_ends_with_it() {
         let less = PartName::of(less.await.unwrap(), 1);
         assert!(inside(&manager, 3, 1).await.is_err());
         manager.commit(less).await.unwrap();
-        inside(&manager, 3, 10).await.unwrap();
+        inside(&manager, 3, 5).await.unwrap();
+        // Of what is held and what it is to replace the greater counts, not both.
+        let more = request(&manager, Direction::Read, 31);
+        let more = manager.amend(less.id, &more, Some(group(1)), soon(&manager));
+        let more = PartName::of(more.await.unwrap(), 1);
+        inside(&manager, 5, 4).await.unwrap();
+        assert!(inside(&manager, 6, 1).await.is_err());
+        manager.release(more).await.unwrap();
+        inside(&manager, 6, 1).await.unwrap();
         manager.commit(second).await.unwrap();
         manager.close().await.unwrap();
         drop(manager);
@@ -948,34 +956,44 @@ fn what_is_within_an_allotment_takes_nothing_else_and_ends_with_it() {
 }
 
 #[test]
-fn a_store_knows_when_something_of_a_part_was_asked_last() {
+fn a_store_knows_for_how_long_nothing_of_a_part_was_asked() {
     env::Runtime::simulated(1).block_on(async {
         let (_, manager) = manager().await;
-        let begin = manager.now();
         let part = request(&manager, Direction::Write, 10);
         let id = manager.hold(&part, None, soon(&manager)).await.unwrap();
         let capability = manager.commit(id).await.unwrap();
-        let asked = |manager: &Manager, id| manager.parts().look(id).unwrap().asked.0 - begin.0;
+        let unused = |manager: &Manager, id| manager.parts().look(id).unwrap().unused;
+        // It begins when it is looked at in its slot, whatever a clock said meanwhile.
+        env::sleep(Nanos::secs(3)).await;
+        assert_eq!(unused(&manager, id.into()), 0);
         env::sleep(Nanos::secs(7)).await;
-        assert_eq!(asked(&manager, id.into()), 0);
+        assert_eq!(unused(&manager, id.into()), 7);
         let session = manager
             .open_session(Access::Capability(&capability))
             .unwrap();
-        assert_eq!(asked(&manager, id.into()), 0, "it was only opened");
+        assert_eq!(unused(&manager, id.into()), 7, "it was only opened");
         session
             .write("a", 0, View::copy_of(b"x"), CREATE)
             .await
             .unwrap();
-        assert_eq!(asked(&manager, id.into()), 7);
+        assert_eq!(unused(&manager, id.into()), 0);
         env::sleep(Nanos::secs(5)).await;
         drop(session);
-        assert_eq!(asked(&manager, id.into()), 7);
+        assert_eq!(unused(&manager, id.into()), 5);
         let amended = manager
             .amend(id, &part, None, soon(&manager))
             .await
             .unwrap();
         manager.commit(amended).await.unwrap();
-        assert_eq!(asked(&manager, amended.into()), 7);
+        env::sleep(Nanos::secs(1)).await;
+        assert_eq!(unused(&manager, amended.into()), 6);
+        let later = ReservationRequest {
+            slot: Slot::new(Second(manager.now().0 + 100), 10),
+            ..part.clone()
+        };
+        let later = manager.hold(&later, None, soon(&manager)).await.unwrap();
+        env::sleep(Nanos::secs(20)).await;
+        assert_eq!(unused(&manager, later.into()), 0, "it has not begun");
         let none = manager.parts().look(id.into());
         assert_eq!(none, Err(NoBooking(id)));
     });

@@ -138,6 +138,9 @@ pub struct WholeTerms {
     /// The id of the allotment that it is booked inside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_allotment: Option<String>,
+    /// The account that may have its capability beside its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
     /// Its capabilities are good at stores that do not reach the meta store, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub offline: bool,

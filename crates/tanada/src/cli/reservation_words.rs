@@ -82,6 +82,9 @@ pub fn page(one: &WholeReservation) -> String {
     if let Some(allotment) = &one.terms.from_allotment {
         let _ = writeln!(text, "inside the allotment {allotment}");
     }
+    if let Some(agent) = &one.terms.agent {
+        let _ = writeln!(text, "account {agent} may have its capability, too");
+    }
     if one.terms.offline {
         text.push_str(
             "its capabilities are good to its end, also where the meta store is out of reach\n",

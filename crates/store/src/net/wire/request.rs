@@ -108,7 +108,7 @@ ops! {
     CommitPart = 43, "commit a part";
     /// Give it back, named so.
     ReleasePart = 44, "release a part";
-    /// How a part is, and when something of it was asked last.
+    /// How a part is, and for how long nothing of it was asked.
     Look = 45, "look at a part";
     /// Hold one within an allotment.
     HoldWithin = 46, "hold within an allotment";

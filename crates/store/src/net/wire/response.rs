@@ -163,7 +163,7 @@ impl Response {
             }
             Response::Look(state) => {
                 out.u64(state.now.0);
-                out.u64(state.asked.0);
+                out.u64(state.unused);
             }
             Response::Capability(token) => out.optional_text(token.as_deref()),
             Response::Reservations { reservations, more } => {
@@ -222,7 +222,7 @@ impl Response {
             Op::Hold | Op::HoldWithin | Op::Amend => Response::Booking(BookingId(fields.u64()?)),
             Op::Look => Response::Look(PartState {
                 now: Second(fields.u64()?),
-                asked: Second(fields.u64()?),
+                unused: fields.u64()?,
             }),
             Op::Commit | Op::CommitPart | Op::Capability => {
                 let (is_some, token) = (fields.flag()?, fields.text()?);

@@ -300,7 +300,7 @@ fn response(op: Op, rng: &mut Rng) -> Response {
         }),
         Op::Look => Response::Look(PartState {
             now: Second(number(rng)),
-            asked: Second(number(rng)),
+            unused: number(rng),
         }),
         Op::Hold | Op::HoldWithin | Op::Amend => Response::Booking(BookingId(number(rng))),
         Op::Quote => Response::Quote(Quote {

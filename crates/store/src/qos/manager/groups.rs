@@ -67,7 +67,7 @@ impl Parts<'_> {
         held.await
     }
 
-    /// The part as this store sees it: its clock, and when something of it was asked last.
+    /// The part as this store sees it: its clock, and for how long nothing of it was asked.
     ///
     /// # Errors
     /// [`NoBooking`] if there is none, or it is over.

@@ -1,5 +1,7 @@
 //! What is asked of reservations, and what is answered.
 
+use std::collections::BTreeMap;
+
 use base::{Bytes, Nanos};
 use policy::share::calendar::{BookingId, Calendar, NoBooking, Refusal, State};
 use policy::share::{BytesPerSec, Contract, Direction, Probability, Second, Slot, SpaceError};
@@ -336,8 +338,14 @@ pub(super) fn check_within(
             let slot = it.contract.slot;
             slot.start <= at && at < slot.end
         };
-        let there = inside.iter().filter(is_then);
-        let taken = there.fold(0_u64, |sum, it| sum.saturating_add(it.contract.rate.0));
+        // Of what is held and what it is to replace one is there in the end: the greater counts.
+        let mut rates: BTreeMap<BookingId, u64> = BTreeMap::new();
+        for it in inside.iter().filter(is_then) {
+            let replaced = it.replaces.filter(|_| it.state != State::Committed);
+            let rate = rates.entry(replaced.unwrap_or(it.id)).or_default();
+            *rate = it.contract.rate.0.max(*rate);
+        }
+        let taken = rates.into_values().fold(0, u64::saturating_add);
         if taken.saturating_add(contract.rate.0) > rate.0 {
             let left = BytesPerSec(rate.0.saturating_sub(taken));
             return refuse(format!(

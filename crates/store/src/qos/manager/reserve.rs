@@ -227,6 +227,11 @@ impl Reserver {
             unreachable!("what is held is tentative")
         };
         let now = record.made;
+        // What is within an allotment is no booking of the calendar, and takes a record as well.
+        let there = bookings.records.borrow().len();
+        if there >= Calendar::BOOKINGS_MAX {
+            return Err(Refusal::TooMany(Calendar::BOOKINGS_MAX).into());
+        }
         if let Some(group) = record.within {
             check_within(bookings, record, group)?;
             let mut calendar = bookings.calendar.borrow_mut();
@@ -421,17 +426,21 @@ impl Reserver {
         Ok(())
     }
 
-    /// The part as it is here, and when something was asked of it last.
+    /// The part as it is here, and for how long nothing was asked of it.
     pub fn look(&self, part: PartName) -> Result<PartState, NoBooking> {
         let bookings = &self.core().bookings;
-        let record = bookings.named(part)?;
+        let (record, now) = (bookings.named(part)?, self.core().now());
+        if now < record.contract.slot.start {
+            return Ok(PartState { now, unused: 0 });
+        }
         let open = self.0.open().into_iter();
         let open = open.filter(|it| it.reservation() == Some(part.id));
-        let asked = open.map(|it| it.asked()).max().unwrap_or_default();
-        let begin = record.contract.slot.start.max(bookings.opened);
+        let asked = open.filter_map(|it| it.asked()).max();
+        let before = bookings.asked_or_begun(part.id);
+        let unused = env::now().since(asked.map_or(before, |at| at.max(before)));
         Ok(PartState {
-            now: self.core().now(),
-            asked: asked.max(bookings.asked(part.id)).max(begin),
+            now,
+            unused: unused.0 / 1_000_000_000,
         })
     }
 

@@ -178,7 +178,9 @@ impl Sessions {
         let reservation = session.reservation().filter(|id| records.contains_key(id));
         drop(records);
         if let Some(id) = reservation {
-            self.core.bookings.asked_until(id, session.asked());
+            if let Some(at) = session.asked() {
+                self.core.bookings.asked_until(id, at);
+            }
             let mut totals = self.totals.borrow_mut();
             totals.entry(id).or_default().add(&report.delivery);
         }

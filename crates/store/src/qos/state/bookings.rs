@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use base::Bytes;
+use base::{Bytes, Instant};
 use env::sync::Semaphore;
 use policy::share::calendar::{BookingId, Calendar, NoBooking, State};
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
@@ -31,8 +31,9 @@ pub(crate) struct Bookings {
     pub by_record: Cell<bool>,
     /// When the record of a part said last that it stands.
     confirmed: RefCell<BTreeMap<BookingId, Second>>,
-    /// When something was asked last, of those whose sessions are closed.
-    asked: RefCell<BTreeMap<BookingId, Second>>,
+    /// When something was asked last, of those whose sessions are closed; at first when they were seen to have begun. By the
+    /// steady clock: a step of the clock of the day ends nothing that is in use.
+    asked: RefCell<BTreeMap<BookingId, Instant>>,
     /// Since when they are here, by the clock of the day.
     pub opened: Second,
 }
@@ -42,8 +43,9 @@ pub(crate) struct Bookings {
 pub struct PartState {
     /// The second it is, by the store's clock.
     pub now: Second,
-    /// When something of it was asked last; at first the begin of its slot, or when the store was opened.
-    pub asked: Second,
+    /// Nothing of it was asked for so many seconds, by a steady clock; at first since it was looked at in its slot. 0 before
+    /// that, and while requests are under way.
+    pub unused: u64,
 }
 
 /// A part of a reservation of which its record of the meta store is to be asked.
@@ -223,25 +225,27 @@ impl Bookings {
     }
 
     /// Something was asked of it until then.
-    pub fn asked_until(&self, id: BookingId, at: Second) {
+    pub fn asked_until(&self, id: BookingId, at: Instant) {
         if self.records.borrow().contains_key(&id) {
             let mut asked = self.asked.borrow_mut();
-            let last = asked.entry(id).or_default();
+            let last = asked.entry(id).or_insert(at);
             *last = at.max(*last);
         }
     }
 
-    /// When something was asked of it last by sessions that are closed.
-    pub fn asked(&self, id: BookingId) -> Second {
-        let asked = self.asked.borrow();
-        asked.get(&id).copied().unwrap_or_default()
+    /// When something was asked of it last by sessions that are closed; if nothing was yet it begins now.
+    pub fn asked_or_begun(&self, id: BookingId) -> Instant {
+        let mut asked = self.asked.borrow_mut();
+        *asked.entry(id).or_insert_with(env::now)
     }
 
     /// `record` has taken the place of `replaced`, and goes on where that was.
     pub fn take_the_place(&self, record: BookingId, replaced: BookingId) {
-        let asked = self.asked(replaced);
+        let asked = self.asked.borrow().get(&replaced).copied();
         self.remove(replaced);
-        self.asked_until(record, asked);
+        if let Some(at) = asked {
+            self.asked_until(record, at);
+        }
     }
 
     /// What of `direction` the whole `group` has here beside what is within it, by number.

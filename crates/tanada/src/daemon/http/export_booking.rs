@@ -199,12 +199,15 @@ async fn make(
         })?;
     }
     let request = Queued::request(export, request);
+    // What is in the way is looked at and held in one turn.
+    let turn = queued.turn().await;
     if let Some(why) = beside(manager, &request, None) {
         let (error, todo) = why.split_once("; ").unwrap_or((&why, ""));
         return Err(Trouble::Beside(error.to_owned(), todo.to_owned()));
     }
     let until = Second(manager.now().0 + HOLD_SECONDS);
     let id = manager.hold(&request, None, until).await;
+    drop(turn);
     let id = id.map_err(Trouble::Refused)?;
     manager.commit(id).await.map_err(Trouble::Refused)?;
     let all = of_export(queued, export);

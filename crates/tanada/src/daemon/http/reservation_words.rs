@@ -223,6 +223,7 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
             idle_seconds: terms.idle,
             allotment: terms.allotment,
             from_allotment: terms.within.map(|it| it.to_string()),
+            agent: terms.agent.clone(),
             offline: terms.offline,
         },
         parts: parts.iter().map(part).collect(),

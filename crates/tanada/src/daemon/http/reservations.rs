@@ -142,6 +142,7 @@ fn hide(caller: &Caller, it: &mut WholeReservation) {
         it.name.clear();
         it.account.clear();
         it.target.scope = None;
+        it.terms.agent = None;
     }
 }
 

@@ -91,6 +91,10 @@ impl OwnCalendar for ExportCalendar {
         )
     }
 
+    fn has(&self, part: PartName) -> Pending<'_, bool> {
+        Box::pin(self.at(async move |behind| Ok(behind.queued.manager().parts().has(part))))
+    }
+
     fn release_alone(&self, part: PartName) -> Pending<'_, ()> {
         Box::pin(self.at(async move |behind| release_alone(behind.queued.manager(), part).await))
     }
@@ -102,6 +106,11 @@ impl OwnCalendar for ExportCalendar {
 
 async fn asked(behind: &QueueOf, request: PartRequest) -> Result<PartAnswer, PartError> {
     let manager = behind.queued.manager();
+    // What is in the way is looked at and held in one turn.
+    let _turn = match request {
+        PartRequest::Hold { .. } | PartRequest::Amend { .. } => Some(behind.queued.turn().await),
+        _ => None,
+    };
     let refusal = |it: &ReservationRequest| {
         Queued::refusal(it.direction, behind.write).or_else(|| above_cap(behind, it))
     };
@@ -115,13 +124,8 @@ async fn asked(behind: &QueueOf, request: PartRequest) -> Result<PartAnswer, Par
                 }));
             }
         }
-        PartRequest::Hold { wanted, group, .. } => {
+        PartRequest::Hold { wanted, group, .. } | PartRequest::Amend { wanted, group, .. } => {
             if let Some(why) = refusal(wanted).or_else(|| beside(manager, wanted, Some(group.id))) {
-                return Err(PartError::Refused(why));
-            }
-        }
-        PartRequest::Amend { wanted, .. } => {
-            if let Some(why) = refusal(wanted) {
                 return Err(PartError::Refused(why));
             }
         }
@@ -314,6 +318,43 @@ mod tests {
                 assert!(matches!(seen, Ok(PartAnswer::State(_))), "{seen:?}");
             }
             assert_eq!(calendar.unconfirmed(60).await.unwrap().len(), 2);
+        });
+    }
+
+    #[test]
+    fn amending_one_of_an_export_takes_no_time_that_another_has() {
+        env::Runtime::simulated(1).block_on(async {
+            let queued = queued().await;
+            let calendar = calendar(&queued, WriteMode::Through);
+            let manager = queued.manager();
+            let first = hold(&queued, wanted(Direction::Read, 0));
+            let Ok(PartAnswer::Number(first)) = calendar.ask(first).await else {
+                panic!("it is held");
+            };
+            let name = PartName::of(first, 9);
+            calendar.ask(PartRequest::Commit(name)).await.unwrap();
+            // By the older route, behind it.
+            let (alone, until) = (wanted(Direction::Read, 100), Second(manager.now().0 + 30));
+            let id = manager.hold(&alone, None, until).await.unwrap();
+            manager.commit(id).await.unwrap();
+            let amend = |seconds| {
+                let wanted = wanted(Direction::Read, 0);
+                let end = Second(wanted.slot.start.0 + seconds);
+                let slot = Slot { end, ..wanted.slot };
+                PartRequest::Amend {
+                    replaced: first,
+                    wanted: ReservationRequest { slot, ..wanted },
+                    group: Group {
+                        id: 9,
+                        stores: vec![manager.uuid(), Group::BY_RECORD],
+                    },
+                    until,
+                }
+            };
+            let longer = calendar.ask(amend(150)).await;
+            assert!(matches!(longer, Err(PartError::Refused(_))), "{longer:?}");
+            let shorter = calendar.ask(amend(50)).await;
+            assert!(matches!(shorter, Ok(PartAnswer::Number(_))), "{shorter:?}");
         });
     }
 

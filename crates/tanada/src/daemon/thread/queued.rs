@@ -23,6 +23,7 @@ use anyhow::Context;
 use base::Bytes;
 use config::scheduling::HybridQueue;
 use device::{Device, FileOptions, Memory};
+use env::sync::{Permit, Semaphore};
 use hybrid::WriteMode;
 use policy::share::cap::{Caps, check_booked};
 use policy::share::{BytesPerSec, Costs, Direction};
@@ -50,6 +51,8 @@ pub fn holder_of(export: &str) -> String {
 pub struct Queued {
     manager: Rc<Manager>,
     sessions: RefCell<BTreeMap<String, Rc<Session>>>,
+    /// What is decided by all that is promised here, one at a time.
+    turns: Rc<Semaphore>,
 }
 
 impl Queued {
@@ -106,12 +109,18 @@ impl Queued {
         Ok(Queued {
             manager,
             sessions: RefCell::default(),
+            turns: Semaphore::new(1),
         })
     }
 
     /// Reservations are made and ended here.
     pub fn manager(&self) -> &Rc<Manager> {
         &self.manager
+    }
+
+    /// The turn to look at what is promised here and to hold beside it; until it is dropped.
+    pub async fn turn(&self) -> Permit {
+        self.turns.acquire(1).await
     }
 
     /// What the hybrid takes for its slow device.

@@ -161,10 +161,9 @@ async fn keep_confirming(service: Rc<Service>, (own, exports): (OwnStores, OwnEx
 }
 
 async fn keep_sweeping(service: Rc<Service>) {
-    let began = service.now();
     let mut aborted = false;
     loop {
-        aborted = aborted || abort_own(&service, began).await.is_ok();
+        aborted = aborted || abort_own(&service).await.is_ok();
         if let Err(error) = sweep(&service).await {
             tracing::debug!(%error, "what is due for reservations waits");
         }
@@ -182,9 +181,14 @@ fn commitment(id: ReservationId, record: &Reservation) -> Commitment {
         Target::Volume { .. } | Target::Export { .. } => 0,
         Target::Stores { stores, .. } => stores.len() as u64,
     };
+    // Inside an allotment its rate was charged with that.
+    let rate = match record.terms.within {
+        Some(_) => 0,
+        None => promise.read.saturating_add(promise.write),
+    };
     Commitment {
         id: id.0,
-        rate: promise.read.saturating_add(promise.write),
+        rate,
         from: promise.from,
         until: promise.until,
         space: promise.space.saturating_mul(stores),
@@ -403,5 +407,44 @@ impl ClusterStores for Reach {
             }
             Ok(self.connect(store).await? as Rc<dyn Calendar>)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use reservations::record::{PlanKind, Promise, Terms};
+
+    use super::*;
+
+    #[test]
+    fn what_is_inside_an_allotment_takes_its_room_and_no_rate() {
+        let promise = Promise {
+            read: 10,
+            write: 20,
+            from: 100,
+            until: 200,
+            tolerate: 0,
+            plan: PlanKind::Any,
+            window_ns: 1,
+            probability_ppm: 1,
+            space: 64,
+        };
+        let target = Target::Stores {
+            stores: [1, 2].map(StoreNumber).into(),
+            stripe: false,
+            scope: "a/".to_owned(),
+        };
+        let outside = Reservation::holding(("job", "astro"), target, promise, "n1", Second(30));
+        let mut inside = outside.clone();
+        inside.terms = Terms {
+            within: Some(ReservationId(9)),
+            ..Terms::default()
+        };
+        let taken = |record: &Reservation| {
+            let it = commitment(ReservationId(1), record);
+            (it.rate, it.space)
+        };
+        assert_eq!(taken(&outside), (30, 128));
+        assert_eq!(taken(&inside), (0, 128));
     }
 }

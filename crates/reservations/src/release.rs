@@ -1,0 +1,143 @@
+//! Reservations ended: by their users, and by what became of them.
+//!
+//! ```text
+//! record over, its place in a quota and an allotment given back -> what was inside it ends -> parts released at stores
+//! ```
+//!
+//! Always true: what was judged by a record ends that version of it alone; only a user's own word ends whatever there is.
+
+use std::rc::Rc;
+
+use base::Nanos;
+
+use crate::allotment::Allotments;
+use crate::book::Booking;
+use crate::error::ReservationError;
+use crate::record::{QUEUE, Reservation, ReservationId};
+use crate::records::{Beside, Swapped, Versioned};
+use crate::service::Service;
+use crate::stores::Facts;
+
+/// How often a release is tried again that another change came before.
+const RELEASE_TRIES: u64 = 200;
+
+impl Service {
+    /// Ends a reservation for `why`; answered when all stores in reach have cut its clients off. One that is over is
+    /// answered as it is.
+    ///
+    /// # Errors
+    /// [`ReservationError::Changing`], [`ReservationError::Meta`]; then it goes on.
+    pub async fn release(
+        self: &Rc<Self>,
+        known: Versioned,
+        why: &str,
+    ) -> Result<Versioned, ReservationError> {
+        let (service, why) = (Rc::clone(self), why.to_owned());
+        env::spawn(async move { service.do_release(known, &why).await }).await
+    }
+
+    async fn do_release(&self, known: Versioned, why: &str) -> Result<Versioned, ReservationError> {
+        let mut known = known;
+        for tried in 1.. {
+            if known.record.over_since.is_some() {
+                return Ok(known);
+            }
+            if let Some(inside) = self.end_once(&known, why).await? {
+                self.end_rest(&known, inside).await?;
+                break;
+            }
+            if tried == RELEASE_TRIES {
+                return Err(ReservationError::Changing(known.record.name));
+            }
+            let wait = env::rng("again").below(10 * tried);
+            env::sleep(Nanos::millis(1 + wait.min(200))).await;
+            // Another change came first: what it left is released.
+            known = self.find("", &known.id.to_string()).await?;
+        }
+        self.find("", &known.id.to_string()).await
+    }
+
+    /// Ends what was judged by `known`. Where another change came first it is left as it is: that was not judged.
+    pub(crate) async fn end_judged(
+        &self,
+        known: &Versioned,
+        why: &str,
+    ) -> Result<(), ReservationError> {
+        if known.record.over_since.is_some() {
+            return Ok(());
+        }
+        match self.end_once(known, why).await? {
+            Some(inside) => self.end_rest(known, inside).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The record says that it is over; answers what is inside it. `None`: it was changed before.
+    async fn end_once(
+        &self,
+        known: &Versioned,
+        why: &str,
+    ) -> Result<Option<Vec<ReservationId>>, ReservationError> {
+        let over = known.record.clone().over(why, self.now());
+        let (beside, inside) = self.refund(known).await?;
+        let swapped = self.records.swap(known, &over, beside).await?;
+        Ok((swapped == Swapped::Done).then_some(inside))
+    }
+
+    /// Ends what was inside of what is over, and releases its parts. Where this fails a sweep goes on.
+    async fn end_rest(
+        &self,
+        known: &Versioned,
+        inside: Vec<ReservationId>,
+    ) -> Result<(), ReservationError> {
+        // First what is inside: at no time is more promised than there is.
+        for id in inside {
+            if let Some(inside) = self.records.get(id).await? {
+                let why = format!("its allotment {} is over", known.record.name);
+                Box::pin(self.do_release(inside, &why)).await?;
+            }
+        }
+        let facts = self.facts().await?;
+        let over = self.find("", &known.id.to_string()).await?;
+        self.release_parts(&over, &facts).await
+    }
+
+    /// As [`charge`](Self::charge), for what is over; also what was inside.
+    async fn refund(
+        &self,
+        known: &Versioned,
+    ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
+        let allotments = Allotments(&self.records);
+        let (left, inside) = allotments.leave(known.id, &known.record).await?;
+        let refunded = self.quotas.refund(known.id, &known.record, self.now());
+        Ok((refunded.await?.and(left), inside))
+    }
+
+    /// Releases the parts of what is over; the record lists those left.
+    pub(crate) async fn release_parts(
+        &self,
+        known: &Versioned,
+        facts: &Facts,
+    ) -> Result<(), ReservationError> {
+        let booking = Booking {
+            service: self,
+            facts,
+            id: known.id,
+            target: &known.record.target,
+            offline: known.record.terms.offline,
+        };
+        // A store that left the cluster took its part along.
+        let there = known.record.parts.iter();
+        let there = there.filter(|it| it.store == QUEUE || facts.stores.contains_key(&it.store));
+        let left = booking.release(there.copied()).await;
+        if left != known.record.parts {
+            let next = Reservation {
+                parts: left,
+                ..known.record.clone()
+            };
+            // Another node may have done the same.
+            self.records.swap(known, &next, Beside::default()).await?;
+        }
+        Ok(())
+    }
+}
