@@ -992,7 +992,7 @@ fn a_store_knows_for_how_long_nothing_of_a_part_was_asked() {
             ..part.clone()
         };
         let later = manager.hold(&later, None, soon(&manager)).await.unwrap();
-        env::sleep(Nanos::secs(20)).await;
+        env::sleep(Nanos::secs(5)).await;
         assert_eq!(unused(&manager, later.into()), 0, "it has not begun");
         let none = manager.parts().look(id.into());
         assert_eq!(none, Err(NoBooking(id)));
