@@ -39,10 +39,10 @@ pub(crate) struct Observed {
 
 /// The records as they were seen last.
 #[derive(Default)]
-pub(crate) struct Mirror(RefCell<Seen>);
+pub(crate) struct Mirror(RefCell<Content>);
 
 #[derive(Default)]
-struct Seen {
+struct Content {
     all: BTreeMap<ReservationId, Observed>,
     /// It is known that these are all.
     is_whole: bool,
@@ -50,7 +50,7 @@ struct Seen {
     until: Revision,
 }
 
-impl Seen {
+impl Content {
     /// Since when exactly this is known; now, if it is new.
     fn since(&self, known: &Versioned) -> Instant {
         let before = self.all.get(&known.id).filter(|it| *it.known == *known);

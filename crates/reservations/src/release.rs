@@ -6,8 +6,6 @@
 //!
 //! Always true: what was judged by a record ends that version of it alone; only a user's own word ends whatever there is.
 
-use std::rc::Rc;
-
 use base::Nanos;
 
 use crate::allotment::Allotments;
@@ -21,22 +19,16 @@ use crate::stores::Facts;
 /// How often a release is tried again that another change came before.
 const RELEASE_TRIES: u64 = 200;
 
-impl Service {
-    /// Ends a reservation for `why`; answered when all stores in reach have cut its clients off. One that is over is
-    /// answered as it is.
-    ///
-    /// # Errors
-    /// [`ReservationError::Changing`], [`ReservationError::Meta`]; then it goes on.
+/// The ends of a service's reservations.
+pub(crate) struct Endings<'a>(pub &'a Service);
+
+impl Endings<'_> {
+    /// As [`Service::release`].
     pub async fn release(
-        self: &Rc<Self>,
+        &self,
         known: Versioned,
         why: &str,
     ) -> Result<Versioned, ReservationError> {
-        let (service, why) = (Rc::clone(self), why.to_owned());
-        env::spawn(async move { service.do_release(known, &why).await }).await
-    }
-
-    async fn do_release(&self, known: Versioned, why: &str) -> Result<Versioned, ReservationError> {
         let mut known = known;
         for tried in 1.. {
             if known.record.over_since.is_some() {
@@ -52,17 +44,13 @@ impl Service {
             let wait = env::rng("again").below(10 * tried);
             env::sleep(Nanos::millis(1 + wait.min(200))).await;
             // Another change came first: what it left is released.
-            known = self.find("", &known.id.to_string()).await?;
+            known = self.0.find("", &known.id.to_string()).await?;
         }
-        self.find("", &known.id.to_string()).await
+        self.0.find("", &known.id.to_string()).await
     }
 
     /// Ends what was judged by `known`. Where another change came first it is left as it is: that was not judged.
-    pub(crate) async fn end_judged(
-        &self,
-        known: &Versioned,
-        why: &str,
-    ) -> Result<(), ReservationError> {
+    pub async fn end_judged(&self, known: &Versioned, why: &str) -> Result<(), ReservationError> {
         if known.record.over_since.is_some() {
             return Ok(());
         }
@@ -78,9 +66,9 @@ impl Service {
         known: &Versioned,
         why: &str,
     ) -> Result<Option<Vec<ReservationId>>, ReservationError> {
-        let over = known.record.clone().over(why, self.now());
+        let over = known.record.clone().over(why, self.0.now());
         let (beside, inside) = self.refund(known).await?;
-        let swapped = self.records.swap(known, &over, beside).await?;
+        let swapped = self.0.records.swap(known, &over, beside).await?;
         Ok((swapped == Swapped::Done).then_some(inside))
     }
 
@@ -92,35 +80,35 @@ impl Service {
     ) -> Result<(), ReservationError> {
         // First what is inside: at no time is more promised than there is.
         for id in inside {
-            if let Some(inside) = self.records.get(id).await? {
+            if let Some(inside) = self.0.records.get(id).await? {
                 let why = format!("its allotment {} is over", known.record.name);
-                Box::pin(self.do_release(inside, &why)).await?;
+                Box::pin(self.release(inside, &why)).await?;
             }
         }
-        let facts = self.facts().await?;
-        let over = self.find("", &known.id.to_string()).await?;
+        let facts = self.0.facts().await?;
+        let over = self.0.find("", &known.id.to_string()).await?;
         self.release_parts(&over, &facts).await
     }
 
-    /// As [`charge`](Self::charge), for what is over; also what was inside.
+    /// As `Service::charge`, for what is over; also what was inside.
     async fn refund(
         &self,
         known: &Versioned,
     ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
-        let allotments = Allotments(&self.records);
+        let allotments = Allotments(&self.0.records);
         let (left, inside) = allotments.leave(known.id, &known.record).await?;
-        let refunded = self.quotas.refund(known.id, &known.record, self.now());
+        let refunded = self.0.quotas.refund(known.id, &known.record, self.0.now());
         Ok((refunded.await?.and(left), inside))
     }
 
     /// Releases the parts of what is over; the record lists those left.
-    pub(crate) async fn release_parts(
+    pub async fn release_parts(
         &self,
         known: &Versioned,
         facts: &Facts,
     ) -> Result<(), ReservationError> {
         let booking = Booking {
-            service: self,
+            service: self.0,
             facts,
             id: known.id,
             target: &known.record.target,
@@ -136,7 +124,7 @@ impl Service {
                 ..known.record.clone()
             };
             // Another node may have done the same.
-            self.records.swap(known, &next, Beside::default()).await?;
+            self.0.records.swap(known, &next, Beside::default()).await?;
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use crate::plan::Wanted;
 use crate::quota::Quotas;
 use crate::record::{Promise, Reservation, ReservationId, Target, Terms};
 use crate::records::{Beside, Records, Swapped, Versioned};
+use crate::release::Endings;
 use crate::stores::{ClusterStores, Facts};
 
 /// What is to be different; `None`: as it is.
@@ -271,6 +272,20 @@ impl Service {
                 other.id
             ))),
         }
+    }
+
+    /// Ends a reservation for `why`; answered when all stores in reach have cut its clients off. One that is over is
+    /// answered as it is.
+    ///
+    /// # Errors
+    /// [`ReservationError::Changing`], [`ReservationError::Meta`]; then it goes on.
+    pub async fn release(
+        self: &Rc<Self>,
+        known: Versioned,
+        why: &str,
+    ) -> Result<Versioned, ReservationError> {
+        let (service, why) = (Rc::clone(self), why.to_owned());
+        env::spawn(async move { Endings(&service).release(known, &why).await }).await
     }
 
     /// Changes rate or end without a gap. What is no more than before is always granted.

@@ -32,6 +32,7 @@ use crate::mirror::Observed;
 use crate::plan::{Wanted, left_of};
 use crate::record::{Part, Phase, Reservation, ReservationId, Target};
 use crate::records::{Beside, Versioned};
+use crate::release::Endings;
 use crate::service::Service;
 use crate::stores::Facts;
 
@@ -246,7 +247,7 @@ pub async fn abort_own(service: &Service) -> Result<(), ReservationError> {
         // Not what this very run makes.
         if is_own && !service.making.borrow().contains(&known.id) {
             let why = "the node that was making it began anew";
-            service.end_judged(&known, why).await?;
+            Endings(service).end_judged(&known, why).await?;
         }
     }
     Ok(())
@@ -293,12 +294,12 @@ async fn sweep_one(
     match due {
         Due::Nothing | Due::TimeOut => {}
         Due::Forget => service.records.forget(known).await?,
-        Due::ReleaseParts => service.release_parts(known, facts).await?,
+        Due::ReleaseParts => Endings(service).release_parts(known, facts).await?,
         Due::NoAllotment(allotment) => {
             let there = service.records.get(allotment).await?;
             if there.is_none_or(|it| !it.record.state.stands()) {
                 let why = "its allotment is over";
-                service.end_judged(known, why).await?;
+                Endings(service).end_judged(known, why).await?;
             }
         }
         Due::ForgetChange => {
@@ -309,7 +310,7 @@ async fn sweep_one(
             let records = &service.records;
             records.swap(known, &next, Beside::default()).await?;
         }
-        Due::Over(why) => service.end_judged(known, &why).await?,
+        Due::Over(why) => Endings(service).end_judged(known, &why).await?,
         Due::State(state, cause) => {
             tracing::info!(reservation = %known.id, state = state.name(), cause, "a reservation changed its state");
             let next = Reservation {

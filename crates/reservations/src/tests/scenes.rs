@@ -9,6 +9,7 @@ use super::world::{World, of_vm1, records};
 use crate::ask::TargetAsk;
 use crate::confirm::note_lost;
 use crate::record::{Phase, Target};
+use crate::release::Endings;
 use crate::service::Change;
 use crate::stores::VolumeFact;
 use crate::sweep::promised_now;
@@ -808,7 +809,10 @@ fn what_was_judged_by_an_older_version_ends_no_newer_one() {
             ..Change::default()
         };
         let newer = service.amend(older.clone(), longer).await.unwrap();
-        service.end_judged(&older, "its time is out").await.unwrap();
+        Endings(&service)
+            .end_judged(&older, "its time is out")
+            .await
+            .unwrap();
         let now = service.find("astro", "vm").await.unwrap();
         assert_eq!(now.record, newer.record);
         world.agree(&records(&service).await).unwrap();
@@ -817,7 +821,10 @@ fn what_was_judged_by_an_older_version_ends_no_newer_one() {
         assert_eq!(over.record.state, Phase::Ended);
         // And what was judged as it is does end.
         let (next, _) = service.create(of_vm1(&service, "vm", 40)).await.unwrap();
-        service.end_judged(&next, "its time is out").await.unwrap();
+        Endings(&service)
+            .end_judged(&next, "its time is out")
+            .await
+            .unwrap();
         assert_eq!(records(&service).await[0].state, Phase::Ended);
         assert_eq!(rates(&world), []);
     });

@@ -164,7 +164,7 @@ impl Asking {
         let mut somewhere = |length: u64| self.rng.below(self.target.size / length) * length;
         match pattern {
             Pattern::Random => (somewhere(256 << 10), 256 << 10, false),
-            Pattern::Mixed => (somewhere(64 << 10), 64 << 10, nth % 3 != 0),
+            Pattern::Mixed => (somewhere(64 << 10), 64 << 10, !nth.is_multiple_of(3)),
             Pattern::InTurn => {
                 let (lane, lanes) = self.place;
                 let at = (nth * lanes + lane) << 20;
