@@ -63,7 +63,7 @@ fn of_block(folder: &Path) -> Option<String> {
     let start = fs::read_to_string(folder.join("start")).ok();
     match (said, start) {
         (None, Some(start)) => {
-            let disk = of_block(&folder.canonicalize().ok()?.parent()?.to_owned())?;
+            let disk = of_block(folder.canonicalize().ok()?.parent()?)?;
             Some(format!("{disk}, from sector {}", start.trim()))
         }
         (said, _) => said,
