@@ -110,15 +110,17 @@ impl Quota {
     }
 }
 
-/// The quotas in `meta`, by the names of accounts. One that this program cannot read is left out.
+/// The quotas in `meta`, by the names of accounts; why, of one that this program cannot read.
 ///
 /// # Errors
 /// [`MetaError`].
-pub async fn all(meta: &dyn MetaStore) -> Result<Vec<(String, Quota)>, MetaError> {
+pub async fn all(
+    meta: &dyn MetaStore,
+) -> Result<Vec<(String, Result<Quota, RecordError>)>, MetaError> {
     let (entries, _) = whole_range(meta, QUOTAS).await?;
     let read = entries.iter().filter_map(|entry| {
         let name = entry.key.strip_prefix(QUOTAS)?;
-        let quota = Quota::decode(&entry.key, &entry.value).ok()?;
+        let quota = Quota::decode(&entry.key, &entry.value);
         Some((name.to_owned(), quota))
     });
     Ok(read.collect())

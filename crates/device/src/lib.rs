@@ -24,7 +24,7 @@ pub mod shared;
 pub mod striped;
 
 pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
-pub use cap::{AccountCaps, Capped, Throttle, ThrottleUser};
+pub use cap::{AccountCaps, Capped, HeldAtCap, Throttle, ThrottleUser};
 pub use crash::Crash;
 pub use fault::Fault;
 pub use file::{File, FileOptions, OpenError};

@@ -4,7 +4,10 @@
 //! name -> Throttle, shared by what has that name: clients of stores, volumes     set_all -> caps of all of them
 //! ```
 //!
-//! Always true: what had a throttle before a cap was set is under that cap afterwards.
+//! Always true:
+//! 1. What had a throttle before a cap was set is under that cap afterwards.
+//! 2. A throttle is forgotten only when a new one would let no more pass, so coming again gains nothing.
+//! 3. Of an account with a cap requests of stores' clients hold no more memory together than one request, or what is allowed.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -31,8 +34,7 @@ impl AccountCaps {
         if let Some(throttle) = throttles.get(name) {
             return Rc::clone(throttle);
         }
-        // What nothing uses owes nothing that a new one would not let pass within a second.
-        throttles.retain(|_, throttle| Rc::strong_count(throttle) > 1);
+        throttles.retain(|_, it| Rc::strong_count(it) > 1 || !it.is_as_new());
         let caps = self.caps.borrow().get(name).copied().unwrap_or_default();
         let throttle = Throttle::new(caps);
         throttles.insert(name.to_owned(), Rc::clone(&throttle));
@@ -47,8 +49,16 @@ impl AccountCaps {
         *self.caps.borrow_mut() = caps;
     }
 
-    /// What waits may go on: the daemon stops, and answers what it took.
+    #[cfg(test)]
+    pub(super) fn known(&self) -> usize {
+        self.throttles.borrow().len()
+    }
+
+    /// The daemon stops: what waits before a device may go on, and what users of throttles wait for is refused.
     pub fn lift(&self) {
+        for throttle in self.throttles.borrow().values() {
+            throttle.stops.set(true);
+        }
         self.set_all(BTreeMap::new());
     }
 }
@@ -68,13 +78,47 @@ impl ThrottleUser {
     }
 
     /// Waits until a request may pass. What is longer than a burst is paid for piece by piece, between which others go, and
-    /// passes as a whole.
-    pub async fn pass(&self, direction: Direction, bytes: Bytes) {
+    /// passes as a whole. `false`: it waited until the daemon stops, and is not to be begun.
+    pub async fn pass(&self, direction: Direction, bytes: Bytes) -> bool {
         if self.throttle.is_open(direction) {
-            return;
+            return true;
         }
+        let stopped = self.throttle.stops.get();
         let mut turn = self.throttle.enter(self.user, direction, bytes);
         while turn.pass(true).await.is_some() {}
+        stopped || !self.throttle.stops.get()
+    }
+
+    /// Waits until a request that holds so much memory may wait here, where all of its account's may hold `most`. One alone
+    /// may hold more. Where nothing is capped nothing is counted.
+    pub async fn hold(&self, bytes: Bytes, most: Bytes) -> Option<HeldAtCap> {
+        let throttle = &self.throttle;
+        if throttle.caps().is_none() {
+            return None;
+        }
+        while throttle.held.get() > 0 && throttle.held.get().saturating_add(bytes.0) > most.0 {
+            throttle.room.wait().await;
+        }
+        throttle.held.set(throttle.held.get() + bytes.0);
+        Some(HeldAtCap {
+            throttle: Rc::clone(throttle),
+            bytes: bytes.0,
+        })
+    }
+}
+
+/// A part of what requests of an account hold; given back when dropped.
+pub struct HeldAtCap {
+    throttle: Rc<Throttle>,
+    bytes: u64,
+}
+
+impl Drop for HeldAtCap {
+    fn drop(&mut self) {
+        self.throttle
+            .held
+            .set(self.throttle.held.get() - self.bytes);
+        self.throttle.room.notify_all();
     }
 }
 

@@ -65,6 +65,11 @@ impl Side {
         self.waiting.is_empty()
     }
 
+    /// Would a new one let no more pass?
+    pub fn is_as_new(&self, now: Instant) -> bool {
+        self.waiting.is_empty() && self.gate.is_full(now)
+    }
+
     /// What passed, and what waits.
     pub fn counters(&self) -> Passed {
         Passed {

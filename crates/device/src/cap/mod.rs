@@ -34,12 +34,13 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use base::{Buf, Bytes, SECTOR, Sector, Span, View};
+use env::sync::Event;
 use policy::share::Direction;
 use policy::share::cap::{BURST, Caps};
 
 use line::{Side, Turn};
 
-pub use accounts::{AccountCaps, ThrottleUser};
+pub use accounts::{AccountCaps, HeldAtCap, ThrottleUser};
 pub use counters::{Counters, Passed};
 
 use crate::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};
@@ -52,6 +53,11 @@ pub struct Throttle {
     writes: RefCell<Side>,
     users: Cell<u64>,
     requests: Cell<u64>,
+    /// Memory that requests hold which wait here, and were given a part of what their account may.
+    held: Cell<u64>,
+    room: Event,
+    /// The daemon stops.
+    stops: Cell<bool>,
 }
 
 impl Throttle {
@@ -109,6 +115,12 @@ impl Throttle {
         self.requests.set(number + 1);
         let side = self.side(direction);
         Turn::new(side, user, number, bytes)
+    }
+
+    /// Would a new one let no more pass?
+    fn is_as_new(&self) -> bool {
+        let is_as_new = |it: Direction| self.side(it).borrow().is_as_new(env::now());
+        Direction::ALL.into_iter().all(is_as_new)
     }
 
     fn leave(&self, user: u64) {

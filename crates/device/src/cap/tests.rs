@@ -397,6 +397,56 @@ fn all_that_an_account_does_is_under_its_cap_also_what_was_there_before_it() {
 }
 
 #[test]
+fn an_account_that_comes_and_goes_gains_nothing() {
+    env::Runtime::simulated(22).block_on(async {
+        let accounts = AccountCaps::default();
+        let rate = 1 << 20;
+        accounts.set_all(BTreeMap::from([("astro".to_owned(), caps(rate, 0))]));
+        let begun = env::now();
+        let mut passed = 0;
+        while env::now().since(begun) < Nanos::secs(20) {
+            let user = ThrottleUser::new(accounts.of("astro"));
+            assert!(user.pass(Direction::Read, Bytes(rate)).await);
+            passed += rate;
+            drop(user);
+            // Another one comes in, which is when what nothing uses is forgotten.
+            accounts.of(&format!("bio-{passed}"));
+        }
+        let most = rate + rate * 20;
+        assert!((most - rate..=most).contains(&passed), "{passed} of {most}");
+        assert!(accounts.known() <= 2, "full ones are forgotten");
+    });
+}
+
+#[test]
+fn what_waits_for_an_accounts_cap_is_refused_at_the_end_and_holds_no_more_than_it_may() {
+    env::Runtime::simulated(23).block_on(async {
+        let accounts = AccountCaps::default();
+        let rate = 1 << 20;
+        accounts.set_all(BTreeMap::from([("astro".to_owned(), caps(rate, 0))]));
+        let user = Rc::new(ThrottleUser::new(accounts.of("astro")));
+        assert!(user.pass(Direction::Write, Bytes(rate)).await);
+        let mib = Bytes::mib(1);
+        let first = user.hold(Bytes::mib(9), mib).await;
+        let held = env::timeout(Nanos::secs(1), user.hold(Bytes(1), mib));
+        assert!(held.await.is_err(), "one alone may hold more, no two");
+        drop(first);
+        let _second = user.hold(mib, mib).await.expect("it is capped");
+        let waits = {
+            let user = Rc::clone(&user);
+            env::spawn(async move { user.pass(Direction::Write, Bytes(rate * 100)).await })
+        };
+        env::sleep(Nanos::millis(10)).await;
+        accounts.lift();
+        assert!(!waits.await, "it is not begun");
+        assert!(
+            user.pass(Direction::Write, Bytes(1)).await,
+            "nothing is capped any more"
+        );
+    });
+}
+
+#[test]
 fn caps_on_top_of_each_other_all_hold() {
     env::Runtime::simulated(15).block_on(async {
         let volume = Throttle::new(caps(10_000_000, 0));

@@ -13,8 +13,9 @@
 //! Always true:
 //! 1. An account is known as long as it has a session.
 //! 2. One that asks again after a pause begins where the others are.
+//! 3. The owner's account weighs as much as all others together that wait: replication and rebuilds are its.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base::Nanos;
 
@@ -23,12 +24,14 @@ use base::Nanos;
 pub struct Account {
     /// Its number at this device.
     pub id: u64,
-    /// Relative to other accounts; zero counts as one.
+    /// Relative to other accounts; zero counts as one, and more than [`Account::WEIGHT_MAX`] as that.
     pub weight: u32,
 }
 
 impl Account {
-    /// The daemon's owner: what no other account does.
+    /// The most that an account weighs.
+    pub const WEIGHT_MAX: u32 = 1000;
+    /// The daemon's owner: what no other account does. It weighs at least as much as all others that wait.
     pub const OWNER: Account = Account { id: 0, weight: 1 };
 }
 
@@ -60,7 +63,7 @@ impl Accounts {
     /// A session of it was opened; what it weighs now.
     pub fn joined(&mut self, account: Account) {
         let known = self.known.entry(account.id).or_default();
-        known.weight = account.weight.max(1);
+        known.weight = account.weight.clamp(1, Account::WEIGHT_MAX);
         known.sessions += 1;
     }
 
@@ -77,7 +80,7 @@ impl Accounts {
     /// It weighs so much from now on, if it has sessions.
     pub fn set(&mut self, account: Account) {
         if let Some(known) = self.known.get_mut(&account.id) {
-            known.weight = account.weight.max(1);
+            known.weight = account.weight.clamp(1, Account::WEIGHT_MAX);
         }
     }
 
@@ -106,10 +109,17 @@ impl Accounts {
         }
     }
 
-    /// It was served so, which costs `charge`.
-    pub fn served(&mut self, id: u64, charge: Nanos) {
+    /// What all accounts weigh together that `waiting` names, the owner's aside.
+    pub fn weight_beside_owner(&self, waiting: impl Iterator<Item = u64>) -> u32 {
+        let others: BTreeSet<u64> = waiting.filter(|id| *id != Account::OWNER.id).collect();
+        let known = others.iter().filter_map(|id| self.known.get(id));
+        known.fold(0, |sum, it| sum.saturating_add(it.weight))
+    }
+
+    /// It was served so, which costs `charge`; it weighs `least` at least.
+    pub fn served(&mut self, id: u64, charge: Nanos, least: u32) {
         if let Some(known) = self.known.get_mut(&id) {
-            known.spare += u128::from(charge.0) * 1000 / u128::from(known.weight);
+            known.spare += u128::from(charge.0) * 1000 / u128::from(known.weight.max(least));
         }
     }
 }

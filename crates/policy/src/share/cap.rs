@@ -189,6 +189,12 @@ impl Bucket {
         now + Nanos(u64::try_from(wait).unwrap_or(u64::MAX / 2))
     }
 
+    /// Does it hold all that it can?
+    fn is_full(mut self, now: Instant) -> bool {
+        self.fill(now);
+        self.level >= Bucket::full(self.rate)
+    }
+
     /// They pass.
     pub fn take(&mut self, now: Instant, units: u64) {
         self.fill(now);
@@ -249,6 +255,12 @@ impl Gate {
         self.limit = limit;
         self.bytes = changed(now, self.bytes, limit.bytes.map(|rate| rate.0));
         self.requests = changed(now, self.requests, limit.requests);
+    }
+
+    /// Would a new one let no more pass at `now`?
+    pub fn is_full(&self, now: Instant) -> bool {
+        let mut buckets = [self.bytes, self.requests].into_iter().flatten();
+        buckets.all(|bucket| bucket.is_full(now))
     }
 
     /// What of a request passes next, where `rest` of it has not: all of it, unless it is longer than a burst. One that has

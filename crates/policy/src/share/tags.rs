@@ -242,6 +242,16 @@ impl Tags {
         }
     }
 
+    /// What an account weighs at least now.
+    fn least_weight(&self, account: u64) -> u32 {
+        if account != Account::OWNER.id {
+            return 1;
+        }
+        let waiting = self.sessions.waiting();
+        let ids = waiting.map(|(_, entry)| self.account_of(&entry.terms).id);
+        self.accounts.weight_beside_owner(ids)
+    }
+
     /// The next session, the length of its piece, and is it served from spare time?
     fn choose(&mut self, now: Instant) -> Option<(SessionId, Bytes, bool)> {
         let floors = self.shed < Shed::Background;
@@ -414,7 +424,8 @@ impl Scheduler for Tags {
         if spare {
             let terms = self.sessions.get(id).expect("it was chosen").terms;
             let account = self.account_of(&terms).id;
-            self.accounts.served(account, dispatch.charge);
+            let least = self.least_weight(account);
+            self.accounts.served(account, dispatch.charge, least);
         }
         Next::Dispatch(dispatch)
     }

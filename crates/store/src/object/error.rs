@@ -283,3 +283,38 @@ pub enum OpenError {
         first: Box<Finding>,
     },
 }
+
+impl OpenError {
+    /// Is what lies there no whole store any more? Else it may be one: what stood in the way is the device, the system, the
+    /// settings, or this program's age.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            OpenError::NoStore { .. }
+            | OpenError::Occupied { .. }
+            | OpenError::System { .. }
+            | OpenError::Inconsistent { .. } => true,
+            OpenError::Ledger { source, .. } => matches!(
+                source,
+                LedgerError::NoLedger { .. } | LedgerError::Damaged { .. }
+            ),
+            OpenError::Device { .. }
+            | OpenError::Settings { .. }
+            | OpenError::Version { .. }
+            | OpenError::SystemVersion { .. }
+            | OpenError::Write { .. } => false,
+        }
+    }
+
+    /// Was it written by a newer program?
+    pub fn is_newer(&self) -> bool {
+        matches!(
+            self,
+            OpenError::Version { .. }
+                | OpenError::SystemVersion { .. }
+                | OpenError::Ledger {
+                    source: LedgerError::Version { .. },
+                    ..
+                }
+        )
+    }
+}

@@ -63,7 +63,7 @@ pub use crate::qos::state::bookings::{PartState, Unconfirmed};
 pub use crate::qos::state::log::Logged;
 pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
 pub use accounts::set_account_weights;
-pub use beside::open_beside;
+pub use beside::{BookDevice, open_beside};
 pub use calibration::Taken;
 pub use groups::{Outcome, Parts, reconcile};
 pub use report::{

@@ -20,8 +20,8 @@ use base::{Buf, Bytes, Instant, SECTOR, Sector, Span, View};
 use device::{Class, Device, Info, Pending, WriteFlags};
 use policy::share::calendar::{Booking, BookingId, Calendar, Refusal};
 use policy::share::{
-    BytesPerSec, Contract, Costs, DepthOptions, Direction, Headroom, Second, SessionId, Share,
-    Space, Terms,
+    BytesPerSec, Contract, Costs, DepthOptions, Direction, Headroom, OpenError as Full, Second,
+    SessionId, Share, Space, Terms,
 };
 
 use crate::qos::queue::{Queue, QueueOptions};
@@ -92,6 +92,8 @@ impl Device for Wire {
 pub struct Network {
     node: String,
     speed: BytesPerSec,
+    /// So many flows each way are best effort; the rest is for promises.
+    best_effort_max: usize,
     out: Rc<Queue>,
     into: Rc<Queue>,
     stores: RefCell<Vec<Weak<dyn Booked>>>,
@@ -112,7 +114,9 @@ impl Network {
             options.share.tags.depth = DepthOptions::fixed(2);
             Queue::new(Rc::new(wire), options)
         };
+        let flows = QueueOptions::new(Costs::flat(speed)).share.limits;
         Rc::new(Network {
+            best_effort_max: flows.sessions_max / 2,
             node: node.to_owned(),
             speed,
             out: queue("out"),
@@ -127,6 +131,11 @@ impl Network {
             Direction::Read => &self.out,
             Direction::Write => &self.into,
         }
+    }
+
+    /// Is there a flow for one more to whom nothing is promised?
+    pub(crate) fn has_best_effort(&self, direction: Direction) -> bool {
+        self.queue(direction).totals().open < self.best_effort_max
     }
 
     /// What a store promises is promised of the link, too.
@@ -198,11 +207,14 @@ pub(crate) struct LinkFlow {
 }
 
 impl LinkFlow {
-    /// With these terms; `None` where there are too many.
-    pub fn open(queue: &Rc<Queue>, terms: Terms) -> Option<LinkFlow> {
-        let id = queue.open(terms).ok()?;
+    /// With these terms.
+    ///
+    /// # Errors
+    /// [`Full`] where there are too many.
+    pub fn open(queue: &Rc<Queue>, terms: Terms) -> Result<LinkFlow, Full> {
+        let id = queue.open(terms)?;
         let queue = Rc::clone(queue);
-        Some(LinkFlow { queue, id })
+        Ok(LinkFlow { queue, id })
     }
 
     /// Whose what goes in it is.

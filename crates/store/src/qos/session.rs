@@ -262,13 +262,6 @@ impl Session {
         }
     }
 
-    /// Waits until its account may have so much more.
-    pub(super) async fn within_cap(&self, direction: Direction, bytes: u64) {
-        if let Some(cap) = &self.cap {
-            cap.pass(direction, Bytes(bytes)).await;
-        }
-    }
-
     /// Waits until so much of what was read may leave the node, or of what is written come in.
     pub(crate) async fn cross_link(self: &Rc<Self>, direction: Direction, bytes: u64) {
         let Some(network) = self.manager.options.network.as_ref().filter(|_| bytes > 0) else {

@@ -3,14 +3,15 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Nanos, Sector};
+use base::{Buf, Bytes, Nanos, Sector, Span};
 use device::model::{ModelDisk, Spec, Store as Backing};
-use device::{Class, Crash, Device, Memory};
+use device::{Class, Crash, Device, Memory, WriteFlags};
 use policy::share::{BytesPerSec, Costs, Direction, Second, Share, Slot};
 
+use crate::OpenError;
 use crate::qos::costs;
 use crate::qos::manager::{
-    Calibration, Manager, ManagerOptions, ReservationRequest, ReserveError, open_beside,
+    BookDevice, Calibration, Manager, ManagerOptions, ReservationRequest, ReserveError, open_beside,
 };
 use crate::qos::session::{Access, Flowed};
 
@@ -66,7 +67,9 @@ fn a_promise_of_a_device_without_a_store_is_kept_beside_greedy_users() {
     env::Runtime::simulated(41).block_on(async {
         let (spec, disk) = flash();
         let book = Memory::new("book", BOOK);
-        let manager = open_beside(book, disk, options(&spec)).await.unwrap();
+        let manager = open_beside(BookDevice::New(book), disk, options(&spec))
+            .await
+            .unwrap();
         reserve(&manager, "export:a", 100, 600).await;
         let booked = client(&manager, "export:a");
         let greedy = client(&manager, "export:b");
@@ -99,15 +102,14 @@ fn what_a_replaced_disk_was_seen_to_do_does_not_count() {
     env::Runtime::simulated(45).block_on(async {
         let (spec, _) = flash();
         let book = Memory::new("book", BOOK);
-        let open = async |identity: Option<&str>| {
+        let open = async |book: BookDevice, identity: Option<&str>| {
             let options = ManagerOptions {
                 device_identity: identity.map(str::to_owned),
                 ..options(&spec)
             };
-            let book: Rc<dyn Device> = book.clone();
             open_beside(book, flash().1, options).await.unwrap()
         };
-        let manager = open(Some("wwid 1")).await;
+        let manager = open(BookDevice::New(book.clone()), Some("wwid 1")).await;
         let measured = Calibration {
             costs: Costs::flat(BytesPerSec::mb(50)),
             points: Vec::new(),
@@ -120,7 +122,7 @@ fn what_a_replaced_disk_was_seen_to_do_does_not_count() {
         manager.set_calibration(measured).await.unwrap();
         manager.close().await.unwrap();
         let source = async |identity| {
-            let manager = open(identity).await;
+            let manager = open(BookDevice::Kept(book.clone()), identity).await;
             let capacity = manager.report().capacity;
             manager.close().await.unwrap();
             (capacity.source, capacity.calibration_due)
@@ -139,7 +141,8 @@ fn what_is_promised_of_it_is_found_again_after_a_power_cut() {
     env::Runtime::simulated(43).block_on(async {
         let (spec, disk) = flash();
         let book = Crash::new("book", BOOK, env::rng("book"));
-        let manager = open_beside(book.clone(), disk.clone(), options(&spec)).await;
+        let manager =
+            open_beside(BookDevice::New(book.clone()), disk.clone(), options(&spec)).await;
         let manager = manager.unwrap();
         reserve(&manager, "export:a", 40, 600).await;
         let room = ReservationRequest::new(
@@ -156,7 +159,9 @@ fn what_is_promised_of_it_is_found_again_after_a_power_cut() {
         book.cut_now();
         drop(manager);
         let book = book.restart(env::rng("again"));
-        let manager = open_beside(book, disk, options(&spec)).await.unwrap();
+        let manager = open_beside(BookDevice::Kept(book), disk, options(&spec))
+            .await
+            .unwrap();
         let [reserved] = &manager.reservations()[..] else {
             panic!("{:?}", manager.reservations());
         };
@@ -164,5 +169,28 @@ fn what_is_promised_of_it_is_found_again_after_a_power_cut() {
         assert_eq!(reserved.request.rate, BytesPerSec::mb(40));
         manager.release(reserved.id).await.unwrap();
         assert!(manager.reservations().is_empty());
+    });
+}
+
+#[test]
+fn a_book_whose_head_is_gone_is_not_made_anew() {
+    env::Runtime::simulated(46).block_on(async {
+        let (spec, disk) = flash();
+        let book = Memory::new("book", BOOK);
+        let manager = open_beside(BookDevice::New(book.clone()), disk.clone(), options(&spec));
+        let manager = manager.await.unwrap();
+        reserve(&manager, "export:a", 40, 600).await;
+        manager.close().await.unwrap();
+        let head = Span::bytes(0, BOOK.0);
+        book.write_zeroes(head, WriteFlags::default())
+            .await
+            .unwrap();
+        let opened =
+            open_beside(BookDevice::Kept(book.clone()), disk.clone(), options(&spec)).await;
+        let error = opened.err().expect("there is no book");
+        assert!(matches!(error, OpenError::NoStore { .. }), "{error}");
+        // And it is as it was.
+        let again = open_beside(BookDevice::Kept(book), disk, options(&spec)).await;
+        assert_eq!(again.err(), Some(error));
     });
 }

@@ -370,9 +370,20 @@ impl NaiveTags {
         let charge = self.charge(bytes, length);
         self.serve(now, id, charge);
         if let Some((whose, spare)) = by_weight {
+            // The owner's weighs as much as all that wait beside it.
+            let waits = |id: u64| {
+                self.lines
+                    .iter()
+                    .any(|l| l.account == id && !l.requests.is_empty())
+            };
+            let others = self
+                .accounts
+                .iter()
+                .filter(|(id, _)| whose == 0 && **id != 0 && waits(**id));
+            let least: u64 = others.map(|(_, other)| other.0).sum();
             let account = self.accounts.get_mut(&whose).expect("it has a line");
             self.spare = account.1;
-            account.1 += u128::from(charge) * 1000 / u128::from(account.0);
+            account.1 += u128::from(charge) * 1000 / u128::from(account.0.max(least));
             account.2 = spare;
         }
         Out::Send(ticket, sent, bytes)

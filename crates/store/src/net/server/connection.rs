@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Always true:
-//! 1. Each request that was begun is carried out to its end, even if its client is gone by then.
+//! 1. Each request that was begun is carried out to its end, even if its client is gone by then. One that waits for a cap is not.
 //! 2. What a request holds is freed once: when its answer was sent or can no longer be.
 //! 3. The data of a request that is refused are taken off the stream, so that the next one is found.
 
@@ -111,6 +111,7 @@ impl Member for Connection {
     /// From now on requests are refused; once none is in flight the connection ends.
     fn drain(&self) {
         self.draining.set(true);
+        self.held.end();
         self.drained.notify_all();
     }
 }
@@ -286,6 +287,7 @@ impl Connection {
             })
         };
         let end = self.until_end(server, &mut entered).await;
+        self.held.end();
         self.pace.reading.end();
         let is_written = self.last_words(server, &end, &mut writer).await;
         while self.in_flight.get() > 0 {
@@ -455,7 +457,7 @@ impl Connection {
             let op = request.op();
             let looks = only_looks(&request);
             let client_request = env::client_request();
-            let work = carry_out(&behalf, request);
+            let work = carry_out(&behalf, &connection.held, request);
             let answer = match looks {
                 true => env::caught(work).await,
                 // Its panic may leave the store's memory half changed: that is the whole thread's end.

@@ -11,10 +11,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::Bytes;
+use device::HeldAtCap;
 use env::sync::{Event, Permit};
 
 use super::Server;
-use crate::qos::session::{Buffered, Session};
+use crate::qos::session::{Buffered, Session, work};
 
 /// What the requests of one connection hold.
 #[derive(Default)]
@@ -26,6 +27,9 @@ pub(super) struct Holding {
     admitting: Cell<bool>,
     /// Something held was freed.
     pub room: Event,
+    /// What waits for a cap is not begun any more.
+    ends: Cell<bool>,
+    ending: Event,
 }
 
 /// A request that waits for memory, counted until it has it.
@@ -49,8 +53,8 @@ pub(super) struct Charge {
     holding: Rc<Holding>,
     server: Rc<Server>,
     bytes: u64,
-    /// Its part of the session's memory and of the server's pool, beyond the connection's allowance.
-    _beyond: Option<(Buffered, Permit)>,
+    /// Its part of what its account may hold, of the session's memory and of the server's pool, beyond the connection's allowance.
+    _beyond: Option<(Option<HeldAtCap>, Buffered, Permit)>,
 }
 
 impl Drop for Charge {
@@ -74,6 +78,19 @@ impl Holding {
         self.requests.get() > 0 || self.admitting.get()
     }
 
+    /// The client has gone, or is sent away: what waits for a cap is not begun.
+    pub fn end(&self) {
+        self.ends.set(true);
+        self.ending.notify_all();
+    }
+
+    /// Waits until [`Holding::end`].
+    pub async fn until_end(&self) {
+        while !self.ends.get() {
+            self.ending.wait().await;
+        }
+    }
+
     /// Waits until nothing is held.
     pub async fn until_free(&self) {
         while self.requests.get() > 0 {
@@ -95,13 +112,16 @@ impl Holding {
         // Up to its allowance a connection does not wait.
         let mut beyond = None;
         if self.bytes.get() + bytes > server.limits.allowance.0 {
+            // All that a capped account has waiting, by whatever connections, is no more than one connection's.
+            let of_account = work::held_at_cap(session, bytes, server.share()).await;
             let buffered = session.buffer(Bytes(bytes)).await;
             // One request alone may hold more than its share; what comes behind it waits for it.
             while self.bytes.get() > 0 && self.bytes.get() + bytes > server.share() {
                 self.room.wait().await;
             }
             let _waiting = Waiting::begin(&server.waiting);
-            beyond = Some((buffered, server.pool.acquire(bytes).await));
+            let permit = server.pool.acquire(bytes).await;
+            beyond = Some((of_account, buffered, permit));
         }
         self.admitting.set(false);
         self.requests.set(self.requests.get() + 1);

@@ -3,9 +3,11 @@
 use std::rc::Rc;
 
 use base::View;
+use env::net::message::either;
 use policy::share::Direction;
 use policy::share::calendar::Refusal;
 
+use super::held::Holding;
 use crate::net::wire::{Failure, RANGES_MAX, RefusedKind, Request, Response, fitting};
 use crate::ops::{self, ObjectCalls};
 use crate::qos::fence::Fence;
@@ -99,12 +101,29 @@ impl Behalf {
 }
 
 /// Carries one request out; its data may leave over the node's link then.
-pub(super) async fn carry_out(behalf: &Behalf, request: Request) -> Response {
-    let answer = answer_of(behalf, request).await;
+pub(super) async fn carry_out(behalf: &Behalf, held: &Holding, request: Request) -> Response {
+    let answer = match within_cap(behalf, held, &request).await {
+        Ok(()) => answer_of(behalf, request).await,
+        Err(failure) => Response::Failed(failure),
+    };
     // Without a permit: no seal waits for the link.
     let bytes = answer.data().len() as u64;
     behalf.session.cross_link(Direction::Read, bytes).await;
     answer
+}
+
+/// Waits for the cap of an account, as long as the connection has not ended: what was asked long ago must not be done behind
+/// what the client asked for elsewhere since. Without a permit: no seal waits for a cap.
+async fn within_cap(behalf: &Behalf, held: &Holding, request: &Request) -> Result<(), Failure> {
+    let Request::Object(request) = request else {
+        return Ok(());
+    };
+    let passes = work::within_cap(&behalf.session, request);
+    let ends = async {
+        held.until_end().await;
+        Err(OperationError::Stops)
+    };
+    Ok(either(passes, ends).await?)
 }
 
 async fn answer_of(behalf: &Behalf, request: Request) -> Response {
@@ -174,7 +193,7 @@ async fn on_objects(behalf: &Behalf, request: ops::Request) -> Result<Response, 
     };
     let counted = counted(session, &behalf.tag, &request, false);
     Ok(Response::Object(
-        match over(counted, work::carry_out(session, request).await)? {
+        match over(counted, work::carry_out_now(session, request).await)? {
             ops::Response::Listing(listing) => ops::Response::Listing(fitting(listing)),
             response => response,
         },
@@ -300,6 +319,7 @@ impl From<OperationError> for Failure {
     fn from(error: OperationError) -> Failure {
         match error {
             OperationError::Store(error) => Failure::Store(error),
+            OperationError::Stops => Failure::refused(RefusedKind::ShuttingDown, error.to_string()),
             other => Failure::refused(RefusedKind::Session, other.to_string()),
         }
     }

@@ -1,5 +1,6 @@
 //! The server and its clients on the simulated network: honest ones, slow ones, dead ones and liars.
 
+mod capped;
 mod hostile;
 mod tls;
 

@@ -12,6 +12,7 @@
 //! Always true:
 //! 1. Nothing is written to the device but what its users write.
 //! 2. No room is booked: there are no objects on it.
+//! 3. Only a book made just now is formatted.
 
 use std::rc::Rc;
 
@@ -29,37 +30,43 @@ const UNIT: Bytes = Bytes::kib(64);
 /// Read in one go to see how fast the device is, and from how many places.
 const PROBE: Bytes = Bytes::mib(1);
 
-/// Opens a manager of `device`, which holds no store: its reservations are kept on `book`, where a blank one becomes a book. What
-/// uses the device goes through [`Manager::queue`].
+/// Where reservations are kept.
+#[derive(Clone)]
+pub enum BookDevice {
+    /// A device made just now: it becomes a book.
+    New(Rc<dyn Device>),
+    /// One that is a book already. Where there is none on it something was lost, and it is not made one.
+    Kept(Rc<dyn Device>),
+}
+
+/// Opens a manager of `device`, which holds no store: its reservations are kept on `book`. What uses the device goes through
+/// [`Manager::queue`].
 ///
 /// # Errors
-/// As for [`Manager::open`] and [`Store::format`], of the book.
+/// As for [`Manager::open`], and of a new book as for [`Store::format`].
 pub async fn open_beside(
-    book: Rc<dyn Device>,
+    book: BookDevice,
     device: Rc<dyn Device>,
     mut options: ManagerOptions,
 ) -> Result<Rc<Manager>, OpenError> {
     options.queue.discards = true;
-    let store = open_book(book).await?;
+    let store = match book {
+        BookDevice::New(book) => format_book(book).await?,
+        BookDevice::Kept(book) => Store::open(book).await?,
+    };
     let queue = Queue::new(device, options.queue);
     // What stands on the device flushes for itself, and hears of what fails.
     queue.on_commit(Rc::new(|| Box::pin(async {})));
     over(store, queue, options, true).await
 }
 
-/// The store on `book`; a blank one becomes one.
-async fn open_book(book: Rc<dyn Device>) -> Result<Store, OpenError> {
-    match Store::open(Rc::clone(&book)).await {
-        Err(OpenError::NoStore { .. }) => {
-            let settings = Settings {
-                name: book.info().name,
-                unit: UNIT,
-                ..Settings::default()
-            };
-            Store::format(book, settings).await
-        }
-        done => done,
-    }
+async fn format_book(book: Rc<dyn Device>) -> Result<Store, OpenError> {
+    let settings = Settings {
+        name: book.info().name,
+        unit: UNIT,
+        ..Settings::default()
+    };
+    Store::format(book, settings).await
 }
 
 /// Reads a little from all over the device, as background work.

@@ -82,9 +82,11 @@ impl Accounts {
 
     /// As the queue knows it.
     pub fn at_queue(&self, named: &Named) -> Account {
+        let weight = self.weights.borrow().get(&named.name).map_or(1, |it| *it);
         Account {
             id: named.id,
-            weight: self.weights.borrow().get(&named.name).map_or(1, |it| *it),
+            // A record may say anything.
+            weight: weight.clamp(1, Account::WEIGHT_MAX),
         }
     }
 
@@ -94,9 +96,9 @@ impl Accounts {
         let in_use = self.in_use.borrow();
         let open = in_use.values().filter_map(Weak::upgrade);
         let changed = open.filter_map(|named| {
-            let now = self.at_queue(&named);
-            let was = before.get(&named.name).map_or(1, |it| *it);
-            (now.weight != was).then_some(now)
+            let was = before.get(&named.name);
+            let is = self.weights.borrow().get(&named.name).copied();
+            (is.unwrap_or(1) != was.map_or(1, |it| *it)).then(|| self.at_queue(&named))
         });
         changed.collect()
     }
@@ -135,6 +137,10 @@ mod tests {
         assert_eq!(changed, [accounts.at_queue(&astro)]);
         assert_eq!(changed[0].weight, 4);
         assert_eq!(weights(&[("astro", 4)]), []);
+        assert_eq!(
+            weights(&[("astro", u32::MAX)])[0].weight,
+            Account::WEIGHT_MAX
+        );
         assert_eq!(weights(&[])[0].weight, 1);
     }
 }

@@ -71,6 +71,11 @@ pub enum OperationError {
         /// The reservation.
         reservation: BookingId,
     },
+    /// It waited for the cap of its account until its connection or the daemon ended. Nothing was done.
+    #[error(
+        "not begun: while it waited for the cap of its account its connection ended, or the daemon stopped; ask again"
+    )]
+    Stops,
     /// The store could not.
     #[error(transparent)]
     Store(#[from] StoreError),

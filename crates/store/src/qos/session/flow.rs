@@ -59,7 +59,7 @@ impl Flow {
         self.leave(core);
         if let Some(network) = &core.options.network {
             let whose = (account, self.priority.get());
-            self.link.open(network, whose, promised);
+            self.link.open(network, whose, promised)?;
         }
         let queue = &core.queue;
         let best_effort_max = core.options.queue.share.limits.sessions_max / 2;

@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 
 use device::Class;
-use policy::share::{Account, Direction, Priority, Terms};
+use policy::share::{Account, Direction, OpenError as Full, Priority, Terms};
 
 use super::rights::Granted;
 use crate::qos::network::{LinkFlow, Network};
@@ -19,13 +19,16 @@ use crate::qos::network::{LinkFlow, Network};
 pub(super) struct LinkFlows([RefCell<Option<LinkFlow>>; 2]);
 
 impl LinkFlows {
-    /// Takes flows with what is promised now.
+    /// Takes flows with what is promised now. Best effort that finds none shares one.
+    ///
+    /// # Errors
+    /// [`Full`] if a promise finds none.
     pub fn open(
         &self,
         network: &Network,
         (account, priority): (Account, Priority),
         promised: Option<&Granted>,
-    ) {
+    ) -> Result<(), Full> {
         for (place, direction) in self.0.iter().zip(Direction::ALL) {
             // The one it had goes first: there are so many, and no more.
             place.take();
@@ -43,8 +46,20 @@ impl LinkFlows {
                     ..Terms::best_effort()
                 },
             };
-            *place.borrow_mut() = LinkFlow::open(network.queue(direction), terms);
+            let queue = network.queue(direction);
+            let flow = match promised {
+                Some(granted) => {
+                    let flow = LinkFlow::open(queue, terms);
+                    let number = granted.reservation.0;
+                    let full = |error: &Full| tracing::warn!(reservation = number, %error, "a promise finds no flow at the link");
+                    Some(flow.inspect_err(full)?)
+                }
+                None if network.has_best_effort(direction) => LinkFlow::open(queue, terms).ok(),
+                None => None,
+            };
+            *place.borrow_mut() = flow;
         }
+        Ok(())
     }
 
     /// Whose what crosses is.

@@ -1,10 +1,12 @@
 //! What a session does: as its [`Store`](crate::Store), within what it may.
 //!
 //! ```text
-//! request -> may: names, direction, phase -> its flow, and room for changes -> the store
+//! request -> within the cap of its account -> may: names, direction, phase -> its flow, and room for changes -> the store
 //!                                            '-> lists leave out what is not its to see
 //! ```
 
+use base::Bytes;
+use device::HeldAtCap;
 use policy::place::State;
 use policy::share::Direction;
 
@@ -33,19 +35,42 @@ impl ObjectOps for Session {
 /// Does what `request` asks of the session's store; in which class and from which room is the session's to say.
 pub(crate) async fn carry_out(
     session: &Session,
+    request: Request,
+) -> Result<Response, OperationError> {
+    within_cap(session, &request).await?;
+    // Asked behind the wait: its reservation may be over by now.
+    carry_out_now(session, request).await
+}
+
+/// Waits until the account of `session` may have what `request` takes. Nothing of it is done yet, so this may be given up.
+///
+/// # Errors
+/// [`OperationError::Stops`].
+pub(crate) async fn within_cap(session: &Session, request: &Request) -> Result<(), OperationError> {
+    let (direction, bytes) = match request {
+        Request::Read { len, .. } => (Direction::Read, *len),
+        Request::Write { data, .. } => (Direction::Write, data.len() as u64),
+        _ if request.change().is_some() => (Direction::Write, 0),
+        _ => return Ok(()),
+    };
+    match &session.cap {
+        Some(cap) if !cap.pass(direction, Bytes(bytes)).await => Err(OperationError::Stops),
+        _ => Ok(()),
+    }
+}
+
+/// Waits until a request that holds `bytes` of memory may wait for the cap of its account, whose requests hold `most` at once.
+pub(crate) async fn held_at_cap(session: &Session, bytes: u64, most: u64) -> Option<HeldAtCap> {
+    let cap = session.cap.as_ref()?;
+    cap.hold(Bytes(bytes), Bytes(most)).await
+}
+
+/// As [`carry_out`], of what [`within_cap`] has let pass.
+pub(crate) async fn carry_out_now(
+    session: &Session,
     mut request: Request,
 ) -> Result<Response, OperationError> {
     narrow(session, &mut request);
-    match &request {
-        Request::Read { len, .. } => session.within_cap(Direction::Read, *len).await,
-        Request::Write { data, .. } => {
-            let bytes = data.len() as u64;
-            session.within_cap(Direction::Write, bytes).await;
-        }
-        _ if request.change().is_some() => session.within_cap(Direction::Write, 0).await,
-        _ => {}
-    }
-    // Asked behind the wait: its reservation may be over by now.
     may(session, &request)?;
     let store = &session.manager.store;
     match &mut request {

@@ -243,7 +243,7 @@ mod tests {
         let slow = Memory::new("slow", Bytes::mib(16));
         let costs = Costs::flat(BytesPerSec::mb(100));
         let queued = Queued::on(
-            book,
+            store::qos::manager::BookDevice::New(book),
             HybridQueue::default(),
             slow,
             ManagerOptions::new(costs, [7; 32]),

@@ -4,7 +4,8 @@
 //! client of an export -> Flowed: what is reserved for the export -> hybrid: a hit ends here
 //!   -> queue (promises, then best effort; cleaner and mover are background work) -> slow device
 //! DATA_DIR/bookings/NAME.store   a small store: reservations, the speed that was seen of which disk
-//!   cannot be used -> kept aside; the hybrid opens all the same, promises nothing, and says so
+//!   cannot be used -> the hybrid opens all the same, promises nothing, and says so
+//!   is no book any more -> kept aside, and nothing is promised until the operator has moved that away
 //! ```
 //!
 //! Reservations are made at the [`Manager`] as at a store's, for the holder that [`holder_of`] names. Reads are promised in any
@@ -28,7 +29,7 @@ use hybrid::WriteMode;
 use policy::share::cap::{Caps, check_booked};
 use policy::share::{BytesPerSec, Costs, Direction};
 use store::OpenError;
-use store::qos::manager::{Manager, ManagerOptions, ReservationRequest, open_beside};
+use store::qos::manager::{BookDevice, Manager, ManagerOptions, ReservationRequest, open_beside};
 use store::qos::session::{Access, Flowed, Session};
 
 use super::store::signing_key_of;
@@ -71,31 +72,38 @@ impl Queued {
         options.device_identity = identity;
         let dir = data_dir.join("bookings");
         let path = dir.join(format!("{name}.store"));
-        let tried = async {
-            std::fs::create_dir_all(&dir)?;
-            let file = FileOptions {
-                create: Some(BOOK),
-                ..FileOptions::default()
-            };
-            let book = device::File::open(format!("{name}.bookings"), &path, file)?;
-            let opened = Queued::on(book, config, Rc::clone(&device), options.clone()).await;
-            Ok::<Queued, anyhow::Error>(opened?)
+        let why = match earlier_aside(&path) {
+            Some(aside) => unacknowledged(name, &aside),
+            None => {
+                let tried = async {
+                    std::fs::create_dir_all(&dir)?;
+                    let (book, making) = file(name, &path)?;
+                    let opened = Queued::on(book, config, Rc::clone(&device), options.clone());
+                    let opened = opened.await?;
+                    if let Some(making) = making
+                        && let Err(error) = made(&making, &path)
+                    {
+                        opened.close().await;
+                        return Err(error.into());
+                    }
+                    Ok::<Queued, anyhow::Error>(opened)
+                };
+                match tried.await {
+                    Ok(queued) => return Ok(queued),
+                    Err(error) => without_book(name, &path, &error),
+                }
+            }
         };
-        let error = match tried.await {
-            Ok(queued) => return Ok(queued),
-            Err(error) => error,
-        };
-        let why = without_book(name, &path, &error);
         tracing::error!(volume = name, "{why}");
         options.best_effort_only = Some(why);
         let book = Memory::new(format!("{name}.bookings"), NO_BOOK);
-        let opened = Queued::on(book, config, device, options).await;
+        let opened = Queued::on(BookDevice::New(book), config, device, options).await;
         opened.with_context(what)
     }
 
     /// As [`Queued::open`], with what is promised on `book`.
     pub async fn on(
-        book: Rc<dyn Device>,
+        book: BookDevice,
         config: HybridQueue,
         device: Rc<dyn Device>,
         mut options: ManagerOptions,
@@ -187,35 +195,85 @@ impl Queued {
     }
 }
 
+/// The book at `path`; where there is none, one under another name, which is the second answer, until it is whole.
+fn file(name: &str, path: &Path) -> anyhow::Result<(BookDevice, Option<PathBuf>)> {
+    let of = |path: &Path, create| {
+        let options = FileOptions {
+            create,
+            ..FileOptions::default()
+        };
+        device::File::open(format!("{name}.bookings"), path, options)
+    };
+    if std::fs::exists(path)? {
+        return Ok((BookDevice::Kept(of(path, None)?), None));
+    }
+    let making = path.with_extension("making");
+    // What a start left that was cut off; nothing was promised on it.
+    if std::fs::exists(&making)? {
+        std::fs::remove_file(&making)?;
+    }
+    Ok((BookDevice::New(of(&making, Some(BOOK))?), Some(making)))
+}
+
+/// The book that was made is whole: it is found under its name from now on.
+fn made(making: &Path, path: &Path) -> std::io::Result<()> {
+    std::fs::rename(making, path)?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    std::fs::File::open(dir)?.sync_all()
+}
+
 /// Keeps a book aside that is no book any more; what that means, and the cure.
 fn without_book(name: &str, path: &Path, error: &anyhow::Error) -> String {
     let says = format!(
         "the bookings of volume {name} cannot be used ({error:#}); nothing is promised to its exports, and all are best effort"
     );
-    let newer = matches!(
-        error.downcast_ref::<OpenError>(),
-        Some(OpenError::Version { .. } | OpenError::SystemVersion { .. })
-    );
-    // What a newer program wrote is whole, and what the system refuses to give may be.
-    let is_broken = !newer && error.downcast_ref::<OpenError>().is_some();
-    let aside = is_broken.then(|| kept_aside(path)).flatten();
-    match (aside, newer) {
-        (Some(aside), _) => format!(
-            "{says}. The file is kept as {}; restart the daemon to begin with an empty one, then book anew",
-            aside.display()
-        ),
-        (None, true) => format!("{says}. Start the program that wrote {}", path.display()),
-        (None, false) => format!(
-            "{says}. Let the daemon read and write {}, or move it away, and restart the daemon",
-            path.display()
-        ),
+    let at = path.display();
+    let error = error.downcast_ref::<OpenError>();
+    if error.is_some_and(OpenError::is_newer) {
+        return format!("{says}. Start the program that wrote {at}");
     }
+    if !error.is_some_and(OpenError::is_damage) {
+        return format!(
+            "{says}. {at} is left as it is: see to it that the daemon can read and write it, and restart the daemon; or move \
+             it away first, to begin with an empty one"
+        );
+    }
+    match kept_aside(path) {
+        Some(aside) => format!("{says}. {}", cure(&aside)),
+        None => {
+            format!("{says}. Move {at} away, and restart the daemon to begin with an empty one")
+        }
+    }
+}
+
+/// What is said as long as a book that was kept aside is there.
+fn unacknowledged(name: &str, aside: &Path) -> String {
+    format!(
+        "the bookings of volume {name} were lost; nothing is promised to its exports, and all are best effort. {}",
+        cure(aside)
+    )
+}
+
+fn cure(aside: &Path) -> String {
+    format!(
+        "The file is kept as {}; move it elsewhere or delete it, restart the daemon to begin with an empty one, then book anew",
+        aside.display()
+    )
+}
+
+/// Names beside a book, for what was one.
+fn asides(path: &Path) -> impl Iterator<Item = PathBuf> {
+    (1..1000).map(|nth: u32| path.with_extension(format!("broken-{nth}")))
+}
+
+/// One that was kept aside and is still there.
+fn earlier_aside(path: &Path) -> Option<PathBuf> {
+    asides(path).find(|it| it.symlink_metadata().is_ok())
 }
 
 /// The file under a name that no other has yet, if it can have one.
 fn kept_aside(path: &Path) -> Option<PathBuf> {
-    let name = |nth: u32| path.with_extension(format!("broken-{nth}"));
-    let free = (1..1000).map(name).find(|it| !it.exists())?;
+    let free = asides(path).find(|it| it.symlink_metadata().is_err())?;
     std::fs::rename(path, &free).ok()?;
     Some(free)
 }

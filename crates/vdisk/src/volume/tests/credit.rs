@@ -208,3 +208,55 @@ fn a_booked_volume_keeps_its_windows_where_copies_with_credit_are_read_first() {
     // Here queues alone find both copies, too, as promised reads are answered soon; credit must not be worse.
     assert!(with >= without, "{with} % and {without} %");
 }
+
+/// What the volume read at the booked copy, in per cent: that one is busy for others, and the other one idle and not booked.
+async fn read_at_the_booked(prefer_booked: bool) -> u64 {
+    let stores = [store(1).await, store(2).await];
+    let volume = volume(&stores, prefer_booked).await;
+    for at in (0..SIZE).step_by(MIB as usize) {
+        let data = View::copy_of(&vec![1; MIB as usize]);
+        volume.write_at(Sector(at / 512), data).await.unwrap();
+    }
+    let slot = Slot::new(stores[0].now(), 600);
+    let wanted = ReservationRequest::new(Direction::Read, PART, slot);
+    let wanted = wanted.holder(&VOLUME.reservation_holder());
+    let soon = Second(stores[0].now().0 + 10);
+    let held = stores[0].hold(&wanted, None, soon).await.unwrap();
+    stores[0].commit(held).await.unwrap();
+    greedy(&stores[0]).await;
+    let got = || {
+        let booked = stores[0].sessions().into_iter();
+        let booked = booked.filter(|it| it.holder == VOLUME.reservation_holder());
+        let other = stores[1].sessions().into_iter();
+        let sum = |it: u64, of: u64| it + of;
+        [
+            booked.map(|it| it.delivery.delivered_bytes).fold(0, sum),
+            other.map(|it| it.delivery.delivered_bytes).fold(0, sum),
+        ]
+    };
+    // Far less than is booked: some is left at any time.
+    let piece = 256 << 10;
+    let mut before = [0; 2];
+    for nth in 0..500_u64 {
+        if nth == 100 {
+            before = got();
+        }
+        let at = nth * 13 * piece % SIZE;
+        let read = volume.read_at(Sector(at / 512), Bytes(piece)).await;
+        read.unwrap();
+        env::sleep(Nanos::millis(20)).await;
+    }
+    let after = got();
+    let [booked, other] = [0, 1].map(|at| after[at] - before[at]);
+    assert!(booked + other >= 400 * piece, "{booked} and {other}");
+    booked * 100 / (booked + other)
+}
+
+#[test]
+fn a_copy_with_credit_is_read_although_the_queue_of_one_without_is_shorter() {
+    let run = |prefer| env::Runtime::simulated(72).block_on(read_at_the_booked(prefer));
+    let (with, without) = (run(true), run(false));
+    println!("read at the booked copy: {with} % where credit counts, {without} % by queues alone");
+    assert!(with >= 90, "{with} %");
+    assert!(without <= 50, "credit decides: {without} %");
+}

@@ -3,8 +3,9 @@
 use std::cell::{Cell, RefCell};
 
 use base::{Buf, Instant, Nanos, Sector, View};
+use device::fault::{Done, Fault, Injury, Rule};
 use device::model::{ModelDisk, Spec, Store as Backing};
-use device::{Class, Memory, WriteFlags};
+use device::{Class, DeviceError, Memory, Op, WriteFlags};
 use hybrid::{Hybrid, Mode, Settings, Ties};
 use policy::share::{BytesPerSec, Second, Slot};
 
@@ -26,7 +27,7 @@ async fn queued_hybrid(mode: Mode) -> (Rc<Queued>, Hybrid) {
     let book = Memory::new("book", Bytes::mib(64));
     let costs = store::qos::costs::of_model(&spec);
     let options = ManagerOptions::new(costs, [7; 32]);
-    let queued = Queued::on(book, HybridQueue::default(), slow, options).await;
+    let queued = Queued::on(BookDevice::New(book), HybridQueue::default(), slow, options).await;
     let queued = Rc::new(queued.unwrap());
     let settings = Settings {
         name: "vol0".to_owned(),
@@ -229,7 +230,10 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         let said = queued.manager().report().best_effort_only;
         let said = said.expect("it says so");
         assert!(said.contains("cannot be used"), "{said}");
-        assert!(said.contains("vol0.broken-1; restart the daemon"), "{said}");
+        assert!(
+            said.contains("vol0.broken-1; move it elsewhere or delete it"),
+            "{said}"
+        );
         let refused = book(&queued).await.expect_err("nothing is promised");
         assert!(refused.to_string().contains(&said), "{refused}");
         let device = queued.flowed("vol0", queued.device());
@@ -238,7 +242,18 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         assert_eq!(queued.close().await, None);
         let kept = std::fs::read(dir.path().join("bookings/vol0.broken-1"));
         assert!(kept.expect("kept aside") == bytes);
-        // The next start begins anew.
+        // Further starts do not begin anew behind the operator's back.
+        let queued = open().await;
+        let said = queued.manager().report().best_effort_only;
+        let said = said.expect("it says so again");
+        assert!(said.contains("vol0.broken-1; move it elsewhere"), "{said}");
+        book(&queued).await.expect_err("nothing is promised yet");
+        assert_eq!(queued.close().await, None);
+        assert!(!path.exists(), "and none was made");
+        let aside = dir.path().join("bookings/vol0.broken-1");
+        std::fs::remove_file(aside).expect("acknowledged");
+        // A start that was cut off while it made one left this.
+        std::fs::write(path.with_extension("making"), [0; 4096]).expect("written");
         let queued = open().await;
         assert_eq!(queued.manager().report().best_effort_only, None);
         book(&queued).await.expect("it is promised again");
@@ -249,8 +264,86 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         let queued = open().await;
         let said = queued.manager().report().best_effort_only;
         let said = said.expect("it says so");
-        assert!(said.contains("or move it away"), "{said}");
+        assert!(said.contains("is left as it is"), "{said}");
         assert!(path.is_dir());
         assert_eq!(queued.close().await, None);
+    });
+}
+
+#[test]
+fn bookings_that_only_cannot_be_read_or_written_now_stay_where_they_are() {
+    env::Runtime::simulated(54).block_on(async {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("vol0.store");
+        std::fs::write(&path, b"as it was").expect("written");
+        let disk = Memory::new("book", Bytes::mib(64));
+        let open = async |book: BookDevice| {
+            let options = ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [7; 32]);
+            let slow = Memory::new("slow", Bytes::mib(64));
+            Queued::on(book, HybridQueue::default(), slow, options).await
+        };
+        let made = open(BookDevice::New(disk.clone())).await.expect("made");
+        made.close().await;
+        drop(made);
+        let mut failed = 0;
+        for op in [Op::Read, Op::Write] {
+            for after in 0..40 {
+                let fault = Fault::new(disk.clone(), env::rng("fault"));
+                let rule = Rule::new(Injury::Error(Done::Nothing)).on(&[op]);
+                fault.book().add(rule.after(after).once());
+                match open(BookDevice::Kept(fault)).await {
+                    Ok(opened) => drop(opened.close().await),
+                    Err(error) => {
+                        failed += 1;
+                        let said = without_book("vol0", &path, &error.into());
+                        assert!(said.contains("is left as it is"), "{said}");
+                        assert!(said.contains("restart the daemon"), "{said}");
+                    }
+                }
+                assert_eq!(std::fs::read(&path).expect("it is there"), b"as it was");
+                assert_eq!(earlier_aside(&path), None);
+            }
+        }
+        assert!(failed > 2, "{failed}");
+        let full = DeviceError::NoSpace {
+            device: "book".to_owned(),
+            op: Op::Write,
+            why: "the file system is full".to_owned(),
+        };
+        let full = OpenError::Device {
+            device: "book".to_owned(),
+            what: "write",
+            source: full,
+        };
+        let said = without_book("vol0", &path, &full.into());
+        assert!(said.contains("is left as it is"), "{said}");
+        // It is as good as it was.
+        open(BookDevice::Kept(disk))
+            .await
+            .expect("it opens")
+            .close()
+            .await;
+    });
+}
+
+#[test]
+fn bookings_of_zeroes_are_kept_aside_and_nothing_is_formatted_over_them() {
+    env::Runtime::simulated(55).block_on(async {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("vol0.store");
+        std::fs::write(&path, b"as it was").expect("written");
+        let zeroes = Memory::new("book", Bytes::mib(64));
+        let slow = Memory::new("slow", Bytes::mib(64));
+        let options = ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [7; 32]);
+        let opened = Queued::on(
+            BookDevice::Kept(zeroes),
+            HybridQueue::default(),
+            slow,
+            options,
+        );
+        let error = opened.await.err().expect("there is no book");
+        let said = without_book("vol0", &path, &error.into());
+        assert!(said.contains("vol0.broken-1; move it elsewhere"), "{said}");
+        assert_eq!(earlier_aside(&path), Some(dir.path().join("vol0.broken-1")));
     });
 }
