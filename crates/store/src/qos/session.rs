@@ -33,6 +33,7 @@ pub mod fenced;
 mod flow;
 mod flowed;
 mod link;
+mod peer;
 mod promise;
 mod report;
 mod rights;
@@ -65,6 +66,7 @@ pub use crate::qos::book::record::{EndedReport, WindowsReport};
 pub use access::{Access, SessionError};
 pub use error::OperationError;
 pub use flowed::Flowed;
+pub use peer::Peer;
 pub use report::{DeliveryReport, SessionReport};
 pub use rights::{CLUSTER, Phase};
 
@@ -79,12 +81,7 @@ pub struct Session {
     granted: RefCell<Option<Rc<Granted>>>,
     /// It came with the node key.
     trusted: bool,
-    /// A client showed the reservation's capability.
-    shown: Cell<bool>,
-    /// Whose requests they are beside others, where nothing is promised.
-    account: RefCell<Rc<Named>>,
-    /// What its account gets at most, where it has one and comes in for itself.
-    cap: Option<ThrottleUser>,
+    paying: Paying,
     opened: Second,
     // As it goes.
     phase: Cell<Phase>,
@@ -95,23 +92,24 @@ pub struct Session {
     peers: RefCell<Vec<String>>,
     /// Reservations attached to its requests.
     attached: RefCell<Option<AttachedReservations>>,
+    used: Used,
+}
+
+/// For whom a session is served where nothing is promised.
+struct Paying {
+    /// Whose requests they are beside others.
+    account: RefCell<Rc<Named>>,
+    /// What its account gets at most, where it has one and comes in for itself.
+    cap: Option<ThrottleUser>,
+}
+
+/// What became of a session so far.
+#[derive(Default)]
+struct Used {
+    /// A client showed the reservation's capability.
+    shown: Cell<bool>,
     /// When something was asked last, by the steady clock.
     asked: Cell<Option<Instant>>,
-}
-
-/// A connection of a session, as operators see it; gone when dropped.
-pub struct Peer {
-    session: Rc<Session>,
-    name: String,
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let mut peers = self.session.peers.borrow_mut();
-        if let Some(at) = peers.iter().position(|name| *name == self.name) {
-            peers.remove(at);
-        }
-    }
 }
 
 /// Part of a session's buffer memory in use; given back when dropped.
@@ -152,9 +150,10 @@ impl Session {
             holder: opening.holder.to_owned(),
             granted: RefCell::new(opening.granted.map(Rc::new)),
             trusted: opening.trusted,
-            shown: Cell::new(false),
-            account: RefCell::new(account),
-            cap: throttle.map(ThrottleUser::new),
+            paying: Paying {
+                account: RefCell::new(account),
+                cap: throttle.map(ThrottleUser::new),
+            },
             opened: core.now(),
             phase: Cell::new(opening.phase),
             flow: Flow::default(),
@@ -162,7 +161,7 @@ impl Session {
             buffers: Buffers::new(Rc::clone(&sessions.split)),
             peers: RefCell::default(),
             attached: RefCell::default(),
-            asked: Cell::default(),
+            used: Used::default(),
         })
     }
 
@@ -226,11 +225,7 @@ impl Session {
 
     /// A connection uses it, as long as the answer lives.
     pub fn joined(self: &Rc<Self>, peer: &str) -> Peer {
-        self.peers.borrow_mut().push(peer.to_owned());
-        Peer {
-            session: Rc::clone(self),
-            name: peer.to_owned(),
-        }
+        Peer::of(self, peer)
     }
 
     /// For operators and metrics.
@@ -242,7 +237,7 @@ impl Session {
             session: self.number,
             reservation: self.reservation().map(|id| id.0),
             holder: self.holder.clone(),
-            account: self.account.borrow().name().to_owned(),
+            account: self.paying.account.borrow().name().to_owned(),
             scope: granted.map_or(String::new(), |it| it.scope.clone()),
             direction: granted.map(|it| it.direction.name().to_owned()),
             phase: self.phase.get(),
@@ -289,7 +284,7 @@ impl Session {
     pub(crate) fn asked(&self) -> Option<Instant> {
         let (_, outstanding) = self.flow.sums(&self.manager);
         match outstanding.0 {
-            0 => self.asked.get(),
+            0 => self.used.asked.get(),
             _ => Some(env::now()),
         }
     }
@@ -301,7 +296,7 @@ impl Session {
             .as_ref()
             .and_then(|it| it.serving(&self.sessions, direction));
         let serving = serving.as_deref().unwrap_or(self);
-        serving.asked.set(Some(env::now()));
+        serving.used.asked.set(Some(env::now()));
         serving.class()
     }
 
@@ -335,7 +330,7 @@ impl Session {
         }
         *self.attached.borrow_mut() = holder.map(AttachedReservations::of);
         let account = self.sessions.accounts.of(holder);
-        if !Rc::ptr_eq(&account, &self.account.replace(Rc::clone(&account))) {
+        if !Rc::ptr_eq(&account, &self.paying.account.replace(Rc::clone(&account))) {
             self.open_flow().expect("best effort always finds a flow");
         }
         Ok(())
@@ -350,7 +345,10 @@ impl Session {
 
     /// Takes the flow that its phase gives it, and leaves the one it had.
     fn open_flow(&self) -> Result<(), Full> {
-        let account = self.sessions.accounts.at_queue(&self.account.borrow());
+        let account = self
+            .sessions
+            .accounts
+            .at_queue(&self.paying.account.borrow());
         let promise = self.promise();
         self.flow.open(&self.manager, account, promise.as_deref())
     }

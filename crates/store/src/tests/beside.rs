@@ -122,7 +122,7 @@ fn what_a_replaced_disk_was_seen_to_do_does_not_count() {
         manager.set_calibration(measured).await.unwrap();
         manager.close().await.unwrap();
         let source = async |identity| {
-            let manager = open(BookDevice::Kept(book.clone()), identity).await;
+            let manager = open(BookDevice::Existing(book.clone()), identity).await;
             let capacity = manager.report().capacity;
             manager.close().await.unwrap();
             (capacity.source, capacity.calibration_due)
@@ -159,7 +159,7 @@ fn what_is_promised_of_it_is_found_again_after_a_power_cut() {
         book.cut_now();
         drop(manager);
         let book = book.restart(env::rng("again"));
-        let manager = open_beside(BookDevice::Kept(book), disk, options(&spec))
+        let manager = open_beside(BookDevice::Existing(book), disk, options(&spec))
             .await
             .unwrap();
         let [reserved] = &manager.reservations()[..] else {
@@ -185,12 +185,16 @@ fn a_book_whose_head_is_gone_is_not_made_anew() {
         book.write_zeroes(head, WriteFlags::default())
             .await
             .unwrap();
-        let opened =
-            open_beside(BookDevice::Kept(book.clone()), disk.clone(), options(&spec)).await;
+        let opened = open_beside(
+            BookDevice::Existing(book.clone()),
+            disk.clone(),
+            options(&spec),
+        )
+        .await;
         let error = opened.err().expect("there is no book");
         assert!(matches!(error, OpenError::NoStore { .. }), "{error}");
         // And it is as it was.
-        let again = open_beside(BookDevice::Kept(book), disk, options(&spec)).await;
+        let again = open_beside(BookDevice::Existing(book), disk, options(&spec)).await;
         assert_eq!(again.err(), Some(error));
     });
 }

@@ -457,7 +457,7 @@ impl Connection {
             let op = request.op();
             let looks = only_looks(&request);
             let client_request = env::client_request();
-            let work = carry_out(&behalf, &connection.held, request);
+            let work = carry_out(&behalf, connection.held.until_end(), request);
             let answer = match looks {
                 true => env::caught(work).await,
                 // Its panic may leave the store's memory half changed: that is the whole thread's end.

@@ -7,7 +7,6 @@ use env::net::message::either;
 use policy::share::Direction;
 use policy::share::calendar::Refusal;
 
-use super::held::Holding;
 use crate::net::wire::{Failure, RANGES_MAX, RefusedKind, Request, Response, fitting};
 use crate::ops::{self, ObjectCalls};
 use crate::qos::fence::Fence;
@@ -101,8 +100,13 @@ impl Behalf {
 }
 
 /// Carries one request out; its data may leave over the node's link then.
-pub(super) async fn carry_out(behalf: &Behalf, held: &Holding, request: Request) -> Response {
-    let answer = match within_cap(behalf, held, &request).await {
+/// One that waits for a cap is not begun behind `ended`.
+pub(super) async fn carry_out(
+    behalf: &Behalf,
+    ended: impl Future<Output = ()>,
+    request: Request,
+) -> Response {
+    let answer = match within_cap(behalf, ended, &request).await {
         Ok(()) => answer_of(behalf, request).await,
         Err(failure) => Response::Failed(failure),
     };
@@ -114,13 +118,17 @@ pub(super) async fn carry_out(behalf: &Behalf, held: &Holding, request: Request)
 
 /// Waits for the cap of an account, as long as the connection has not ended: what was asked long ago must not be done behind
 /// what the client asked for elsewhere since. Without a permit: no seal waits for a cap.
-async fn within_cap(behalf: &Behalf, held: &Holding, request: &Request) -> Result<(), Failure> {
+async fn within_cap(
+    behalf: &Behalf,
+    ended: impl Future<Output = ()>,
+    request: &Request,
+) -> Result<(), Failure> {
     let Request::Object(request) = request else {
         return Ok(());
     };
     let passes = work::within_cap(&behalf.session, request);
     let ends = async {
-        held.until_end().await;
+        ended.await;
         Err(OperationError::Stops)
     };
     Ok(either(passes, ends).await?)

@@ -36,7 +36,7 @@ pub enum BookDevice {
     /// A device made just now: it becomes a book.
     New(Rc<dyn Device>),
     /// One that is a book already. Where there is none on it something was lost, and it is not made one.
-    Kept(Rc<dyn Device>),
+    Existing(Rc<dyn Device>),
 }
 
 /// Opens a manager of `device`, which holds no store: its reservations are kept on `book`. What uses the device goes through
@@ -52,7 +52,7 @@ pub async fn open_beside(
     options.queue.discards = true;
     let store = match book {
         BookDevice::New(book) => format_book(book).await?,
-        BookDevice::Kept(book) => Store::open(book).await?,
+        BookDevice::Existing(book) => Store::open(book).await?,
     };
     let queue = Queue::new(device, options.queue);
     // What stands on the device flushes for itself, and hears of what fails.

@@ -119,7 +119,7 @@ impl Sessions {
                     });
                 }
                 let session = self.granted(&record, now)?;
-                session.shown.set(true);
+                session.used.shown.set(true);
                 Ok(session)
             }
         }

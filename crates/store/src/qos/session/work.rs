@@ -53,7 +53,7 @@ pub(crate) async fn within_cap(session: &Session, request: &Request) -> Result<(
         _ if request.change().is_some() => (Direction::Write, 0),
         _ => return Ok(()),
     };
-    match &session.cap {
+    match &session.paying.cap {
         Some(cap) if !cap.pass(direction, Bytes(bytes)).await => Err(OperationError::Stops),
         _ => Ok(()),
     }
@@ -61,7 +61,7 @@ pub(crate) async fn within_cap(session: &Session, request: &Request) -> Result<(
 
 /// Waits until a request that holds `bytes` of memory may wait for the cap of its account, whose requests hold `most` at once.
 pub(crate) async fn held_at_cap(session: &Session, bytes: u64, most: u64) -> Option<HeldAtCap> {
-    let cap = session.cap.as_ref()?;
+    let cap = session.paying.cap.as_ref()?;
     cap.hold(Bytes(bytes), Bytes(most)).await
 }
 

@@ -205,7 +205,7 @@ fn file(name: &str, path: &Path) -> anyhow::Result<(BookDevice, Option<PathBuf>)
         device::File::open(format!("{name}.bookings"), path, options)
     };
     if std::fs::exists(path)? {
-        return Ok((BookDevice::Kept(of(path, None)?), None));
+        return Ok((BookDevice::Existing(of(path, None)?), None));
     }
     let making = path.with_extension("making");
     // What a start left that was cut off; nothing was promised on it.

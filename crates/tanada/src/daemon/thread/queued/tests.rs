@@ -291,7 +291,7 @@ fn bookings_that_only_cannot_be_read_or_written_now_stay_where_they_are() {
                 let fault = Fault::new(disk.clone(), env::rng("fault"));
                 let rule = Rule::new(Injury::Error(Done::Nothing)).on(&[op]);
                 fault.book().add(rule.after(after).once());
-                match open(BookDevice::Kept(fault)).await {
+                match open(BookDevice::Existing(fault)).await {
                     Ok(opened) => drop(opened.close().await),
                     Err(error) => {
                         failed += 1;
@@ -318,7 +318,7 @@ fn bookings_that_only_cannot_be_read_or_written_now_stay_where_they_are() {
         let said = without_book("vol0", &path, &full.into());
         assert!(said.contains("is left as it is"), "{said}");
         // It is as good as it was.
-        open(BookDevice::Kept(disk))
+        open(BookDevice::Existing(disk))
             .await
             .expect("it opens")
             .close()
@@ -336,7 +336,7 @@ fn bookings_of_zeroes_are_kept_aside_and_nothing_is_formatted_over_them() {
         let slow = Memory::new("slow", Bytes::mib(64));
         let options = ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [7; 32]);
         let opened = Queued::on(
-            BookDevice::Kept(zeroes),
+            BookDevice::Existing(zeroes),
             HybridQueue::default(),
             slow,
             options,
