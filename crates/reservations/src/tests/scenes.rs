@@ -57,7 +57,7 @@ fn a_booking_above_a_cap_is_refused_with_both_and_one_below_is_not() {
             read: Some(40_000_000),
             ..Change::default()
         };
-        let refused = service.amend(made.clone(), change.clone()).await;
+        let refused = service.amend(made.clone(), change).await;
         assert!(refused.unwrap_err().to_string().contains("of 30 MB/s"));
         cap(50);
         let grown = service.amend(made, change).await.unwrap();
