@@ -74,7 +74,15 @@ async fn read<T: DeserializeOwned>(store: &Store, object: &str) -> Result<Option
     let bytes = store
         .read(object, 0, stat.size, Class::Metadata)
         .await
-        .map_err(|error| broken(error.to_string()))?;
+        .map_err(|error| match error {
+            // It may be whole all the same.
+            StoreError::Device { what, source, .. } => OpenError::Device {
+                device: store.name().to_owned(),
+                what,
+                source: *source,
+            },
+            error => broken(error.to_string()),
+        })?;
     let head: Head = serde_json::from_slice(&bytes).map_err(|error| broken(error.to_string()))?;
     if head.version != VERSION {
         return Err(OpenError::SystemVersion {

@@ -218,6 +218,7 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         let queued = open().await;
         book(&queued).await.expect("there is time");
         assert_eq!(queued.close().await, None);
+        drop(queued);
         let path = dir.path().join("bookings/vol0.store");
         let mut bytes = std::fs::read(&path).expect("it is there");
         // Both superblocks and all behind them.
@@ -240,6 +241,7 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         let read = device.read(Sector(0), Buf::for_read(4096), Class::Foreground);
         read.await.expect("served all the same");
         assert_eq!(queued.close().await, None);
+        drop(queued);
         let kept = std::fs::read(dir.path().join("bookings/vol0.broken-1"));
         assert!(kept.expect("kept aside") == bytes);
         // Further starts do not begin anew behind the operator's back.
@@ -249,6 +251,7 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         assert!(said.contains("vol0.broken-1; move it elsewhere"), "{said}");
         book(&queued).await.expect_err("nothing is promised yet");
         assert_eq!(queued.close().await, None);
+        drop(queued);
         assert!(!path.exists(), "and none was made");
         let aside = dir.path().join("bookings/vol0.broken-1");
         std::fs::remove_file(aside).expect("acknowledged");
@@ -258,6 +261,7 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         assert_eq!(queued.manager().report().best_effort_only, None);
         book(&queued).await.expect("it is promised again");
         assert_eq!(queued.close().await, None);
+        drop(queued);
         // What cannot be opened at all stays where it is.
         std::fs::remove_file(&path).expect("removed");
         std::fs::create_dir(&path).expect("made");
@@ -267,6 +271,7 @@ fn a_hybrid_opens_without_promises_where_its_bookings_are_broken_and_keeps_them_
         assert!(said.contains("is left as it is"), "{said}");
         assert!(path.is_dir());
         assert_eq!(queued.close().await, None);
+        drop(queued);
     });
 }
 
