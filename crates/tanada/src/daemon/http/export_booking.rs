@@ -12,7 +12,6 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use policy::share::calendar::BookingId;
-use policy::share::cap::check_booked;
 use policy::share::{BytesPerSec, Direction, Second, Slot};
 use store::qos::manager::{ReservationRequest, ReserveError, Reserved};
 
@@ -22,7 +21,7 @@ use super::reserve_words::{said, shown};
 use crate::api::refusal::Refusal;
 use crate::api::store::{ExportReserveAsk, Reservation};
 use crate::daemon::thread::command::{QueueOf, ThreadHandle};
-use crate::daemon::thread::export_calendars::{ExportCalendars, at_queue, beside};
+use crate::daemon::thread::export_calendars::{ExportCalendars, above_cap, at_queue, beside};
 use crate::daemon::thread::queued::{Queued, holder_of};
 
 /// A hold waits so long at most for its commit, which follows at once.
@@ -186,17 +185,10 @@ async fn make(
 ) -> Result<Reservation, Trouble> {
     let manager = queued.manager();
     let request = request_of(ask, manager.now())?;
-    if let Some(why) = Queued::refusal(request.direction, *write) {
-        let (error, todo) = why.split_once("; ").unwrap_or((&why, ""));
+    let refused = Queued::refusal(request.direction, *write);
+    if let Some(why) = refused.or_else(|| above_cap(caps, &request)) {
+        let (error, todo) = why.rsplit_once("; ").unwrap_or((&why, ""));
         return Err(Trouble::Invalid(error.to_owned(), todo.to_owned()));
-    }
-    let mut booked = [BytesPerSec(0); 2];
-    booked[request.direction as usize] = request.rate;
-    for caps in caps {
-        check_booked(caps, booked).map_err(|why| {
-            let todo = format!("ask for at most {}, or raise the cap first", why.cap);
-            Trouble::Invalid(format!("cannot promise that to {export}: {why}"), todo)
-        })?;
     }
     let request = Queued::request(export, request);
     // What is in the way is looked at and held in one turn.

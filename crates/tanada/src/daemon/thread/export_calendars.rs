@@ -12,7 +12,7 @@ use std::rc::Rc;
 use base::Nanos;
 use env::Poster;
 use policy::share::BytesPerSec;
-use policy::share::cap::check_booked;
+use policy::share::cap::{Caps, check_booked};
 use reservations::calendar::{
     Calendar, OwnCalendar, PartAnswer, PartError, PartRequest, carry_out, release_alone,
 };
@@ -112,7 +112,7 @@ async fn asked(behind: &QueueOf, request: PartRequest) -> Result<PartAnswer, Par
         _ => None,
     };
     let refusal = |it: &ReservationRequest| {
-        Queued::refusal(it.direction, behind.write).or_else(|| above_cap(behind, it))
+        Queued::refusal(it.direction, behind.write).or_else(|| above_cap(&behind.caps, it))
     };
     match &request {
         PartRequest::Quote(wanted) => {
@@ -134,11 +134,11 @@ async fn asked(behind: &QueueOf, request: PartRequest) -> Result<PartAnswer, Par
     carry_out(manager, request).await
 }
 
-/// Why it is more than the export's clients may have at most.
-fn above_cap(behind: &QueueOf, wanted: &ReservationRequest) -> Option<String> {
+/// Why it is more than the export's clients may have at most, and what to ask for instead.
+pub fn above_cap(caps: &[Caps], wanted: &ReservationRequest) -> Option<String> {
     let mut booked = [BytesPerSec(0); 2];
     booked[wanted.direction as usize] = wanted.rate;
-    let checks = behind.caps.iter().map(|caps| check_booked(caps, booked));
+    let checks = caps.iter().map(|caps| check_booked(caps, booked));
     let above = checks.filter_map(Result::err).next()?;
     Some(format!(
         "{above}; ask for at most {}, or raise the cap first",
@@ -232,7 +232,6 @@ mod tests {
     use config::scheduling::HybridQueue;
     use device::Memory;
     use hybrid::WriteMode;
-    use policy::share::cap::Caps;
     use policy::share::{Costs, Direction, Second, Slot};
     use store::qos::manager::{Group, ManagerOptions};
 
