@@ -11,7 +11,7 @@
 //! 2. The same booking counts once, however often it is charged.
 
 use base::Nanos;
-use vdisk::meta::{Compare, MetaError, MetaStore, Op, Outcome};
+use vdisk::meta::{Compare, MetaError, MetaStore, Op, Outcome, TxnPart};
 use vdisk::record::RecordError;
 
 use crate::account::{Account, AccountState};
@@ -21,15 +21,6 @@ use crate::usage::{COMMITMENTS_MAX, Usage};
 
 /// How often a charge by itself is tried again that another change came before: many book at once.
 const TRIES: u64 = 24;
-
-/// What a transaction must contain.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Charge {
-    /// Nothing of what was read has changed.
-    pub compares: Vec<Compare>,
-    /// The usage as it is then.
-    pub ops: Vec<Op>,
-}
 
 /// Why a booking does not count against a quota.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +117,7 @@ pub async fn charge(
     account: &AccountName,
     new: &Commitment,
     now: u64,
-) -> Result<Charge, QuotaError> {
+) -> Result<TxnPart, QuotaError> {
     charge_one_of(meta, (account, None), new, now).await
 }
 
@@ -136,7 +127,7 @@ async fn charge_one_of(
     (account, id): (&AccountName, Option<u64>),
     new: &Commitment,
     now: u64,
-) -> Result<Charge, QuotaError> {
+) -> Result<TxnPart, QuotaError> {
     let length = new.until.checked_sub(new.from);
     if !length.is_some_and(|length| (1..=u64::from(u32::MAX)).contains(&length)) {
         let (from, until) = (new.from, new.until);
@@ -146,7 +137,7 @@ async fn charge_one_of(
         let until = new.until;
         return Err(QuotaError::Over { until, now });
     }
-    let mut charge = Charge::default();
+    let mut charge = TxnPart::default();
     for name in account.chain() {
         let (compare, on) = looked_up(meta, &name).await?;
         let is_meant = |it: u64| name != *account || id.is_none_or(|id| id == it);
@@ -173,7 +164,7 @@ async fn charge_one_of(
             let account = name;
             return Err(QuotaError::TooMany { account, count });
         }
-        charge.add(compare, &name, &usage, &after);
+        add(&mut charge, &name, (compare, &usage), &after);
     }
     Ok(charge)
 }
@@ -189,7 +180,7 @@ pub async fn refund(
     account: &AccountName,
     id: u128,
     now: u64,
-) -> Result<Charge, QuotaError> {
+) -> Result<TxnPart, QuotaError> {
     take_out(meta, account, id, |usage| usage.without(id, now)).await
 }
 
@@ -199,12 +190,13 @@ async fn take_out(
     account: &AccountName,
     id: u128,
     without: impl Fn(&Usage) -> Usage,
-) -> Result<Charge, QuotaError> {
-    let mut charge = Charge::default();
+) -> Result<TxnPart, QuotaError> {
+    let mut charge = TxnPart::default();
     for name in account.chain() {
         let (compare, usage) = read_usage(meta, &name).await?;
         if usage.get(id).is_some() {
-            charge.add(compare, &name, &usage, &without(&usage));
+            let left = without(&usage);
+            add(&mut charge, &name, (compare, &usage), &left);
         }
     }
     Ok(charge)
@@ -262,7 +254,7 @@ pub async fn take_back_alone(
 async fn alone(
     meta: &dyn MetaStore,
     account: &AccountName,
-    look: impl AsyncFn() -> Result<Charge, QuotaError>,
+    look: impl AsyncFn() -> Result<TxnPart, QuotaError>,
 ) -> Result<(), QuotaError> {
     for tried in 1..=TRIES {
         let found = look().await?;
@@ -289,23 +281,19 @@ pub async fn usage(meta: &dyn MetaStore, account: &AccountName) -> Result<Usage,
     Ok(read_usage(meta, account).await?.1)
 }
 
-impl Charge {
-    /// The usage of one account goes from `before` to `after`.
-    fn add(&mut self, compare: Compare, name: &AccountName, before: &Usage, after: &Usage) {
-        self.compares.push(compare);
-        let key = Usage::key(name);
-        if after.is_empty() {
-            if !before.is_empty() {
-                self.ops.push(Op::Delete { key });
-            }
-            return;
-        }
-        let value = after.encode();
-        self.ops.push(Op::Put {
-            key,
-            value,
-            lease: None,
-        });
+/// The usage of one account goes from `before` to `after`.
+fn add(
+    part: &mut TxnPart,
+    name: &AccountName,
+    (compare, before): (Compare, &Usage),
+    after: &Usage,
+) {
+    part.compares.push(compare);
+    let key = Usage::key(name);
+    match (after.is_empty(), before.is_empty()) {
+        (false, _) => part.ops.push(Op::put(key, after.encode())),
+        (true, false) => part.ops.push(Op::Delete { key }),
+        (true, true) => {}
     }
 }
 

@@ -21,7 +21,7 @@ use crate::caller::{Caller, How};
 use crate::name::AccountName;
 use crate::quota::Quota;
 use crate::removal::Removal;
-use crate::swap::{again, put, swap};
+use crate::swap::{again, swap};
 use crate::token::{TOKENS, Token, TokenError, TokenId, TokenRecord};
 use crate::usage::Usage;
 use crate::wanted::{check_token, check_users};
@@ -272,9 +272,9 @@ impl Registry {
                     Compare::Unchanged(entry.key, entry.changed)
                 }
             });
-            let mut ops = vec![put(Account::key(name), account.encode())];
+            let mut ops = vec![Op::put(Account::key(name), account.encode())];
             match &new.quota {
-                Some(quota) => ops.push(put(Quota::key(name), quota.encode())),
+                Some(quota) => ops.push(Op::put(Quota::key(name), quota.encode())),
                 None => ops.push(Op::Delete {
                     key: Quota::key(name),
                 }),
@@ -318,7 +318,7 @@ impl Registry {
             let done = swap(
                 &*self.meta,
                 vec![compare],
-                vec![put(Account::key(name), account.encode())],
+                vec![Op::put(Account::key(name), account.encode())],
             );
             Ok(done.await?.map(|()| account))
         });
@@ -363,7 +363,7 @@ impl Registry {
                 return Err(self.no_account(name).await?);
             };
             let compare = Compare::Unchanged(entry.key, entry.changed);
-            let op = put(Quota::key(name), quota.encode());
+            let op = Op::put(Quota::key(name), quota.encode());
             swap(&*self.meta, vec![compare], vec![op]).await
         });
         set.await
@@ -416,7 +416,7 @@ impl Registry {
             let done = swap(
                 &*self.meta,
                 compares,
-                vec![put(key.clone(), record.encode())],
+                vec![Op::put(key.clone(), record.encode())],
             );
             Ok(done.await?.map(|()| record))
         });
@@ -481,7 +481,7 @@ impl Registry {
             let done = swap(
                 &*self.meta,
                 vec![compare],
-                vec![put(key.clone(), record.encode())],
+                vec![Op::put(key.clone(), record.encode())],
             );
             Ok(done.await?.map(|()| record))
         });

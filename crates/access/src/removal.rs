@@ -17,7 +17,7 @@ use crate::error::AccessError;
 use crate::name::AccountName;
 use crate::quota::Quota;
 use crate::registry::Registry;
-use crate::swap::{again, put, swap};
+use crate::swap::{again, swap};
 use crate::token::TokenRecord;
 use crate::usage::Usage;
 
@@ -98,7 +98,7 @@ impl Removal<'_> {
             let quota = Op::Delete {
                 key: Quota::key(name),
             };
-            let ops = vec![put(entry.key, found.encode()), quota];
+            let ops = vec![Op::put(entry.key, found.encode()), quota];
             Ok(swap(self.0.meta(), compares, ops).await?.map(|()| true))
         });
         marked.await

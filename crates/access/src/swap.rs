@@ -37,12 +37,3 @@ pub(crate) async fn again<T>(
     }
     Err(AccessError::Busy(what.to_owned()))
 }
-
-/// Sets a key.
-pub(crate) fn put(key: String, value: Vec<u8>) -> Op {
-    Op::Put {
-        key,
-        value,
-        lease: None,
-    }
-}

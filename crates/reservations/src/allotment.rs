@@ -19,12 +19,12 @@ use policy::share::{BytesPerSec, Direction, Second, Slot};
 use serde::{Deserialize, Serialize};
 use store::qos::manager::Quote;
 use vdisk::StoreNumber;
-use vdisk::meta::{Compare, Op, Revision};
+use vdisk::meta::{Compare, Op, Revision, TxnPart};
 
 use crate::error::ReservationError;
 use crate::plan::Wanted;
 use crate::record::{BadRecord, Reservation, ReservationId, Target};
-use crate::records::{Beside, Records};
+use crate::records::Records;
 use crate::stores::Facts;
 
 /// Calendars begin so.
@@ -267,14 +267,6 @@ fn key(id: ReservationId) -> String {
     format!("{PREFIX}{:032x}", id.0)
 }
 
-fn put(id: ReservationId, calendar: &AllotmentCalendar) -> Op {
-    Op::Put {
-        key: key(id),
-        value: calendar.encode(),
-        lease: None,
-    }
-}
-
 /// The calendars of allotments, where the records are.
 pub(crate) struct Allotments<'a>(pub &'a Records);
 
@@ -311,7 +303,7 @@ impl Allotments<'_> {
         next: &Reservation,
         wanted: &[Wanted],
         facts: &Facts,
-    ) -> Result<Beside, ReservationError> {
+    ) -> Result<TxnPart, ReservationError> {
         if let Some(allotment) = next.terms.within {
             let Some((calendar, changed)) = self.get(allotment).await? else {
                 return refuse(format!(
@@ -329,13 +321,13 @@ impl Allotments<'_> {
                     "{there} reservations are inside of it, as many as its calendar holds; end some first"
                 ));
             }
-            return Ok(Beside {
+            return Ok(TxnPart {
                 compares: vec![Compare::Unchanged(key(allotment), changed)],
-                ops: vec![put(allotment, &calendar)],
+                ops: vec![Op::put(key(allotment), calendar.encode())],
             });
         }
         if !next.terms.allotment {
-            return Ok(Beside::default());
+            return Ok(TxnPart::default());
         }
         let found = self.get(id).await?;
         let (before, changed) = match found {
@@ -348,9 +340,9 @@ impl Allotments<'_> {
             let left = |store| has_left(&next.target, store, facts);
             calendar.check_less(before, left).or_else(refuse)?;
         }
-        Ok(Beside {
+        Ok(TxnPart {
             compares: vec![Compare::Unchanged(key(id), changed)],
-            ops: vec![put(id, &calendar)],
+            ops: vec![Op::put(key(id), calendar.encode())],
         })
     }
 
@@ -362,8 +354,8 @@ impl Allotments<'_> {
         &self,
         id: ReservationId,
         record: &Reservation,
-    ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
-        let none = || Ok((Beside::default(), Vec::new()));
+    ) -> Result<(TxnPart, Vec<ReservationId>), ReservationError> {
+        let none = || Ok((TxnPart::default(), Vec::new()));
         let allotment = match (record.terms.within, record.terms.allotment) {
             (Some(allotment), _) => allotment,
             (None, true) => id,
@@ -376,11 +368,11 @@ impl Allotments<'_> {
         if allotment == id {
             let ops = vec![Op::Delete { key: key(id) }];
             let inside = calendar.inside.iter().map(|it| it.id).collect();
-            return Ok((Beside { compares, ops }, inside));
+            return Ok((TxnPart { compares, ops }, inside));
         }
         calendar.inside.retain(|it| it.id != id);
-        let ops = vec![put(allotment, &calendar)];
-        Ok((Beside { compares, ops }, Vec::new()))
+        let ops = vec![Op::put(key(allotment), calendar.encode())];
+        Ok((TxnPart { compares, ops }, Vec::new()))
     }
 }
 

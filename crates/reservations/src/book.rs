@@ -18,6 +18,7 @@ use std::rc::Rc;
 use base::{Bytes, Nanos};
 use policy::share::{BytesPerSec, Direction, Second};
 use store::qos::manager::{Group, ReservationRequest};
+use vdisk::meta::TxnPart;
 use vdisk::{StoreNumber, VolumeId};
 
 use crate::allotment::wanted_of;
@@ -25,7 +26,7 @@ use crate::calendar::{Calendar, PartError, PartRequest};
 use crate::error::ReservationError;
 use crate::plan::Wanted;
 use crate::record::{Part, Phase, Promise, Reservation, ReservationId, Target};
-use crate::records::{Beside, Swapped, Versioned};
+use crate::records::{Swapped, Versioned};
 use crate::service::Service;
 use crate::stores::Facts;
 
@@ -99,11 +100,9 @@ pub(crate) struct Booking<'a> {
 }
 
 impl Booking<'_> {
-    /// The group that its parts belong to; its record decides.
-    fn group(&self, wanted: &[Wanted]) -> Group {
-        let uuid = |it: &Wanted| self.facts.identity(self.target, it.store);
-        let mut stores: Vec<u128> = wanted.iter().filter_map(uuid).collect();
-        stores.dedup();
+    /// The group that its part at `store` belongs to; its record decides, and names the other stores.
+    fn group(&self, store: StoreNumber) -> Group {
+        let mut stores = Vec::from_iter(self.facts.identity(self.target, store));
         stores.extend(self.offline.then_some(Group::OFFLINE));
         stores.push(Group::BY_RECORD);
         Group {
@@ -153,7 +152,7 @@ impl Booking<'_> {
         known: &Versioned,
         next: Reservation,
         wanted: &[Wanted],
-        beside: Beside,
+        beside: TxnPart,
     ) -> Result<Reservation, ReservationError> {
         let before = Reservation {
             changing: Some(self.service.node.clone()),
@@ -191,7 +190,7 @@ impl Booking<'_> {
                 changing: None,
                 ..before.clone()
             };
-            let _ = records.swap(&known, &as_it_was, Beside::default()).await;
+            let _ = records.swap(&known, &as_it_was, TxnPart::default()).await;
         }
     }
 
@@ -247,10 +246,10 @@ impl Booking<'_> {
         silent_most: usize,
     ) -> Result<(Vec<Part>, Vec<Wanted>), ReservationError> {
         let until = Second(record.hold_until);
-        let group = self.group(wanted);
         let holds = wanted.iter().map(async |it| {
             let before = there.get(&(it.store, it.direction));
-            let held = self.hold_one(record, it, before, (group.clone(), until));
+            let group = self.group(it.store);
+            let held = self.hold_one(record, it, before, (group, until));
             (it, held.await)
         });
         let (mut held, mut failed, mut silent) = (Vec::new(), Vec::new(), Vec::new());
@@ -271,7 +270,15 @@ impl Booking<'_> {
                 }
             }
         }
-        let stores: BTreeSet<StoreNumber> = silent.iter().map(|it| it.store).collect();
+        // What a silent store promises already is enough where no more of it is wanted.
+        let has_less = |it: &&Wanted| {
+            let part = there.get(&(it.store, it.direction));
+            !part.is_some_and(|it_has| {
+                it_has.rate >= it.rate && it_has.until >= record.promise.until
+            })
+        };
+        let stores = silent.iter().filter(has_less).map(|it| it.store);
+        let stores: BTreeSet<StoreNumber> = stores.collect();
         if failed.len() == silent.len() && stores.len() <= silent_most {
             return Ok((held, silent));
         }
@@ -398,7 +405,7 @@ impl Booking<'_> {
             let _ = self
                 .service
                 .records
-                .swap(&known, &over, Beside::default())
+                .swap(&known, &over, TxnPart::default())
                 .await;
         }
     }

@@ -17,12 +17,13 @@ use std::rc::Rc;
 use base::Nanos;
 use store::qos::manager::Unconfirmed;
 use vdisk::StoreNumber;
+use vdisk::meta::TxnPart;
 
 use crate::book::HOLD_SECONDS;
 use crate::calendar::{LocalCalendar, OwnCalendar, PartError};
 use crate::error::ReservationError;
 use crate::record::{Part, Phase, QUEUE, Reservation, ReservationId, Target};
-use crate::records::{Beside, Versioned};
+use crate::records::Versioned;
 use crate::service::Service;
 
 /// A calendar of this node: of one of its stores, or of the queue of exports.
@@ -146,7 +147,7 @@ pub async fn note_lost(service: &Service, own: &[Own]) -> Result<(), Reservation
         };
         service
             .records
-            .swap(&known, &next, Beside::default())
+            .swap(&known, &next, TxnPart::default())
             .await?;
     }
     Ok(())
@@ -196,7 +197,7 @@ async fn confirm_part(
                     .over("its stores were not all held in time", service.now());
                 service
                     .records
-                    .swap(known, &over, Beside::default())
+                    .swap(known, &over, TxnPart::default())
                     .await?;
             }
             // What the record says now is seen the next time.

@@ -1,9 +1,10 @@
 //! Why a reservation was not made, changed or ended.
 
+use policy::share::Second;
 use vdisk::meta::MetaError;
 
 use crate::calendar::PartError;
-use crate::record::BadRecord;
+use crate::record::{BadRecord, ReservationId};
 
 /// Why not. Nothing was promised unless it says so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,19 @@ pub enum ReservationError {
     /// Another node changed it meanwhile.
     #[error("reservation {0} is being changed by another request; try again")]
     Changing(String),
+    /// Another one has the target's requests in that time.
+    #[error(
+        "{target} has the reservation {other} in that time already; change that one (`tanada reservation set {other}`), \
+         or ask for a time from {until} on"
+    )]
+    Clash {
+        /// What for.
+        target: String,
+        /// The other one.
+        other: ReservationId,
+        /// The first second behind it.
+        until: Second,
+    },
     /// It does not fit at some stores.
     #[error("cannot reserve {what}: {}", reasons(.refused))]
     Refused {

@@ -19,6 +19,8 @@
 //! Source: PROBS 3.1 (the storage manager allots resources when it accepts a reservation). Choice: several stores under one
 //! reservation, decided by a record, and offers when refused.
 
+pub mod accounts;
+mod admission;
 pub mod allotment;
 pub mod ask;
 pub mod book;

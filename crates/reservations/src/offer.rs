@@ -6,19 +6,22 @@
 //! longest    bisection over seconds, from the asked begin on
 //! ```
 //!
-//! Always true: what is offered fitted at all stores when it was asked, with just the parts that it would have.
+//! Other reservations of the same target and the account's quota are asked with the stores.
+//!
+//! Always true: what is offered would have been made when it was asked, with just the parts that it would have.
 
 use std::collections::BTreeMap;
 
-use policy::share::Second;
+use policy::share::{Second, Slot};
 use store::qos::manager::Quote;
 use vdisk::StoreNumber;
 
+use crate::admission::{Clash, first_in};
 use crate::allotment::{Allotments, Inside};
 use crate::ask::{Ask, Planned};
 use crate::book::{request, what};
 use crate::error::ReservationError;
-use crate::record::{Reservation, ReservationId};
+use crate::record::{Promise, Reservation, ReservationId, Terms};
 use crate::service::Service;
 use crate::stores::Facts;
 
@@ -36,40 +39,52 @@ pub struct Offer {
     pub largest_permille: Option<u32>,
     /// From the asked begin on it fits for so many seconds; `None`: not for one.
     pub longest_seconds: Option<u64>,
-    /// Stores by their names, and why it does not fit there as asked.
+    /// Stores by their names, its target or its account, and why it does not fit there as asked.
     pub refused: Vec<(String, String)>,
 }
 
-/// What of `ask` would fit.
+impl Offer {
+    /// It fits as it is asked for.
+    pub(crate) fn as_asked(promise: &Promise) -> Offer {
+        Offer {
+            fits: true,
+            earliest: Some(Second(promise.from)),
+            largest_permille: Some(1000),
+            longest_seconds: Some(promise.until - promise.from),
+            refused: Vec::new(),
+        }
+    }
+}
+
+/// What of `ask` would be made.
 ///
 /// # Errors
-/// [`ReservationError::Unreachable`] if a store does not answer.
+/// [`ReservationError::Unreachable`] if a store does not answer; [`ReservationError::Meta`].
 pub(crate) async fn find(
     service: &Service,
     facts: &Facts,
-    ask: &Ask,
+    (ask, terms): (&Ask, &Terms),
     planned: &Planned,
 ) -> Result<Offer, ReservationError> {
+    let none_yet = ReservationId(0);
+    let of = (&planned.target, &planned.promise, terms);
     let asking = Asking {
         service,
         facts,
         ask,
+        terms,
+        clashes: service.clashes(none_yet, of).await?,
     };
     let quotes = asking.quotes(planned).await?;
-    let refused: Vec<_> = quotes
+    let mut refused: Vec<_> = quotes
         .iter()
         .filter_map(|(store, quote)| Some((facts.label(*store), quote.refused.clone()?)))
         .collect();
+    refused.extend(asking.beside(planned).await?);
     let promise = &planned.promise;
     let seconds = promise.until - promise.from;
     if refused.is_empty() {
-        return Ok(Offer {
-            fits: true,
-            earliest: Some(Second(promise.from)),
-            largest_permille: Some(1000),
-            longest_seconds: Some(seconds),
-            refused,
-        });
+        return Ok(Offer::as_asked(promise));
     }
     let largest = most(1000, async |permille| {
         asking
@@ -110,6 +125,9 @@ struct Asking<'a> {
     service: &'a Service,
     facts: &'a Facts,
     ask: &'a Ask,
+    terms: &'a Terms,
+    /// Times that other reservations of the target have.
+    clashes: Vec<Clash>,
 }
 
 impl Asking<'_> {
@@ -118,14 +136,11 @@ impl Asking<'_> {
         &self,
         planned: &Planned,
     ) -> Result<Vec<(StoreNumber, Quote)>, ReservationError> {
-        if let Some(allotment) = &self.ask.terms.within {
+        if let Some(allotment) = self.terms.within {
             let quote = self.inside(allotment, planned).await?;
             return Ok(vec![(planned.wanted[0].store, quote)]);
         }
-        let whose = (&*self.ask.name, &*self.ask.account);
-        let (target, promise) = (planned.target.clone(), planned.promise.clone());
-        let mut record = Reservation::holding(whose, target, promise, "", Second(0));
-        record.terms.allotment = self.ask.terms.allotment;
+        let record = self.record(planned);
         let mut by_store: BTreeMap<StoreNumber, Vec<_>> = BTreeMap::new();
         for wanted in &planned.wanted {
             let parts = by_store.entry(wanted.store).or_default();
@@ -147,8 +162,11 @@ impl Asking<'_> {
     }
 
     /// What the calendar of an allotment says.
-    async fn inside(&self, allotment: &str, planned: &Planned) -> Result<Quote, ReservationError> {
-        let allotment = self.service.allotment(&self.ask.account, allotment).await?;
+    async fn inside(
+        &self,
+        allotment: ReservationId,
+        planned: &Planned,
+    ) -> Result<Quote, ReservationError> {
         let Some((calendar, _)) = Allotments(&self.service.records).get(allotment).await? else {
             return Err(ReservationError::Absent(allotment.to_string()));
         };
@@ -158,13 +176,51 @@ impl Asking<'_> {
         Ok(calendar.quote(&asked, |store| self.facts.label(store)))
     }
 
+    /// As its record would be.
+    fn record(&self, planned: &Planned) -> Reservation {
+        let whose = (&*self.ask.name, &*self.ask.account);
+        let (target, promise) = (planned.target.clone(), planned.promise.clone());
+        Reservation {
+            terms: self.terms.clone(),
+            ..Reservation::holding(whose, target, promise, "", Second(0))
+        }
+    }
+
+    /// What else than a calendar is in the way.
+    async fn beside(
+        &self,
+        planned: &Planned,
+    ) -> Result<Option<(String, String)>, ReservationError> {
+        if let Some(clash) = first_in(&self.clashes, planned.promise.slot()) {
+            let why = format!(
+                "it has the reservation {} until {}",
+                clash.id, clash.slot.end
+            );
+            return Ok(Some((planned.target.label(), why)));
+        }
+        let record = self.record(planned);
+        let quotas = &self.service.quotas;
+        let charged = quotas.charge(ReservationId(0), &record, self.service.now());
+        match charged.await {
+            Ok(_) => Ok(None),
+            Err(ReservationError::Quota(why)) => {
+                Ok(Some((format!("account {}", self.ask.account), why)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     async fn fits(&self, ask: &Ask) -> Result<bool, ReservationError> {
         let planned = ask.plan(self.facts)?;
+        if self.beside(&planned).await?.is_some() {
+            return Ok(false);
+        }
         let quotes = self.quotes(&planned).await?;
         Ok(quotes.iter().all(|(_, quote)| quote.refused.is_none()))
     }
 
-    /// The earliest begin that suits all stores, the first of which said `quotes`.
+    /// The earliest begin that suits all stores, the first of which said `quotes`, and the target's other reservations.
+    /// None where the account's quota is in the way then: when it will not be, depends on what ends before its time.
     async fn earliest(
         &self,
         mut quotes: Vec<(StoreNumber, Quote)>,
@@ -179,11 +235,15 @@ impl Asking<'_> {
                 };
                 next = next.max(earliest);
             }
+            while let Some(clash) = first_in(&self.clashes, Slot::new(next, seconds)) {
+                next = clash.slot.end;
+            }
+            let planned = self.ask.with(next.0, seconds, 1000).plan(self.facts)?;
             if next == from {
-                return Ok(Some(from));
+                let is_free = self.beside(&planned).await?.is_none();
+                return Ok(is_free.then_some(from));
             }
             from = next;
-            let planned = self.ask.with(from.0, seconds, 1000).plan(self.facts)?;
             quotes = self.quotes(&planned).await?;
         }
         Ok(None)

@@ -4,8 +4,8 @@ use policy::share::Second;
 
 use crate::error::ReservationError;
 use crate::record::{Reservation, ReservationId};
-use crate::records::Beside;
 use crate::stores::Pending;
+use vdisk::meta::TxnPart;
 
 /// What accounts may. Held as `Rc<dyn Quotas>`. What it answers goes through in the transaction that commits or ends the
 /// reservation, or not at all.
@@ -19,7 +19,7 @@ pub trait Quotas {
         id: ReservationId,
         record: &'a Reservation,
         now: Second,
-    ) -> Pending<'a, Beside, ReservationError>;
+    ) -> Pending<'a, TxnPart, ReservationError>;
 
     /// Is this account let in still? What it has reserved ends when it is not.
     ///
@@ -36,7 +36,7 @@ pub trait Quotas {
         id: ReservationId,
         record: &'a Reservation,
         now: Second,
-    ) -> Pending<'a, Beside, ReservationError>;
+    ) -> Pending<'a, TxnPart, ReservationError>;
 }
 
 /// As much as the stores have, for every account.
@@ -52,8 +52,8 @@ impl Quotas for Unlimited {
         _: ReservationId,
         _: &'a Reservation,
         _: Second,
-    ) -> Pending<'a, Beside, ReservationError> {
-        Box::pin(async { Ok(Beside::default()) })
+    ) -> Pending<'a, TxnPart, ReservationError> {
+        Box::pin(async { Ok(TxnPart::default()) })
     }
 
     fn refund<'a>(
@@ -61,7 +61,7 @@ impl Quotas for Unlimited {
         _: ReservationId,
         _: &'a Reservation,
         _: Second,
-    ) -> Pending<'a, Beside, ReservationError> {
-        Box::pin(async { Ok(Beside::default()) })
+    ) -> Pending<'a, TxnPart, ReservationError> {
+        Box::pin(async { Ok(TxnPart::default()) })
     }
 }

@@ -5,7 +5,9 @@
 use std::rc::Rc;
 
 use base::Nanos;
-use vdisk::meta::{Compare, Entry, MetaError, MetaStore, Op, Outcome, Revision, whole_range};
+use vdisk::meta::{
+    Compare, Entry, MetaError, MetaStore, Op, Outcome, Revision, TxnPart, whole_range,
+};
 
 use crate::error::ReservationError;
 use crate::record::{PREFIX, Reservation, ReservationId, Target, name_key};
@@ -24,25 +26,6 @@ pub struct Versioned {
     pub record: Reservation,
     /// Since when.
     pub changed: Revision,
-}
-
-/// What is to go through with a change of a record, or not at all: an account's use of its quota.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Beside {
-    /// What must hold.
-    pub compares: Vec<Compare>,
-    /// What else is changed.
-    pub ops: Vec<Op>,
-}
-
-impl Beside {
-    /// Both.
-    #[must_use]
-    pub fn and(mut self, other: Beside) -> Beside {
-        self.compares.extend(other.compares);
-        self.ops.extend(other.ops);
-        self
-    }
 }
 
 /// A record as an entry has it; one that cannot be read is logged, and hides no other.
@@ -132,14 +115,14 @@ impl Records {
         &self,
         target: &Target,
         id: ReservationId,
-    ) -> Result<Beside, ReservationError> {
+    ) -> Result<TxnPart, ReservationError> {
         let Some(key) = target.key() else {
-            return Ok(Beside::default());
+            return Ok(TxnPart::default());
         };
         let changed = self.0.get(&key).await?.map(|it| it.changed);
-        Ok(Beside {
+        Ok(TxnPart {
             compares: vec![Compare::Unchanged(key.clone(), changed.unwrap_or_default())],
-            ops: vec![put(key, id.to_string().into_bytes())],
+            ops: vec![Op::put(key, id.to_string().into_bytes())],
         })
     }
 
@@ -151,14 +134,14 @@ impl Records {
         &self,
         id: ReservationId,
         record: &Reservation,
-        beside: Beside,
+        beside: TxnPart,
     ) -> Result<Swapped, ReservationError> {
         let name = name_key(&record.account, &record.name);
         let mut compares = vec![Compare::Absent(id.key()), Compare::Absent(name.clone())];
         compares.extend(beside.compares);
         let mut ops = vec![
-            put(name, id.to_string().into_bytes()),
-            put(id.key(), record.encode()),
+            Op::put(name, id.to_string().into_bytes()),
+            Op::put(id.key(), record.encode()),
         ];
         ops.extend(beside.ops);
         self.txn(id, record, compares, ops).await
@@ -172,11 +155,11 @@ impl Records {
         &self,
         known: &Versioned,
         record: &Reservation,
-        beside: Beside,
+        beside: TxnPart,
     ) -> Result<Swapped, ReservationError> {
         let mut compares = vec![Compare::Unchanged(known.id.key(), known.changed)];
         compares.extend(beside.compares);
-        let mut ops = vec![put(known.id.key(), record.encode())];
+        let mut ops = vec![Op::put(known.id.key(), record.encode())];
         ops.extend(beside.ops);
         if known.record.over_since.is_none() && record.over_since.is_some() {
             // The name is free for another one, from this step on: later ones may be another's.
@@ -225,13 +208,5 @@ impl Records {
             env::sleep(AGAIN).await;
         }
         Err(unknown.expect("else it was answered").into())
-    }
-}
-
-fn put(key: String, value: Vec<u8>) -> Op {
-    Op::Put {
-        key,
-        value,
-        lease: None,
     }
 }

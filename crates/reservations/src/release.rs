@@ -7,12 +7,13 @@
 //! Always true: what was judged by a record ends that version of it alone; only a user's own word ends whatever there is.
 
 use base::Nanos;
+use vdisk::meta::TxnPart;
 
 use crate::allotment::Allotments;
 use crate::book::Booking;
 use crate::error::ReservationError;
 use crate::record::{QUEUE, Reservation, ReservationId};
-use crate::records::{Beside, Swapped, Versioned};
+use crate::records::{Swapped, Versioned};
 use crate::service::Service;
 use crate::stores::Facts;
 
@@ -94,7 +95,7 @@ impl Endings<'_> {
     async fn refund(
         &self,
         known: &Versioned,
-    ) -> Result<(Beside, Vec<ReservationId>), ReservationError> {
+    ) -> Result<(TxnPart, Vec<ReservationId>), ReservationError> {
         let allotments = Allotments(&self.0.records);
         let (left, inside) = allotments.leave(known.id, &known.record).await?;
         let refunded = self.0.quotas.refund(known.id, &known.record, self.0.now());
@@ -124,7 +125,10 @@ impl Endings<'_> {
                 ..known.record.clone()
             };
             // Another node may have done the same.
-            self.0.records.swap(known, &next, Beside::default()).await?;
+            self.0
+                .records
+                .swap(known, &next, TxnPart::default())
+                .await?;
         }
         Ok(())
     }

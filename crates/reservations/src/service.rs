@@ -8,7 +8,6 @@ use base::Instant;
 use policy::share::Second;
 use vdisk::meta::MetaStore;
 
-use crate::allotment::Allotments;
 use crate::ask::{Ask, Planned, parts};
 use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
 use crate::calendar::PartError;
@@ -17,10 +16,9 @@ use crate::caps::check_caps;
 use crate::error::ReservationError;
 use crate::mirror::{Mirror, follow};
 use crate::offer::{self, Offer};
-use crate::plan::Wanted;
 use crate::quota::Quotas;
 use crate::record::{Promise, Reservation, ReservationId, Target, Terms};
-use crate::records::{Beside, Records, Swapped, Versioned};
+use crate::records::{Records, Swapped, Versioned};
 use crate::release::Endings;
 use crate::stores::{ClusterStores, Facts};
 
@@ -116,14 +114,24 @@ impl Service {
         found.ok_or_else(|| ReservationError::Absent(name.to_owned()))
     }
 
-    /// Would it fit now, and what would instead? Nothing is set aside.
+    /// Would it be made now, and what would be instead? Nothing is set aside.
     ///
     /// # Errors
-    /// [`ReservationError::Request`], [`ReservationError::Meta`], [`ReservationError::Unreachable`].
+    /// [`ReservationError::Request`], [`ReservationError::NameTaken`], [`ReservationError::Changing`],
+    /// [`ReservationError::Meta`], [`ReservationError::Unreachable`].
     pub async fn quote(&self, ask: &Ask) -> Result<Offer, ReservationError> {
         let facts = self.cluster.facts().await?;
         let planned = ask.plan(&facts)?;
-        offer::find(self, &facts, ask, &planned).await
+        let terms = self.terms(ask).await?;
+        if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
+            let Planned {
+                target, promise, ..
+            } = &planned;
+            same(known, (target, promise, &terms), ask.from_said)?;
+            return Ok(Offer::as_asked(promise));
+        }
+        check_caps(&facts, &planned.target, &planned.promise)?;
+        offer::find(self, &facts, (ask, &terms), &planned).await
     }
 
     /// Makes a reservation; one that is there on the same terms is answered as it is. `true`: it was made now.
@@ -155,22 +163,12 @@ impl Service {
             promise,
             wanted,
         } = ask.plan(&facts)?;
-        let within = match &ask.terms.within {
-            Some(name) => Some(self.allotment(&ask.account, name).await?),
-            None => None,
-        };
-        let terms = Terms {
-            idle: ask.terms.idle,
-            allotment: ask.terms.allotment,
-            within,
-            agent: ask.terms.agent.clone(),
-            offline: ask.terms.offline,
-        };
+        let terms = self.terms(ask).await?;
         if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
             return same(known, (&target, &promise, &terms), ask.from_said);
         }
-        let alone = self.one_at_a_time(id, &target, &promise, &terms).await?;
-        check_caps(&facts, &target, &promise)?;
+        let alone = self.alone(id, (&target, &promise, &terms), &facts);
+        let alone = alone.await?;
         let until = Second(self.now().0 + HOLD_SECONDS);
         let (name, account) = (&*ask.name, &*ask.account);
         let record = Reservation {
@@ -195,6 +193,21 @@ impl Service {
         Ok((made, true))
     }
 
+    /// The terms that are asked for, the allotment found.
+    pub(crate) async fn terms(&self, ask: &Ask) -> Result<Terms, ReservationError> {
+        let within = match &ask.terms.within {
+            Some(name) => Some(self.allotment(&ask.account, name).await?),
+            None => None,
+        };
+        Ok(Terms {
+            idle: ask.terms.idle,
+            allotment: ask.terms.allotment,
+            within,
+            agent: ask.terms.agent.clone(),
+            offline: ask.terms.offline,
+        })
+    }
+
     /// The allotment of this name in `account`, or of this id.
     ///
     /// # Errors
@@ -216,62 +229,6 @@ impl Service {
             (false, _) => "is no allotment; make one with `tanada reservation create --allotment`",
         };
         Err(ReservationError::Request(format!("{name} {why}")))
-    }
-
-    /// What is to go through with `next`: the account's use of its quota, and its place in an allotment. The rate of what is
-    /// inside one was charged with it; its count and its room are its own.
-    pub(crate) async fn charge(
-        &self,
-        id: ReservationId,
-        next: &Reservation,
-        wanted: &[Wanted],
-        facts: &Facts,
-    ) -> Result<Beside, ReservationError> {
-        let charged = self.quotas.charge(id, next, self.now()).await?;
-        let allotments = Allotments(&self.records);
-        let entered = allotments.enter(id, next, wanted, facts).await?;
-        Ok(charged.and(entered))
-    }
-
-    /// Requests of a volume or an export come under one reservation each way: two would not add up. What is decided by
-    /// looking at all goes through if none came in between. Clients never come under an allotment itself.
-    async fn one_at_a_time(
-        &self,
-        own: ReservationId,
-        target: &Target,
-        promise: &Promise,
-        terms: &Terms,
-    ) -> Result<Beside, ReservationError> {
-        if terms.allotment || target.key().is_none() {
-            return Ok(Beside::default());
-        }
-        let alone = self.records.one_at_a_time(target, own).await?;
-        let is_same = |other: &Target| match (other, target) {
-            // It may have been called otherwise.
-            (Target::Volume { id, .. }, Target::Volume { id: own, .. }) => id == own,
-            (other, target) => other == target,
-        };
-        let clashes = |it: &&Versioned| {
-            let other = &it.record.promise;
-            let same_way =
-                other.read > 0 && promise.read > 0 || other.write > 0 && promise.write > 0;
-            let is_other = it.id != own && it.record.over_since.is_none();
-            let is_other = is_other && !it.record.terms.allotment;
-            is_other
-                && is_same(&it.record.target)
-                && same_way
-                && other.slot().overlaps(promise.slot())
-        };
-        match self.records.all().await?.iter().find(clashes) {
-            None => Ok(alone),
-            Some(other) => Err(ReservationError::Request(format!(
-                "{} has the reservation {} in that time already; change that one \
-                 (`tanada reservation set {}`), or ask for another time",
-                target.label(),
-                other.record.name,
-                other.id
-            ))),
-        }
     }
 
     /// Ends a reservation for `why`; answered when all stores in reach have cut its clients off. One that is over is
@@ -328,9 +285,8 @@ impl Service {
                 "it is over within seconds, too soon to be changed; reserve anew".to_owned(),
             ));
         }
-        let alone = self.one_at_a_time(id, &record.target, &promise, &record.terms);
+        let alone = self.alone(id, (&record.target, &promise, &record.terms), &facts);
         let alone = alone.await?;
-        check_caps(&facts, &record.target, &promise)?;
         let next = Reservation {
             promise,
             ..record.clone()

@@ -23,6 +23,7 @@ use base::Nanos;
 use policy::share::{Direction, Second};
 use store::qos::manager::PartState;
 use vdisk::StoreNumber;
+use vdisk::meta::TxnPart;
 
 use crate::ask::{parts, spread_over};
 use crate::book::{Booking, HOLD_SECONDS, within};
@@ -31,7 +32,7 @@ use crate::error::ReservationError;
 use crate::mirror::Observed;
 use crate::plan::{Wanted, left_of};
 use crate::record::{Part, Phase, Reservation, ReservationId, Target};
-use crate::records::{Beside, Versioned};
+use crate::records::Versioned;
 use crate::release::Endings;
 use crate::service::Service;
 use crate::stores::Facts;
@@ -308,7 +309,7 @@ async fn sweep_one(
                 ..known.record.clone()
             };
             let records = &service.records;
-            records.swap(known, &next, Beside::default()).await?;
+            records.swap(known, &next, TxnPart::default()).await?;
         }
         Due::Over(why) => Endings(service).end_judged(known, &why).await?,
         Due::State(state, cause) => {
@@ -319,7 +320,7 @@ async fn sweep_one(
                 ..known.record.clone()
             };
             let records = &service.records;
-            records.swap(known, &next, Beside::default()).await?;
+            records.swap(known, &next, TxnPart::default()).await?;
         }
         Due::Replan(wanted) => replan(service, known, facts, &wanted).await?,
     }
@@ -404,7 +405,10 @@ async fn replan(
         target: &known.record.target,
         offline: known.record.terms.offline,
     };
-    let cause = match booking.change(known, next, wanted, Beside::default()).await {
+    let cause = match booking
+        .change(known, next, wanted, TxnPart::default())
+        .await
+    {
         Ok(_) => {
             tracing::info!(reservation = %known.id, "a reservation was made anew where its volume is now");
             return Ok(());
@@ -433,7 +437,7 @@ async fn replan(
     };
     service
         .records
-        .swap(&known, &next, Beside::default())
+        .swap(&known, &next, TxnPart::default())
         .await?;
     Ok(())
 }

@@ -188,7 +188,7 @@ fn a_charge_that_was_read_before_a_change_does_not_commit_after_it() {
         let back = refund(&*meta, &name("astro/b"), 2, 100).await.unwrap();
         meta.txn(back.compares, back.ops).await.unwrap();
         assert!(charge(&*meta, &project, &it, 100).await.is_ok());
-        assert_eq!(refund(&*meta, &project, 77, 0).await.unwrap(), crate::charge::Charge::default());
+        assert_eq!(refund(&*meta, &project, 77, 0).await.unwrap(), vdisk::meta::TxnPart::default());
     });
 }
 

@@ -14,9 +14,9 @@ use crate::ReservationError;
 use crate::ask::{Ask, TargetAsk};
 use crate::quota::Quotas;
 use crate::record::{Phase, Reservation, ReservationId};
-use crate::records::Beside;
 use crate::service::{Change, Service};
 use crate::stores::Pending;
+use vdisk::meta::TxnPart;
 
 /// Reads at all three stores.
 fn of_all(service: &Service, name: &str, mb: u64) -> Ask {
@@ -267,9 +267,9 @@ impl Quotas for Charged {
         id: ReservationId,
         record: &'a Reservation,
         _: Second,
-    ) -> Pending<'a, Beside, ReservationError> {
+    ) -> Pending<'a, TxnPart, ReservationError> {
         self.0.borrow_mut().insert(id, record.clone());
-        Box::pin(async { Ok(Beside::default()) })
+        Box::pin(async { Ok(TxnPart::default()) })
     }
 
     fn is_on<'a>(&'a self, _: &'a str) -> Pending<'a, bool, ReservationError> {
@@ -281,9 +281,9 @@ impl Quotas for Charged {
         id: ReservationId,
         _: &'a Reservation,
         _: Second,
-    ) -> Pending<'a, Beside, ReservationError> {
+    ) -> Pending<'a, TxnPart, ReservationError> {
         self.0.borrow_mut().remove(&id);
-        Box::pin(async { Ok(Beside::default()) })
+        Box::pin(async { Ok(TxnPart::default()) })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod allotments;
 mod kills;
+mod offers;
 mod reads;
 mod scenes;
 mod storm;

@@ -151,7 +151,8 @@ impl Network {
         crossed.expect("a wire has no errors");
     }
 
-    /// Is there room for `contract` beside all that the node's stores promise, `left_out` (of a store) aside?
+    /// Is there room for `contract` beside all that the node's stores promise? Where it is to replace what a store has
+    /// already, what is no more than that is granted.
     ///
     /// # Errors
     /// Which line has none, and what would fit.
@@ -159,27 +160,36 @@ impl Network {
         &self,
         now: Second,
         contract: &Contract,
-        left_out: Option<(u128, BookingId)>,
+        replaced: Option<(u128, BookingId)>,
     ) -> Result<(), String> {
         let none = Space::new(Bytes(0), Bytes(0));
         let costs = Costs::flat(self.speed);
         let mut line = Calendar::new(costs, UNIT, Headroom::flat(HEADROOM), none);
         line.set_bookings_max(usize::MAX);
+        let mut before = None;
         for store in self.stores.borrow().iter().filter_map(Weak::upgrade) {
             let of_store = store.store();
             for (id, booking) in store.bookings() {
-                let same_way = booking.contract.direction == contract.direction;
-                if same_way && left_out != Some((of_store, id)) {
-                    let booking = Booking {
-                        contract: booking.contract.without_room(),
-                        ..booking
-                    };
-                    let adopted = line.adopt(line.next_id(), booking, Bytes(0));
-                    adopted.expect("the calendar keeps no room");
+                if booking.contract.direction != contract.direction {
+                    continue;
+                }
+                let booking = Booking {
+                    contract: booking.contract.without_room(),
+                    ..booking
+                };
+                let there = line.next_id();
+                let adopted = line.adopt(there, booking, Bytes(0));
+                adopted.expect("the calendar keeps no room");
+                if replaced == Some((of_store, id)) {
+                    before = Some(there);
                 }
             }
         }
-        let held = line.hold(now, contract.without_room(), Second(u64::MAX));
+        let (contract_there, until) = (contract.without_room(), Second(u64::MAX));
+        let held = match before {
+            Some(before) => line.amend(now, before, contract_there, until),
+            None => line.hold(now, contract_there, until),
+        };
         held.map(drop)
             .map_err(|refusal| self.words(contract, &refusal))
     }

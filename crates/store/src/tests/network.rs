@@ -7,14 +7,15 @@ use std::rc::Rc;
 use base::{Bytes, Nanos};
 use device::Memory;
 use env::net::{Address, Listener, sim};
-use policy::share::{BytesPerSec, Costs, Direction, Slot};
+use policy::share::calendar::{Booking, BookingId, State};
+use policy::share::{BytesPerSec, Contract, Costs, Direction, Second, Slot};
 
 use super::manager::{CREATE, request, reserved};
 use super::pattern;
 use crate::net::client::{Client, Credentials};
 use crate::net::server::{Limits, Server};
 use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest, ReserveError};
-use crate::qos::network::Network;
+use crate::qos::network::{Booked, Network};
 use crate::qos::session::Access;
 use crate::{ObjectCalls, Settings, Store};
 
@@ -160,5 +161,45 @@ fn what_the_link_has_no_room_for_is_refused_with_an_offer() {
         reserved(&manager, &ask(Direction::Write, 60)).await;
         manager.release(first).await.unwrap();
         reserved(&manager, &ask(Direction::Read, 80)).await;
+    });
+}
+
+/// A store that has one reservation, made before the link was known.
+struct Before(BookingId, Booking);
+
+impl Booked for Before {
+    fn store(&self) -> u128 {
+        1
+    }
+
+    fn bookings(&self) -> Vec<(BookingId, Booking)> {
+        vec![(self.0, self.1)]
+    }
+}
+
+#[test]
+fn what_is_no_more_than_before_is_granted_on_a_link_that_has_less() {
+    env::Runtime::simulated(7).block_on(async {
+        let reads = |mb, seconds| {
+            let slot = Slot::new(Second(0), seconds);
+            Contract::new(BytesPerSec::mb(mb), Direction::Read, slot)
+        };
+        let booking = Booking {
+            contract: reads(200, 100),
+            state: State::Committed,
+        };
+        let store: Rc<dyn Booked> = Rc::new(Before(BookingId(4), booking));
+        let network = Network::new("n1", SPEED);
+        network.joined(Rc::downgrade(&store));
+        let admits = |contract, replaced: Option<u64>| {
+            let replaced = replaced.map(|it| (1, BookingId(it)));
+            network.admits(Second(1), &contract, replaced).is_ok()
+        };
+        assert!(admits(reads(150, 100), Some(4)));
+        assert!(admits(reads(200, 50), Some(4)));
+        assert!(!admits(reads(201, 100), Some(4)));
+        assert!(!admits(reads(200, 101), Some(4)));
+        assert!(!admits(reads(1, 100), None));
+        assert!(!admits(reads(1, 100), Some(5)));
     });
 }

@@ -91,6 +91,15 @@ impl Compare {
 }
 
 impl Op {
+    /// Sets a key, which stays.
+    pub fn put(key: String, value: Vec<u8>) -> Op {
+        Op::Put {
+            key,
+            value,
+            lease: None,
+        }
+    }
+
     /// The key that it changes.
     pub fn key(&self) -> &str {
         match self {

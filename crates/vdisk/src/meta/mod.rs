@@ -107,6 +107,25 @@ pub enum Op {
     },
 }
 
+/// What is to go through in another's transaction, or not at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TxnPart {
+    /// What must hold.
+    pub compares: Vec<Compare>,
+    /// What is changed then.
+    pub ops: Vec<Op>,
+}
+
+impl TxnPart {
+    /// Both.
+    #[must_use]
+    pub fn and(mut self, other: TxnPart) -> TxnPart {
+        self.compares.extend(other.compares);
+        self.ops.extend(other.ops);
+        self
+    }
+}
+
 /// What became of a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {

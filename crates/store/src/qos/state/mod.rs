@@ -134,8 +134,8 @@ impl Core {
         let Some(network) = &self.options.network else {
             return Ok(());
         };
-        let left_out = replaced.map(|id| (self.store.uuid(), id));
-        network.admits(self.now(), contract, left_out)
+        let replaced = replaced.map(|id| (self.store.uuid(), id));
+        network.admits(self.now(), contract, replaced)
     }
 
     /// The store below.

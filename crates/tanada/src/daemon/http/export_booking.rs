@@ -193,7 +193,8 @@ async fn make(
     let request = Queued::request(export, request);
     // What is in the way is looked at and held in one turn.
     let turn = queued.turn().await;
-    if let Some(why) = beside(manager, &request, None) {
+    if let Some(other) = beside(manager, &request, None) {
+        let why = other.to_string();
         let (error, todo) = why.split_once("; ").unwrap_or((&why, ""));
         return Err(Trouble::Beside(error.to_owned(), todo.to_owned()));
     }

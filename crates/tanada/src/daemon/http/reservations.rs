@@ -143,12 +143,20 @@ fn hide(caller: &Caller, it: &mut WholeReservation) {
         it.account.clear();
         it.target.scope = None;
         it.terms.agent = None;
+        // It may name an account, an allotment, another reservation.
+        it.cause = None;
     }
 }
 
 /// Why it was not made; where it does not fit, with what would.
 async fn refused(service: &Service, ask: &Ask, error: ReservationError) -> NotDone {
-    if !matches!(error, ReservationError::Refused { .. }) {
+    let may_fit_otherwise = matches!(
+        error,
+        ReservationError::Refused { .. }
+            | ReservationError::Clash { .. }
+            | ReservationError::Quota(_)
+    );
+    if !may_fit_otherwise {
         return NotDone::Failure(failure(&error));
     }
     let offer = service.quote(ask).await.ok().filter(|it| !it.fits);

@@ -11,8 +11,9 @@ use std::rc::Rc;
 
 use base::Nanos;
 use env::Poster;
-use policy::share::BytesPerSec;
+use policy::share::calendar::BookingId;
 use policy::share::cap::{Caps, check_booked};
+use policy::share::{BytesPerSec, Direction, Second};
 use reservations::calendar::{
     Calendar, OwnCalendar, PartAnswer, PartError, PartRequest, carry_out, release_alone,
 };
@@ -116,16 +117,22 @@ async fn asked(behind: &QueueOf, request: PartRequest) -> Result<PartAnswer, Par
     };
     match &request {
         PartRequest::Quote(wanted) => {
-            let mut why = wanted.iter().filter_map(refusal);
-            if let Some(refused) = why.next() {
+            if let Some(refused) = wanted.iter().find_map(refusal) {
+                let (earliest, refused) = (None, Some(refused));
+                return Ok(PartAnswer::Quote(Quote { earliest, refused }));
+            }
+            // It is of no group yet: whatever is there is another one.
+            let mut others = wanted.iter();
+            if let Some(other) = others.find_map(|it| beside(manager, it, Some(0))) {
                 return Ok(PartAnswer::Quote(Quote {
-                    earliest: None,
-                    refused: Some(refused),
+                    earliest: Some(other.until),
+                    refused: Some(other.to_string()),
                 }));
             }
         }
         PartRequest::Hold { wanted, group, .. } | PartRequest::Amend { wanted, group, .. } => {
-            if let Some(why) = refusal(wanted).or_else(|| beside(manager, wanted, Some(group.id))) {
+            let other = || beside(manager, wanted, Some(group.id)).map(|it| it.to_string());
+            if let Some(why) = refusal(wanted).or_else(other) {
                 return Err(PartError::Refused(why));
             }
         }
@@ -146,13 +153,26 @@ pub fn above_cap(caps: &[Caps], wanted: &ReservationRequest) -> Option<String> {
     ))
 }
 
-/// Why another reservation of the export is in the way of one of `group`: its requests are served by one at a time. What is of
-/// no group, as by the older route, gives way to parts of the cluster's reservations alone.
+/// Another reservation of an export in the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the export has reservation number {} of {direction}s until {until} already; end that one, or ask for another time",
+    .id.0
+)]
+pub struct Other {
+    id: BookingId,
+    direction: Direction,
+    /// The first second behind it.
+    pub until: Second,
+}
+
+/// What is in the way of one of `group`: an export's requests are served by one reservation at a time. What is of no group,
+/// as by the older route, gives way to parts of the cluster's reservations alone.
 pub fn beside(
     manager: &Manager,
     wanted: &ReservationRequest,
     group: Option<u128>,
-) -> Option<String> {
+) -> Option<Other> {
     let all = manager.reservations();
     let mut others = all.iter().filter(|it| {
         let other = &it.request;
@@ -165,11 +185,11 @@ pub fn beside(
             && (&other.holder, other.direction) == (&wanted.holder, wanted.direction)
             && other.slot.overlaps(wanted.slot)
     });
-    let other = others.next()?;
-    Some(format!(
-        "the export has reservation number {} of {}s in that time already; end that one, or ask for another time",
-        other.id.0, wanted.direction
-    ))
+    others.next().map(|other| Other {
+        id: other.id,
+        direction: wanted.direction,
+        until: other.request.slot.end,
+    })
 }
 
 /// The calendars of all exports of this node, by name.

@@ -11,18 +11,13 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use access::charge::{Charge, QuotaError, charge, is_on, refund};
-use access::name::AccountName;
-use access::quota::Commitment;
 use base::Nanos;
 use env::net::Address;
-use policy::share::Second;
 use policy::share::cap::{Caps, check_booked};
 use reservations::calendar::{Calendar, LocalCalendar, PartError, RemoteCalendar};
 use reservations::confirm::{Own, confirm, note_lost};
 use reservations::quota::Quotas;
-use reservations::record::{Place, Reservation, ReservationId, Target};
-use reservations::records::Beside;
+use reservations::record::Place;
 use reservations::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use reservations::sweep::{EVERY, abort_own, sweep};
 use reservations::{ReservationError, Service, largest_of};
@@ -168,93 +163,6 @@ async fn keep_sweeping(service: Rc<Service>) {
             tracing::debug!(%error, "what is due for reservations waits");
         }
         env::sleep(EVERY).await;
-    }
-}
-
-/// What accounts may, by the records that the admin API keeps.
-pub struct AccountQuotas(pub Rc<dyn MetaStore>);
-
-/// What a reservation takes of its account's quota: what was promised, not what stores set aside for it.
-fn commitment(id: ReservationId, record: &Reservation) -> Commitment {
-    let promise = &record.promise;
-    let stores = match &record.target {
-        Target::Volume { .. } | Target::Export { .. } => 0,
-        Target::Stores { stores, .. } => stores.len() as u64,
-    };
-    // Inside an allotment its rate was charged with that.
-    let rate = match record.terms.within {
-        Some(_) => 0,
-        None => promise.read.saturating_add(promise.write),
-    };
-    Commitment {
-        id: id.0,
-        rate,
-        from: promise.from,
-        until: promise.until,
-        space: promise.space.saturating_mul(stores),
-    }
-}
-
-fn beside(charge: Charge) -> Beside {
-    Beside {
-        compares: charge.compares,
-        ops: charge.ops,
-    }
-}
-
-fn refused(error: QuotaError) -> ReservationError {
-    match error {
-        QuotaError::Meta(error) => ReservationError::Meta(error),
-        other => ReservationError::Quota(other.to_string()),
-    }
-}
-
-/// The account of a record; none where it is the daemon's owner's.
-fn account(text: &str) -> Result<Option<AccountName>, ReservationError> {
-    let name = (!text.is_empty()).then(|| text.parse::<AccountName>());
-    let name = name.transpose();
-    name.map_err(|error| ReservationError::Request(error.to_string()))
-}
-
-impl Quotas for AccountQuotas {
-    fn charge<'a>(
-        &'a self,
-        id: ReservationId,
-        record: &'a Reservation,
-        now: Second,
-    ) -> Pending<'a, Beside, ReservationError> {
-        Box::pin(async move {
-            let Some(account) = account(&record.account)? else {
-                return Ok(Beside::default());
-            };
-            let commitment = commitment(id, record);
-            let charged = charge(&*self.0, &account, &commitment, now.0);
-            charged.await.map(beside).map_err(refused)
-        })
-    }
-
-    fn is_on<'a>(&'a self, text: &'a str) -> Pending<'a, bool, ReservationError> {
-        Box::pin(async move {
-            let Some(account) = account(text)? else {
-                return Ok(true);
-            };
-            is_on(&*self.0, &account).await.map_err(refused)
-        })
-    }
-
-    fn refund<'a>(
-        &'a self,
-        id: ReservationId,
-        record: &'a Reservation,
-        now: Second,
-    ) -> Pending<'a, Beside, ReservationError> {
-        Box::pin(async move {
-            let Some(account) = account(&record.account)? else {
-                return Ok(Beside::default());
-            };
-            let refunded = refund(&*self.0, &account, id.0, now.0);
-            refunded.await.map(beside).map_err(refused)
-        })
     }
 }
 
@@ -407,44 +315,5 @@ impl ClusterStores for Reach {
             }
             Ok(self.connect(store).await? as Rc<dyn Calendar>)
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use reservations::record::{PlanKind, Promise, Terms};
-
-    use super::*;
-
-    #[test]
-    fn what_is_inside_an_allotment_takes_its_room_and_no_rate() {
-        let promise = Promise {
-            read: 10,
-            write: 20,
-            from: 100,
-            until: 200,
-            tolerate: 0,
-            plan: PlanKind::Any,
-            window_ns: 1,
-            probability_ppm: 1,
-            space: 64,
-        };
-        let target = Target::Stores {
-            stores: [1, 2].map(StoreNumber).into(),
-            stripe: false,
-            scope: "a/".to_owned(),
-        };
-        let outside = Reservation::holding(("job", "astro"), target, promise, "n1", Second(30));
-        let mut inside = outside.clone();
-        inside.terms = Terms {
-            within: Some(ReservationId(9)),
-            ..Terms::default()
-        };
-        let taken = |record: &Reservation| {
-            let it = commitment(ReservationId(1), record);
-            (it.rate, it.space)
-        };
-        assert_eq!(taken(&outside), (30, 128));
-        assert_eq!(taken(&inside), (0, 128));
     }
 }
