@@ -26,6 +26,7 @@ use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 use serde::{Deserialize, Serialize};
 use store::qos::manager::{PartName, Unconfirmed};
 use vdisk::StoreNumber;
+use vdisk::record::Name;
 
 pub use crate::target::{Place, QUEUE, Target};
 
@@ -34,10 +35,9 @@ const VERSION: u32 = 1;
 /// Records begin so.
 pub const PREFIX: &str = "reservation/";
 const NAMES: &str = "reservation-name/";
-/// Changes with each reservation that is made or changed of a volume.
 /// No record is longer.
 const RECORD_MAX: usize = 256 * 1024;
-/// The longest name, in bytes.
+/// The longest name in a record, in bytes.
 pub const NAME_MAX: usize = 128;
 
 /// The number of a reservation, drawn by the node that makes it.
@@ -434,11 +434,27 @@ impl Reservation {
     }
 }
 
-/// Is this a name that a reservation can have? Letters, digits, `.`, `_` and `-`, not beginning with `r-`.
+/// Is this a name for a new reservation? As of a volume, and neither like an id (`r-...`) nor a number alone, which the
+/// command line takes for a part of a store.
 ///
 /// # Errors
 /// What is wrong, in words.
-pub fn check_name(name: &str) -> Result<(), String> {
+pub fn check_new_name(name: &str) -> Result<(), String> {
+    check_name(name)?;
+    name.parse::<Name>().map_err(|error| error.to_string())?;
+    match name.bytes().all(|it| it.is_ascii_digit()) {
+        true => Err(format!(
+            "{name:?} is a number alone; choose a name with a letter, such as job-{name}"
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Is this a name that a record may have? Letters, digits, `.`, `_` and `-`, not beginning with `r-`.
+///
+/// # Errors
+/// What is wrong, in words.
+fn check_name(name: &str) -> Result<(), String> {
     let fits = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'.' | b'_' | b'-');
     if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(fits) {
         return Err(format!(

@@ -245,6 +245,28 @@ impl Service {
         env::spawn(async move { Endings(&service).release(known, &why).await }).await
     }
 
+    /// Ends all that `account` and its projects have, side by side: it is let in no longer. What is not ended by this, as
+    /// where another change came first, a sweep ends.
+    ///
+    /// # Errors
+    /// [`ReservationError::Meta`] if they cannot be read.
+    pub async fn end_account(self: &Rc<Self>, account: &str) -> Result<(), ReservationError> {
+        let project = format!("{account}/");
+        let mut all = self.records.all().await?;
+        all.retain(|it| {
+            let of = &it.record.account;
+            it.record.state.stands() && (of == account || of.starts_with(&project))
+        });
+        let ends = all.into_iter().map(async |it| {
+            let (name, why) = (it.record.name.clone(), account_off(&it.record.account));
+            if let Err(error) = self.release(it, &why).await {
+                tracing::info!(reservation = name, %error, "what an account has ends with the next sweep");
+            }
+        });
+        env::sync::join_all(ends).await;
+        Ok(())
+    }
+
     /// Changes rate or end without a gap. What is no more than before is always granted.
     ///
     /// # Errors
@@ -340,6 +362,11 @@ impl Service {
         }
         Ok(all)
     }
+}
+
+/// Why what an account had is over.
+pub(crate) fn account_off(account: &str) -> String {
+    format!("account {account} is switched off")
 }
 
 /// Is it promised?

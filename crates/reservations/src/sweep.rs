@@ -34,7 +34,7 @@ use crate::plan::{Wanted, left_of};
 use crate::record::{Part, Phase, Reservation, ReservationId, Target};
 use crate::records::Versioned;
 use crate::release::Endings;
-use crate::service::Service;
+use crate::service::{Service, account_off};
 use crate::stores::Facts;
 
 /// Between two sweeps.
@@ -101,7 +101,7 @@ fn standing(record: &Reservation, facts: &Facts, now: Second, is_held_out: bool)
         return Due::NoAllotment(allotment);
     }
     if facts.accounts_off.contains(&record.account) {
-        return Due::Over(format!("account {} is switched off", record.account));
+        return Due::Over(account_off(&record.account));
     }
     if let Some(node) = &record.changing {
         return match facts.nodes.contains(node) && !is_held_out {

@@ -137,6 +137,18 @@ fn what_makes_no_sense_is_refused_with_what_would() {
             target,
             ..ask.clone()
         };
+        let long = "a".repeat(65);
+        for (name, said) in [
+            ("r-1", "begins with r-"),
+            ("42", "such as job-42"),
+            ("_a", "is no name"),
+            (&*long, "is no name"),
+        ] {
+            let mut named = ask.clone();
+            named.name = name.to_owned();
+            let refused = service.create(named).await.unwrap_err().to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
         for (ask, said) in [
             (
                 with(TargetAsk::Volume("vm9".to_owned())),
@@ -145,13 +157,6 @@ fn what_makes_no_sense_is_refused_with_what_would() {
             (with(stores(&["s1"], "")), "no scope is given"),
             (with(stores(&["s9"], "a/")), "the stores are s1, s2, s3"),
             (with(stores(&["s1", "s1"], "a/")), "named twice"),
-            (
-                crate::ask::Ask {
-                    name: "r-1".to_owned(),
-                    ..ask.clone()
-                },
-                "begins with r-",
-            ),
         ] {
             let refused = service.create(ask).await.unwrap_err().to_string();
             assert!(refused.contains(said), "{refused}");
@@ -210,6 +215,39 @@ fn a_refusal_leaves_nothing_and_its_offer_is_accepted() {
         ] {
             assert!(service.create(beyond).await.is_err());
         }
+    });
+}
+
+#[test]
+fn what_an_account_and_its_projects_have_ends_at_once_and_no_other() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        for (nth, account) in ["astro", "astro/lens", "astronomy"].iter().enumerate() {
+            let mut ask = of_vm1(&service, "job", 10 + nth as u64);
+            ask.account = (*account).to_owned();
+            ask.target = TargetAsk::Stores {
+                stores: vec!["s1".to_owned()],
+                stripe: false,
+                scope: "a/".to_owned(),
+            };
+            service.create(ask).await.unwrap();
+        }
+        service.end_account("astro").await.unwrap();
+        assert_eq!(rates(&world), [(1, 12)]);
+        let known = service.find("astro", "job").await;
+        assert!(matches!(known, Err(ReservationError::Absent(_))));
+        let over = records(&service).await;
+        let over = over.iter().filter(|it| it.state == Phase::Ended);
+        let mut causes: Vec<_> = over.filter_map(|it| it.cause.clone()).collect();
+        causes.sort();
+        assert_eq!(
+            causes,
+            [
+                "account astro is switched off",
+                "account astro/lens is switched off"
+            ]
+        );
     });
 }
 

@@ -65,7 +65,7 @@ pub use crate::qos::state::options::{ManagerOptions, ScrubOptions};
 pub use accounts::set_account_weights;
 pub use beside::{BookDevice, open_beside};
 pub use calibration::Taken;
-pub use groups::{Outcome, Parts, reconcile};
+pub use groups::{Outcome, Parts, Reconciled, reconcile};
 pub use report::{
     CalendarReport, CapacityReport, ManagerReport, QueueReport, RoundReport, ScrubReport,
     SpaceReport, StretchReport,

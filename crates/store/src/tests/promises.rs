@@ -334,8 +334,10 @@ async fn cut_both<T: 'static>(
         let settle = async move {
             let nodes = vec![open(a).await?, open(b).await?];
             let settled = reconcile(&nodes).await;
-            settled.map_err(|error| error.to_string())?;
-            Ok::<_, String>(nodes)
+            match settled.failed.first() {
+                Some((_, why)) => Err(why.clone()),
+                None => Ok::<_, String>(nodes),
+            }
         };
         match until_cut(&supply, env::spawn(settle)).await {
             Some(Ok(nodes)) if supply.is_on() => reopened = nodes,
@@ -441,11 +443,11 @@ fn what_another_store_decides_waits_for_it() {
             manager.close().await.unwrap();
         }
         let alone = open(disks[0].clone()).await.unwrap();
-        let outcome = reconcile(&[Rc::clone(&alone)]).await.unwrap();
+        let outcome = reconcile(&[Rc::clone(&alone)]).await;
         assert_eq!((outcome.undecided, outcome.released), (1, 0));
         opens(&alone, &capability).unwrap();
         let both = [alone, open(disks[1].clone()).await.unwrap()];
-        let outcome = reconcile(&both).await.unwrap();
+        let outcome = reconcile(&both).await;
         assert_eq!(
             (outcome.committed, outcome.undecided, outcome.released),
             (2, 0, 0)

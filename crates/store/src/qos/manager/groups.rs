@@ -95,43 +95,87 @@ impl Parts<'_> {
     }
 }
 
+/// A store as [`reconcile`] asks it, wherever it is.
+pub trait Reconciled {
+    /// Its identity.
+    fn uuid(&self) -> u128;
+
+    /// As [`Parts::undecided`]; none if it cannot be asked.
+    fn undecided(&self) -> impl Future<Output = Vec<(BookingId, Group)>>;
+
+    /// As [`Parts::decision`].
+    ///
+    /// # Errors
+    /// Why it cannot say, in words.
+    fn decision(&self, group: u128) -> impl Future<Output = Result<Decision, String>>;
+
+    /// As [`Parts::decide`].
+    ///
+    /// # Errors
+    /// Why it is not done, in words.
+    fn decide(&self, id: BookingId, decision: Decision)
+    -> impl Future<Output = Result<(), String>>;
+}
+
+impl Reconciled for Rc<Manager> {
+    fn uuid(&self) -> u128 {
+        Manager::uuid(self)
+    }
+
+    async fn undecided(&self) -> Vec<(BookingId, Group)> {
+        self.parts().undecided()
+    }
+
+    async fn decision(&self, group: u128) -> Result<Decision, String> {
+        let said = self.parts().decision(group).await;
+        said.map_err(|error| error.to_string())
+    }
+
+    async fn decide(&self, id: BookingId, decision: Decision) -> Result<(), String> {
+        let done = self.parts().decide(id, decision).await;
+        done.map_err(|error| error.to_string())
+    }
+}
+
 /// What [`reconcile`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Outcome {
     /// Parts of groups that stand.
     pub committed: usize,
     /// Parts that were released.
     pub released: usize,
-    /// Parts whose deciding store is not at hand.
+    /// Parts whose deciding store is not at hand; they are kept as they are.
     pub undecided: usize,
+    /// Parts that could not be settled, and why; they are kept as they are.
+    pub failed: Vec<(BookingId, String)>,
 }
 
 /// Settles what a crash left of reservations over several stores; see the module's head. Call it with all stores at
 /// hand before any client reserves, and again when more come.
-///
-/// # Errors
-/// [`ReserveError`] of the first store that failed; the rest is settled by calling it again.
-pub async fn reconcile(nodes: &[Rc<Manager>]) -> Result<Outcome, ReserveError> {
+pub async fn reconcile<S: Reconciled>(stores: &[S]) -> Outcome {
     let mut outcome = Outcome::default();
-    // Those that do not decide first: what decides must be there until all have asked.
-    let mut parts: Vec<(&Rc<Manager>, BookingId, Group)> = Vec::new();
-    for manager in nodes {
-        let found = manager.parts().undecided().into_iter();
-        parts.extend(found.map(|(id, group)| (manager, id, group)));
+    let mut parts: Vec<(&S, BookingId, Group)> = Vec::new();
+    for store in stores {
+        let found = store.undecided().await.into_iter();
+        parts.extend(found.map(|(id, group)| (store, id, group)));
     }
-    parts.sort_by_key(|(manager, _, group)| group.decider() == Some(manager.uuid()));
-    for (manager, id, group) in parts {
-        let decider = nodes.iter().find(|it| Some(it.uuid()) == group.decider());
+    // Those that do not decide first: what decides must be there until all have asked.
+    parts.sort_by_key(|(store, _, group)| group.decider() == Some(store.uuid()));
+    for (store, id, group) in parts {
+        let decider = stores.iter().find(|it| Some(it.uuid()) == group.decider());
         let Some(decider) = decider else {
             outcome.undecided += 1;
             continue;
         };
-        let decision = decider.parts().decision(group.id).await?;
-        manager.parts().decide(id, decision).await?;
-        match decision {
-            Decision::Committed => outcome.committed += 1,
-            Decision::Aborted => outcome.released += 1,
+        let settled = async {
+            let decision = decider.decision(group.id).await?;
+            store.decide(id, decision).await.map(|()| decision)
+        };
+        match settled.await {
+            Ok(Decision::Committed) => outcome.committed += 1,
+            Ok(Decision::Aborted) => outcome.released += 1,
+            Err(why) => outcome.failed.push((id, why)),
         }
     }
-    Ok(outcome)
+    outcome
 }

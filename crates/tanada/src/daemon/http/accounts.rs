@@ -271,7 +271,7 @@ pub(super) async fn change_account(
     let changed = changed.await?;
     if let Some(off) = off {
         // Elsewhere, and what cannot be reached now, within seconds.
-        Charged(&control).end_of_accounts_off(Some(&off)).await;
+        Charged(&control).end_of_account(&off).await;
     }
     answer_one(changed).await
 }
@@ -291,7 +291,7 @@ pub(super) async fn delete_account(
     let deleted = name.clone();
     let gone = Accounts(&control).ask(async move |it| it.delete(&name, now).await);
     let gone = gone.await?;
-    Charged(&control).end_of_accounts_off(Some(&deleted)).await;
+    Charged(&control).end_of_account(&deleted).await;
     Ok(Json(AccountsGone {
         deleted: gone.iter().map(ToString::to_string).collect(),
     }))

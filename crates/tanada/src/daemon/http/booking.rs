@@ -19,7 +19,9 @@ use base::{Bytes, Nanos};
 use config::store::unknown_store;
 use policy::share::calendar::{BookingId, Refusal as Refuse};
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
-use store::qos::manager::{Decision, Group, PartName, ReservationRequest, ReserveError};
+use store::qos::manager::{
+    Decision, Group, Outcome, PartName, Reconciled, ReservationRequest, ReserveError, reconcile,
+};
 use tokio::sync::oneshot;
 use vdisk::names::RESERVED_HOLDER;
 
@@ -38,6 +40,39 @@ const ROUNDS_MAX: usize = 100;
 /// The stores of this daemon.
 #[derive(Clone, Copy)]
 pub struct Stores<'a>(pub &'a Control);
+
+/// One of them, whose parts are settled.
+struct Here<'a> {
+    stores: Stores<'a>,
+    name: &'a str,
+    uuid: u128,
+}
+
+impl Reconciled for Here<'_> {
+    fn uuid(&self) -> u128 {
+        self.uuid
+    }
+
+    async fn undecided(&self) -> Vec<(BookingId, Group)> {
+        let look = async |store: Rc<OpenStore>| store.node.parts().undecided();
+        let found = self.stores.at_store(self.name, look).await;
+        found.unwrap_or_default()
+    }
+
+    async fn decision(&self, group: u128) -> Result<Decision, String> {
+        let ask = async move |store: Rc<OpenStore>| store.node.parts().decision(group).await;
+        let said = self.stores.at_store(self.name, ask).await;
+        let said = said.map_err(|failure| failure.refusal.error)?;
+        said.map_err(|error| error.to_string())
+    }
+
+    async fn decide(&self, id: BookingId, decision: Decision) -> Result<(), String> {
+        let work = async move |store: Rc<OpenStore>| store.node.parts().decide(id, decision).await;
+        let done = self.stores.at_store(self.name, work).await;
+        let done = done.map_err(|failure| failure.refusal.error)?;
+        done.map_err(|error| error.to_string())
+    }
+}
 
 impl<'a> Stores<'a> {
     pub(super) fn store_names(self) -> impl Iterator<Item = &'a str> {
@@ -81,69 +116,34 @@ impl<'a> Stores<'a> {
 
     /// Settles what a crash left of reservations over several stores. What cannot be settled is logged and left.
     pub async fn reconcile(self) {
-        let names: Vec<String> = self.store_names().map(str::to_owned).collect();
-        let mut uuids: Vec<(u128, String)> = Vec::new();
-        let mut parts = Vec::new();
-        for name in &names {
-            let found = self.at_store(name, async |store| {
-                (store.node.uuid(), store.node.parts().undecided())
-            });
-            if let Ok((uuid, found)) = found.await {
-                uuids.push((uuid, name.clone()));
-                parts.extend(found.into_iter().map(|(id, group)| (name, uuid, id, group)));
+        let mut here = Vec::new();
+        for name in self.store_names() {
+            let uuid = self.at_store(name, async |store| store.node.uuid());
+            if let Ok(uuid) = uuid.await {
+                let stores = self;
+                here.push(Here { stores, name, uuid });
             }
         }
-        // What decides must be there until all have asked.
-        parts.sort_by_key(|(_, uuid, _, group)| group.decider() == Some(*uuid));
-        for (name, _, id, group) in parts {
-            let decider = uuids
-                .iter()
-                .find(|(uuid, _)| Some(*uuid) == group.decider());
-            let Some((_, decider)) = decider else {
-                tracing::warn!(
-                    store = name,
-                    reservation = id.0,
-                    "part of a reservation whose deciding store is not here; it is kept as it is"
-                );
-                continue;
-            };
-            let number = group.id;
-            let said = self.at_store(decider, async move |store| {
-                store.node.parts().decision(number).await
-            });
-            let decision = match said.await {
-                Ok(Ok(decision)) => decision,
-                Ok(Err(error)) => {
-                    tracing::error!(store = name, reservation = id.0, %error,
-                        "part of a reservation over several stores is left undecided");
-                    continue;
-                }
-                Err(_) => continue,
-            };
-            self.settle(name, id, decision).await;
+        let Outcome {
+            committed,
+            released,
+            undecided,
+            failed,
+        } = reconcile(&here).await;
+        if committed + released + undecided > 0 {
+            tracing::info!(
+                committed,
+                released,
+                undecided,
+                "parts of reservations over several stores were found; undecided ones wait for their deciding store"
+            );
         }
-    }
-
-    /// Does at a store what was decided of its part.
-    async fn settle(self, name: &str, id: BookingId, decision: Decision) {
-        let done = self.at_store(name, async move |store| {
-            store.node.parts().decide(id, decision).await
-        });
-        let word = match decision {
-            Decision::Committed => "stands",
-            Decision::Aborted => "is released",
-        };
-        match done.await {
-            Ok(Ok(())) => tracing::info!(
-                store = name,
+        for (id, why) in failed {
+            tracing::error!(
                 reservation = id.0,
-                "part of a reservation over several stores {word}"
-            ),
-            _ => tracing::error!(
-                store = name,
-                reservation = id.0,
-                "part of a reservation over several stores is left undecided"
-            ),
+                why,
+                "part of a reservation over several stores is left undecided until the next start"
+            );
         }
     }
 

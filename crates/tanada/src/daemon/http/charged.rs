@@ -29,6 +29,7 @@ use axum::http::StatusCode;
 use policy::share::Slot;
 
 use super::booking::Stores;
+use super::cluster_thread::ClusterThread;
 use super::control::{Control, Failure};
 use super::release::end;
 use crate::api::store::{Reservation, ReserveAsk};
@@ -244,8 +245,24 @@ impl Charged<'_> {
         Ok(own)
     }
 
+    /// Ends what `named` and its projects have, here and over the cluster. What cannot be reached now ends within seconds.
+    pub(super) async fn end_of_account(self, named: &AccountName) {
+        let cluster = ClusterThread(self.0);
+        if cluster.has_cluster() {
+            let account = named.to_string();
+            let ended = cluster.at_open(async move |open| {
+                let service = &open.reservations.service;
+                service.end_account(&account).await
+            });
+            if let Ok(Err(error)) = ended.await {
+                tracing::info!(account = %named, %error, "what an account has ends with the next sweep");
+            }
+        }
+        self.end_of_accounts_off(Some(named)).await;
+    }
+
     /// Ends reservations whose accounts are switched off or deleted: of all, or of `named` and its projects.
-    pub(super) async fn end_of_accounts_off(self, named: Option<&AccountName>) {
+    async fn end_of_accounts_off(self, named: Option<&AccountName>) {
         if self.0.records.were_never_made() {
             return;
         }
