@@ -19,3 +19,4 @@ mod queued;
 mod recording;
 mod store;
 mod tier;
+mod whose;

@@ -167,7 +167,7 @@ fn an_export_is_reserved_for_under_a_record_of_the_cluster() {
     );
     let (status, again) = ask(dir, &daemon, post, Some(&asked));
     assert_eq!((status, &again["id"]), (200, &made["id"]), "{again}");
-    for (target, status) in [("nothing", 422), ("vol0", 422)] {
+    for (target, status) in [("nothing", 422), ("vol0", 409)] {
         let other =
             json!({"name": "other", "target": {"export": target}, "read": "1MB/s", "for": "1h"});
         let (found, refused) = ask(dir, &daemon, post, Some(&other));
