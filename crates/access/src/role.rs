@@ -82,7 +82,7 @@ pub const ACTIONS: [Action; 13] = [
 /// Whose thing it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Whose {
-    /// The caller's own account's, or what belongs to no account.
+    /// The caller's own account's. What belongs to no account is the daemon's owner's.
     Own,
     /// Another account's.
     Other,

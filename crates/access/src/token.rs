@@ -38,6 +38,11 @@ pub const LIFETIME_MAX: u64 = 3650 * 24 * 3600;
 /// The longest note.
 pub const NOTE_MAX: usize = 200;
 
+/// Does it begin as tokens of accounts do?
+pub fn looks_like(text: &str) -> bool {
+    text.starts_with(PREFIX)
+}
+
 /// Which token; no secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TokenId(pub u64);

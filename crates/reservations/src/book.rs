@@ -3,7 +3,7 @@
 //! ```text
 //! record Holding -> hold at every store -> record Committed, with the parts -> commit at every store -> answered
 //!                       \ one refuses: record Aborted, held parts are released
-//! change: record Changing -> hold what is new or more -> record with the new parts -> commit -> release what is not listed
+//! change: record says which node changes it -> hold what is new or more -> record with the new parts -> commit -> release what is not listed
 //! ```
 //!
 //! Killed at any step it leaves a record that [`crate::sweep`] ends, and parts that [`crate::confirm`] settles by it.
@@ -27,6 +27,7 @@ use crate::error::ReservationError;
 use crate::plan::Wanted;
 use crate::record::{Part, Phase, Promise, Reservation, ReservationId, Target};
 use crate::records::{Swapped, Versioned};
+use crate::release::Endings;
 use crate::service::Service;
 use crate::stores::Facts;
 
@@ -397,16 +398,9 @@ impl Booking<'_> {
             return;
         };
         if known.record.state == Phase::Holding {
-            let over = known
-                .record
-                .clone()
-                .over(&error.to_string(), self.service.now());
+            let (endings, why) = (Endings(self.service), error.to_string());
             // Else it is aborted when its time is out.
-            let _ = self
-                .service
-                .records
-                .swap(&known, &over, TxnPart::default())
-                .await;
+            let _ = endings.end_judged(&known, &why).await;
         }
     }
 }

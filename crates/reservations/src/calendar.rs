@@ -334,3 +334,14 @@ impl Calendar for RemoteCalendar {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_said_in_the_words_that_nodes_of_all_versions_know() {
+        let said = "there is no reservation 7: it was released, expired, or never made";
+        assert_eq!(NoBooking(BookingId(7)).to_string(), said);
+    }
+}

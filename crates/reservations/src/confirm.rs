@@ -24,6 +24,7 @@ use crate::calendar::{LocalCalendar, OwnCalendar, PartError};
 use crate::error::ReservationError;
 use crate::record::{Part, Phase, QUEUE, Reservation, ReservationId, Target};
 use crate::records::Versioned;
+use crate::release::{Endings, OUT_OF_TIME};
 use crate::service::Service;
 
 /// A calendar of this node: of one of its stores, or of the queue of exports.
@@ -191,14 +192,7 @@ async fn confirm_part(
         Verdict::Release => calendar.release(part.part()).await,
         Verdict::Abort => {
             if let Some(known) = &known {
-                let over = known
-                    .record
-                    .clone()
-                    .over("its stores were not all held in time", service.now());
-                service
-                    .records
-                    .swap(known, &over, TxnPart::default())
-                    .await?;
+                Endings(service).end_judged(known, OUT_OF_TIME).await?;
             }
             // What the record says now is seen the next time.
             return Ok(());

@@ -12,13 +12,16 @@ use vdisk::meta::TxnPart;
 use crate::allotment::Allotments;
 use crate::book::Booking;
 use crate::error::ReservationError;
-use crate::record::{QUEUE, Reservation, ReservationId};
+use crate::record::{Phase, QUEUE, Reservation, ReservationId};
 use crate::records::{Swapped, Versioned};
 use crate::service::Service;
 use crate::stores::Facts;
 
 /// How often a release is tried again that another change came before.
 const RELEASE_TRIES: u64 = 200;
+
+/// Why one that was begun is over.
+pub(crate) const OUT_OF_TIME: &str = "its stores were not all held in time";
 
 /// The ends of a service's reservations.
 pub(crate) struct Endings<'a>(pub &'a Service);
@@ -45,9 +48,9 @@ impl Endings<'_> {
             let wait = env::rng("again").below(10 * tried);
             env::sleep(Nanos::millis(1 + wait.min(200))).await;
             // Another change came first: what it left is released.
-            known = self.0.find("", &known.id.to_string()).await?;
+            known = self.0.get(known.id).await?;
         }
-        self.0.find("", &known.id.to_string()).await
+        self.0.get(known.id).await
     }
 
     /// Ends what was judged by `known`. Where another change came first it is left as it is: that was not judged.
@@ -87,7 +90,7 @@ impl Endings<'_> {
             }
         }
         let facts = self.0.facts().await?;
-        let over = self.0.find("", &known.id.to_string()).await?;
+        let over = self.0.get(known.id).await?;
         self.release_parts(&over, &facts).await
     }
 
@@ -96,6 +99,10 @@ impl Endings<'_> {
         &self,
         known: &Versioned,
     ) -> Result<(TxnPart, Vec<ReservationId>), ReservationError> {
+        if known.record.state == Phase::Holding {
+            // It is charged in the transaction that commits it, and nothing is inside before.
+            return Ok((TxnPart::default(), Vec::new()));
+        }
         let allotments = Allotments(&self.0.records);
         let (left, inside) = allotments.leave(known.id, &known.record).await?;
         let refunded = self.0.quotas.refund(known.id, &known.record, self.0.now());

@@ -102,15 +102,24 @@ impl Service {
         self.records.all().await
     }
 
-    /// The reservation of this id, or of this name in `account`.
+    /// The reservation of this id.
+    ///
+    /// # Errors
+    /// [`ReservationError::Absent`], [`ReservationError::Meta`], [`ReservationError::Record`].
+    pub async fn get(&self, id: ReservationId) -> Result<Versioned, ReservationError> {
+        let found = self.records.get(id).await?;
+        found.ok_or_else(|| ReservationError::Absent(id.to_string()))
+    }
+
+    /// What a person calls by its id, or by its name in `account`.
     ///
     /// # Errors
     /// [`ReservationError::Absent`], [`ReservationError::Meta`], [`ReservationError::Record`].
     pub async fn find(&self, account: &str, name: &str) -> Result<Versioned, ReservationError> {
-        let found = match ReservationId::parse(name) {
-            Some(id) => self.records.get(id).await?,
-            None => self.records.find(account, name).await?,
-        };
+        if let Some(id) = ReservationId::parse(name) {
+            return self.get(id).await;
+        }
+        let found = self.records.find(account, name).await?;
         found.ok_or_else(|| ReservationError::Absent(name.to_owned()))
     }
 
@@ -189,7 +198,7 @@ impl Service {
             offline: record.terms.offline,
         };
         booking.make(record, &wanted).await?;
-        let made = self.find("", &id.to_string()).await?;
+        let made = self.get(id).await?;
         Ok((made, true))
     }
 
@@ -286,7 +295,7 @@ impl Service {
         change: Change,
     ) -> Result<Versioned, ReservationError> {
         // A sweep may have changed it since it was looked up.
-        let known = &self.find("", &id.to_string()).await?;
+        let known = &self.get(id).await?;
         let record = &known.record;
         check_stands(record)?;
         let facts = self.cluster.facts().await?;
@@ -324,7 +333,7 @@ impl Service {
             offline: record.terms.offline,
         };
         booking.change(known, next, &wanted, alone).await?;
-        self.find("", &known.id.to_string()).await
+        self.get(known.id).await
     }
 
     /// What its holder shows at each store; nothing of a volume's, whose clients need none.

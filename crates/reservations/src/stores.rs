@@ -15,7 +15,7 @@ use vdisk::StoreNumber;
 use vdisk::meta::MetaError;
 
 use crate::calendar::{Calendar, PartError};
-use crate::record::{Place, QUEUE, ReservationId, Target};
+use crate::record::{Place, QUEUE, Target};
 
 /// An answer, some time.
 pub type Pending<'a, T, E = PartError> = Pin<Box<dyn Future<Output = Result<T, E>> + 'a>>;
@@ -63,10 +63,6 @@ pub struct Facts {
     pub node: String,
     /// Its exports of hybrids with a queue, by name, with the identity of each calendar.
     pub exports: BTreeMap<String, u128>,
-    /// The allotments that stand.
-    pub allotments: BTreeSet<ReservationId>,
-    /// Accounts that are known to be switched off, or not there.
-    pub accounts_off: BTreeSet<String>,
 }
 
 impl Facts {

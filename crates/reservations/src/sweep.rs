@@ -33,7 +33,7 @@ use crate::mirror::Observed;
 use crate::plan::{Wanted, left_of};
 use crate::record::{Part, Phase, Reservation, ReservationId, Target};
 use crate::records::Versioned;
-use crate::release::Endings;
+use crate::release::{Endings, OUT_OF_TIME};
 use crate::service::{Service, account_off};
 use crate::stores::Facts;
 
@@ -65,10 +65,24 @@ pub(crate) enum Due {
     Replan(Vec<Wanted>),
 }
 
+/// What all records together say.
+#[derive(Debug, Default)]
+pub(crate) struct Whole {
+    /// The allotments that stand.
+    pub allotments: BTreeSet<ReservationId>,
+    /// Accounts with reservations that are switched off, or not there.
+    pub accounts_off: BTreeSet<String>,
+}
+
 /// What is due for `record`, the cluster being so, if it has been like this for `seen`. Pure.
-pub(crate) fn due(record: &Reservation, facts: &Facts, now: Second, seen: Nanos) -> Due {
+pub(crate) fn due(
+    record: &Reservation,
+    (facts, whole): (&Facts, &Whole),
+    now: Second,
+    age: Nanos,
+) -> Due {
     // By a steady clock: of two clocks of the day one may be wrong.
-    let is_held_out = seen >= Nanos::secs(HOLD_SECONDS);
+    let is_held_out = age >= Nanos::secs(HOLD_SECONDS);
     match record.state {
         Phase::Aborted | Phase::Ended => {
             let since = record.over_since.unwrap_or(0);
@@ -80,27 +94,32 @@ pub(crate) fn due(record: &Reservation, facts: &Facts, now: Second, seen: Nanos)
         }
         Phase::Holding => {
             if is_held_out {
-                return Due::Over("its stores were not all held in time".to_owned());
+                return Due::Over(OUT_OF_TIME.to_owned());
             }
             match facts.nodes.contains(&record.by) {
                 true => Due::Nothing,
                 false => Due::Over(format!("node {}, which was making it, is gone", record.by)),
             }
         }
-        Phase::Committed | Phase::Degraded => standing(record, facts, now, is_held_out),
+        Phase::Committed | Phase::Degraded => standing(record, (facts, whole), now, is_held_out),
     }
 }
 
-fn standing(record: &Reservation, facts: &Facts, now: Second, is_held_out: bool) -> Due {
+fn standing(
+    record: &Reservation,
+    (facts, whole): (&Facts, &Whole),
+    now: Second,
+    is_held_out: bool,
+) -> Due {
     if now.0 >= record.promise.until {
         return Due::TimeOut;
     }
     if let Some(allotment) = record.terms.within
-        && !facts.allotments.contains(&allotment)
+        && !whole.allotments.contains(&allotment)
     {
         return Due::NoAllotment(allotment);
     }
-    if facts.accounts_off.contains(&record.account) {
+    if whole.accounts_off.contains(&record.account) {
         return Due::Over(account_off(&record.account));
     }
     if let Some(node) = &record.changing {
@@ -202,7 +221,7 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
 /// # Errors
 /// [`ReservationError::Meta`]: the next sweep tries again.
 pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
-    let mut facts = service.cluster.facts().await?;
+    let facts = service.cluster.facts().await?;
     // A node that is not up itself, as just after its start, does not see who is.
     let is_first = facts.nodes.first() == Some(&service.node);
     if !is_first && (facts.exports.is_empty() || !facts.nodes.contains(&service.node)) {
@@ -213,13 +232,16 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     let allotments = standing
         .clone()
         .filter(|it| it.known.record.terms.allotment);
-    facts.allotments = allotments.map(|it| it.known.id).collect();
+    let mut whole = Whole {
+        allotments: allotments.map(|it| it.known.id).collect(),
+        ..Whole::default()
+    };
     all.retain(|it| is_turn(service, &it.known.record, &facts, is_first));
     let standing = all.iter().filter(|it| it.known.record.state.stands());
     let accounts: BTreeSet<&str> = standing.map(|it| &*it.known.record.account).collect();
     for account in accounts {
         if !service.quotas.is_on(account).await? {
-            facts.accounts_off.insert(account.to_owned());
+            whole.accounts_off.insert(account.to_owned());
         }
     }
     {
@@ -231,7 +253,7 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     all.sort_by_key(|it| it.known.record.terms.allotment);
     for seen in all {
         let name = seen.known.record.name.clone();
-        if let Err(error) = sweep_one(service, &seen, &facts).await {
+        if let Err(error) = sweep_one(service, &seen, (&facts, &whole)).await {
             tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
         }
     }
@@ -263,9 +285,9 @@ fn is_turn(service: &Service, record: &Reservation, facts: &Facts, is_first: boo
 }
 
 /// What is due by what was seen of a record, after its stores were asked where they have a say.
-async fn judged(service: &Service, seen: &Observed, facts: &Facts) -> Due {
+async fn judged(service: &Service, seen: &Observed, (facts, whole): (&Facts, &Whole)) -> Due {
     let (known, age) = (&*seen.known, env::now().since(seen.since));
-    match due(&known.record, facts, service.now(), age) {
+    match due(&known.record, (facts, whole), service.now(), age) {
         Due::Nothing if is_idle(service, known, facts).await => {
             let idle = known.record.terms.idle.unwrap_or_default();
             Due::Over(format!("nothing of it was asked for {idle} s"))
@@ -281,10 +303,10 @@ async fn judged(service: &Service, seen: &Observed, facts: &Facts) -> Due {
 async fn sweep_one(
     service: &Service,
     seen: &Observed,
-    facts: &Facts,
+    (facts, whole): (&Facts, &Whole),
 ) -> Result<(), ReservationError> {
     let known = &*seen.known;
-    let due = judged(service, seen, facts).await;
+    let due = judged(service, seen, (facts, whole)).await;
     if due == Due::Nothing {
         return Ok(());
     }
@@ -470,12 +492,13 @@ mod tests {
             state: Phase::Committed,
             ..record
         };
-        let mut facts = Facts::default();
-        let now = |facts: &Facts| due(&standing, facts, Second(1), Nanos(0));
-        assert_eq!(now(&facts), Due::Nothing);
-        facts.accounts_off.insert("astro".to_owned());
+        let facts = Facts::default();
+        let mut whole = Whole::default();
+        let now = |whole: &Whole| due(&standing, (&facts, whole), Second(1), Nanos(0));
+        assert_eq!(now(&whole), Due::Nothing);
+        whole.accounts_off.insert("astro".to_owned());
         assert_eq!(
-            now(&facts),
+            now(&whole),
             Due::Over("account astro is switched off".to_owned())
         );
     }

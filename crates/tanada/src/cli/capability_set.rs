@@ -13,13 +13,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use env::net::Address;
 use report::terminal::Usage;
-use reservations::capability::StoreCapability;
+use reservations::capability::{SET, StoreCapability, decode_set};
 use serde::Deserialize;
-
-/// What it begins with.
-const SET: &str = "tanadaset1.";
-/// No set is longer: 64 stores, two directions.
-const TEXT_MAX: usize = 4 << 20;
 
 /// The entries, in the order of the reservation.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,12 +26,10 @@ impl CapabilitySet {
     /// # Errors
     /// Where it begins like a set and is none.
     pub fn parse(text: &str) -> anyhow::Result<Option<CapabilitySet>> {
-        let Some(body) = text.strip_prefix(SET).filter(|it| it.len() <= TEXT_MAX) else {
+        if !text.starts_with(SET) {
             return Ok(None);
-        };
-        let json = URL_SAFE_NO_PAD.decode(body).ok();
-        let all = json.and_then(|json| serde_json::from_slice::<Vec<StoreCapability>>(&json).ok());
-        match all.filter(|all| !all.is_empty()) {
+        }
+        match decode_set(text) {
             Some(all) => Ok(Some(CapabilitySet(all))),
             None => Err(anyhow!(
                 "this is no capability set; pass the whole line that `tanada reservation create` printed"
@@ -107,6 +100,8 @@ fn direction_of(token: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use reservations::capability::encode_set;
+
     use super::*;
 
     fn entry(store: &str, address: &str, direction: &str) -> StoreCapability {
@@ -119,8 +114,7 @@ mod tests {
     }
 
     fn set(all: &[StoreCapability]) -> CapabilitySet {
-        let json = serde_json::to_vec(all).unwrap();
-        let text = format!("{SET}{}", URL_SAFE_NO_PAD.encode(json));
+        let text = encode_set(all).unwrap();
         CapabilitySet::parse(&text).unwrap().unwrap()
     }
 

@@ -17,9 +17,6 @@ use std::rc::{Rc, Weak};
 
 use policy::share::Account;
 
-/// Holders that begin so are volumes and exports, no accounts.
-const TARGETS: [&str; 2] = ["volume:", "export:"];
-
 /// An account that has sessions here.
 pub(crate) struct Named {
     name: String,
@@ -57,12 +54,17 @@ impl Default for Accounts {
     }
 }
 
+/// Can it be the name of an account, `astro` or `astro/lsst`? Holders that say for which volume, export or allotment
+/// something is reserved, or that it has no account, have a colon or a space in them.
+fn is_account(holder: &str) -> bool {
+    let plain = |it: u8| it.is_ascii_alphanumeric() || b"._-/".contains(&it);
+    !holder.is_empty() && holder.bytes().all(plain)
+}
+
 impl Accounts {
     /// The account of a holder, or of what has none.
     pub fn of(&self, holder: Option<&str>) -> Rc<Named> {
-        let is_account =
-            |it: &&str| !it.is_empty() && !TARGETS.iter().any(|target| it.starts_with(target));
-        let Some(name) = holder.filter(is_account) else {
+        let Some(name) = holder.filter(|it| is_account(it)) else {
             return Rc::clone(&self.owner);
         };
         let mut in_use = self.in_use.borrow_mut();
@@ -114,7 +116,14 @@ mod tests {
         let astro = accounts.of(Some("astro"));
         assert!(Rc::ptr_eq(&astro, &accounts.of(Some("astro"))));
         let id = |holder| accounts.at_queue(&accounts.of(holder)).id;
-        for owners in [None, Some(""), Some("volume:7"), Some("export:vm1")] {
+        for owners in [
+            None,
+            Some(""),
+            Some("volume:7"),
+            Some("export:vm1"),
+            Some("allotment:pool"),
+            Some("nightly (no account)"),
+        ] {
             assert_eq!(id(owners), Account::OWNER.id, "{owners:?}");
         }
         assert_ne!(id(Some("astro")), id(Some("astro/lsst")));

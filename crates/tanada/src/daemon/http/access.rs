@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use access::caller::{Caller, Denied, How};
 use access::role::Role;
+use access::token as access_token;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use subtle::ConstantTimeEq;
 use tls::{Peer, Serial};
@@ -123,7 +124,7 @@ pub(crate) fn claim<'a>(
             }));
         }
         let given = std::str::from_utf8(given).ok();
-        let of_account = given.filter(|given| given.starts_with("tanada_"));
+        let of_account = given.filter(|it| access_token::looks_like(it));
         return of_account
             .map(Claim::Token)
             .ok_or_else(|| access.wrong_token());

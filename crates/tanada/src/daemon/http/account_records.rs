@@ -46,9 +46,5 @@ fn failure(error: &AccessError) -> Failure {
         AccessError::Busy(_) | AccessError::Meta(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
     };
-    let said = error.to_string();
-    match said.rsplit_once("; ") {
-        Some((error, todo)) => Failure::new(status, error, todo),
-        None => Failure::new(status, said, "look at the daemon's log"),
-    }
+    Failure::of_sentence(status, &error.to_string(), "look at the daemon's log")
 }

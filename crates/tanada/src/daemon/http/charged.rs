@@ -159,11 +159,7 @@ fn refused(error: &QuotaError) -> Failure {
         QuotaError::Record(_) => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::CONFLICT,
     };
-    let said = error.to_string();
-    match said.rsplit_once("; ") {
-        Some((error, todo)) => Failure::new(status, error, todo),
-        None => Failure::new(status, said, "look at the daemon's log"),
-    }
+    Failure::of_sentence(status, &error.to_string(), "look at the daemon's log")
 }
 
 impl Charged<'_> {

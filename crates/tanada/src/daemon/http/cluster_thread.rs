@@ -54,15 +54,8 @@ pub(super) fn failure(error: &ClusterError) -> Failure {
         ClusterError::Record(_) | ClusterError::Meta(_) => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::CONFLICT,
     };
-    let said = error.to_string();
-    let (error, todo) = match said.rsplit_once("; ") {
-        Some(parts) => parts,
-        None => (
-            said.as_str(),
-            "`tanada volume list` and `tanada node list` show what there is",
-        ),
-    };
-    Failure::new(status, error, todo)
+    let todo = "`tanada volume list` and `tanada node list` show what there is";
+    Failure::of_sentence(status, &error.to_string(), todo)
 }
 
 /// This node's cluster, where the daemon takes part in one.

@@ -73,6 +73,12 @@ impl Failure {
             },
         }
     }
+
+    /// Of a sentence that says behind its last semicolon what to do; `else_todo` where it does not.
+    pub(super) fn of_sentence(status: StatusCode, said: &str, else_todo: &str) -> Failure {
+        let (error, todo) = said.rsplit_once("; ").unwrap_or((said, else_todo));
+        Failure::new(status, error, todo)
+    }
 }
 
 impl IntoResponse for Failure {

@@ -107,8 +107,15 @@ pub(super) async fn stand(
 
 /// A path without what could be a token or a capability: clients mistake them for names.
 fn without_secrets(path: &str) -> String {
-    let secret = ["tanada_", "tanada1.", "tanada2.", "tanadaset"];
-    let part = |part: &str| match secret.iter().any(|it| part.contains(it)) {
+    // Tokens are tanada_..., capabilities and sets of them tanada1.... and tanadaset1...., whatever their version.
+    let is_secret = |part: &str| {
+        let mut behind = part.split("tanada").skip(1);
+        behind.any(|it| {
+            let kind = it.trim_start_matches(|of: char| of.is_ascii_alphanumeric());
+            kind.starts_with(['_', '.'])
+        })
+    };
+    let part = |part: &str| match is_secret(part) {
         true => "..".to_owned(),
         false => part.to_owned(),
     };

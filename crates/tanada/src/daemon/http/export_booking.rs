@@ -29,10 +29,10 @@ const HOLD_SECONDS: u64 = 30;
 
 /// Why nothing was made or ended.
 enum Trouble {
-    /// Asked for what cannot be.
-    Invalid(String, String),
-    /// Another one is in the way.
-    Beside(String, String),
+    /// Asked for what cannot be; the sentence ends with what to do.
+    Invalid(String),
+    /// Another one is in the way; the sentence ends with what to do.
+    Beside(String),
     /// It is a part of this reservation over the cluster, which ends as a whole.
     Part(u128),
     /// Refused by the manager.
@@ -88,10 +88,14 @@ pub async fn join_cluster(control: &Control, exports: &[String]) {
 
 fn failure(export: &str, trouble: Trouble) -> Failure {
     match trouble {
-        Trouble::Invalid(error, todo) => {
-            Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
+        Trouble::Invalid(said) => Failure::of_sentence(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            &said,
+            "ask for something else",
+        ),
+        Trouble::Beside(said) => {
+            Failure::of_sentence(StatusCode::CONFLICT, &said, "ask for another time")
         }
-        Trouble::Beside(error, todo) => Failure::new(StatusCode::CONFLICT, error, todo),
         Trouble::Part(whole) => Failure::new(
             StatusCode::CONFLICT,
             format!("it is the part of the reservation r-{whole:032x} at this export"),
@@ -187,16 +191,13 @@ async fn make(
     let request = request_of(ask, manager.now())?;
     let refused = Queued::refusal(request.direction, *write);
     if let Some(why) = refused.or_else(|| above_cap(caps, &request)) {
-        let (error, todo) = why.rsplit_once("; ").unwrap_or((&why, ""));
-        return Err(Trouble::Invalid(error.to_owned(), todo.to_owned()));
+        return Err(Trouble::Invalid(why));
     }
     let request = Queued::request(export, request);
     // What is in the way is looked at and held in one turn.
     let turn = queued.turn().await;
     if let Some(other) = beside(manager, &request, None) {
-        let why = other.to_string();
-        let (error, todo) = why.split_once("; ").unwrap_or((&why, ""));
-        return Err(Trouble::Beside(error.to_owned(), todo.to_owned()));
+        return Err(Trouble::Beside(other.to_string()));
     }
     let until = Second(manager.now().0 + HOLD_SECONDS);
     let id = manager.hold(&request, None, until).await;
@@ -213,18 +214,14 @@ async fn make(
 }
 
 fn request_of(ask: &ExportReserveAsk, now: Second) -> Result<ReservationRequest, Trouble> {
-    let invalid =
-        |error: &str, todo: &str| Err(Trouble::Invalid(error.to_owned(), todo.to_owned()));
+    let invalid = |said: &str| Err(Trouble::Invalid(said.to_owned()));
     let direction = match ask.direction.as_str() {
         "read" => Direction::Read,
         "write" => Direction::Write,
-        other => return invalid(&format!("'{other}' is no direction"), "write read or write"),
+        other => return invalid(&format!("'{other}' is no direction; write read or write")),
     };
     if ask.rate_bytes_per_second == 0 || ask.for_seconds == 0 {
-        return invalid(
-            "it promises nothing",
-            "give rate_bytes_per_second and for_seconds",
-        );
+        return invalid("it promises nothing; give rate_bytes_per_second and for_seconds");
     }
     let start = ask.from_unix_seconds.map_or(now, Second);
     let slot = Slot::new(start, ask.for_seconds);

@@ -3,11 +3,8 @@
 //! Pure: no store and no record is asked.
 
 use axum::http::StatusCode;
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use policy::share::{BytesPerSec, Second};
 use reservations::ask::{Ask, AskTerms, TargetAsk};
-use reservations::capability::StoreCapability;
 use reservations::offer::Offer;
 use reservations::record::{PlanKind, Promise, Reservation, Target};
 use reservations::records::Versioned;
@@ -25,8 +22,6 @@ use crate::daemon::common::when;
 pub(super) const ASK: &str = r#"{"name": "nightly", "target": {"volume": "vm1"}, "read": "200MB/s", "from": "20:00", "for": "2h"}"#;
 /// A change that could be.
 pub(super) const CHANGE: &str = r#"{"read": "100MB/s", "for": "2h"}"#;
-/// What a capability set begins with: its form and version.
-const SET: &str = "tanadaset1.";
 
 pub(super) fn unprocessable(error: impl Into<String>, todo: impl Into<String>) -> Failure {
     Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
@@ -231,12 +226,6 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
     }
 }
 
-/// `tanadaset1.` and the capabilities in base64url; nothing where there are none.
-pub(super) fn capability_set(all: &[StoreCapability]) -> Option<String> {
-    let json = serde_json::to_vec(all).expect("plain texts");
-    (!all.is_empty()).then(|| format!("{SET}{}", URL_SAFE_NO_PAD.encode(json)))
-}
-
 /// What would fit, in numbers and texts.
 pub(super) fn offered(offer: &Offer, promise: &Promise) -> ReservationOffer {
     let of = match promise.read {
@@ -352,23 +341,5 @@ mod tests {
             node: Some("n1".to_owned()),
         };
         assert_eq!(read.target, export);
-    }
-
-    #[test]
-    fn a_capability_set_is_read_back() {
-        let one = StoreCapability {
-            store: "00".to_owned(),
-            address: "127.0.0.1:1".to_owned(),
-            token: "tanada1.x.y".to_owned(),
-        };
-        let set = capability_set(std::slice::from_ref(&one)).unwrap();
-        let json = URL_SAFE_NO_PAD
-            .decode(set.strip_prefix(SET).unwrap())
-            .unwrap();
-        assert_eq!(
-            serde_json::from_slice::<Vec<StoreCapability>>(&json).unwrap(),
-            [one]
-        );
-        assert_eq!(capability_set(&[]), None);
     }
 }

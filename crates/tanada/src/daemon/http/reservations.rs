@@ -21,6 +21,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use reservations::ReservationError;
 use reservations::ask::Ask;
+use reservations::capability::encode_set;
 use reservations::records::Versioned;
 use reservations::service::{Change, Service};
 use vdisk::meta::MetaError;
@@ -28,7 +29,7 @@ use vdisk::meta::MetaError;
 use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, Failure, body};
 use super::reservation_words::{
-    ASK, CHANGE, ask, capability_set, instead, offered, rate, seconds, unprocessable, whole,
+    ASK, CHANGE, ask, instead, offered, rate, seconds, unprocessable, whole,
 };
 use crate::api::refusal::Refusal;
 use crate::api::reservation::{
@@ -78,11 +79,10 @@ fn failure(error: &ReservationError) -> Failure {
         }
         ReservationError::Meta(_) => "look at the meta store (`tanada node list`), and try again",
         ReservationError::Record(_) => "use the program that wrote it, or remove the record",
-        // Their sentences end with it.
-        _ => match said.rsplit_once("; ") {
-            Some((error, todo)) => return Failure::new(status, error, todo),
-            None => "`tanada reservation list` shows what there is",
-        },
+        _ => {
+            let todo = "`tanada reservation list` shows what there is";
+            return Failure::of_sentence(status, &said, todo);
+        }
     };
     Failure::new(status, said.as_str(), todo)
 }
@@ -221,7 +221,7 @@ pub(super) async fn create(
             .map_err(|error| failure(&error))?;
         if shows {
             match service.capabilities(&known).await {
-                Ok(all) => made.capability = capability_set(&all),
+                Ok(all) => made.capability = encode_set(&all),
                 // It is made all the same.
                 Err(error) => {
                     made.cause = Some(format!(
@@ -324,7 +324,7 @@ pub(super) async fn capability(
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
     let work = async |service: Rc<Service>, _, known: Versioned| {
-        let capability = capability_set(&service.capabilities(&known).await?);
+        let capability = encode_set(&service.capabilities(&known).await?);
         Ok(WholeReservation {
             capability,
             ..shown(&service, &known).await?
@@ -364,7 +364,7 @@ pub(super) async fn change(
         let mut changed = shown(&service, &amended).await?;
         if shows {
             // Those of before open nothing any more.
-            changed.capability = capability_set(&service.capabilities(&amended).await?);
+            changed.capability = encode_set(&service.capabilities(&amended).await?);
         }
         Ok(changed)
     };

@@ -330,7 +330,7 @@ async fn scrub_now_and_then(store: Weak<OpenStore>, rate: BytesPerSec) {
 /// A calibration that cannot begin: the error says what is in the way, and behind a semicolon what to do.
 fn not_now(error: CalibrateError) -> Refused {
     let said = error.to_string();
-    let (error, what_to_do) = said.split_once("; ").unwrap_or((&said, "try again later"));
+    let (error, what_to_do) = said.rsplit_once("; ").unwrap_or((&said, "try again later"));
     Refused::Conflict(Refusal {
         error: error.to_owned(),
         what_to_do: what_to_do.to_owned(),
