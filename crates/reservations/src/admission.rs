@@ -77,9 +77,12 @@ fn clashes(
     found
 }
 
-impl Service {
+/// What a service asks before it makes or changes a reservation.
+pub(crate) struct Admission<'a>(pub &'a Service);
+
+impl Admission<'_> {
     /// What is not to be beside `promise` of `target`; empty where all may be.
-    pub(crate) async fn clashes(
+    pub async fn clashes(
         &self,
         own: ReservationId,
         (target, promise, terms): (&Target, &Promise, &Terms),
@@ -87,7 +90,7 @@ impl Service {
         if terms.allotment || target.key().is_none() {
             return Ok(Vec::new());
         }
-        let all = self.records.all().await?;
+        let all = self.0.records.all().await?;
         Ok(clashes(&all, own, (target, promise, terms)))
     }
 
@@ -96,7 +99,7 @@ impl Service {
     ///
     /// # Errors
     /// [`ReservationError::Request`] above a cap, [`ReservationError::Clash`], [`ReservationError::Meta`].
-    pub(crate) async fn alone(
+    pub async fn alone(
         &self,
         own: ReservationId,
         of: (&Target, &Promise, &Terms),
@@ -108,7 +111,7 @@ impl Service {
             return Ok(TxnPart::default());
         }
         // Before the others are read: what comes in between is noticed.
-        let alone = self.records.one_at_a_time(target, own).await?;
+        let alone = self.0.records.one_at_a_time(target, own).await?;
         let clashes = self.clashes(own, of).await?;
         match first_in(&clashes, promise.slot()) {
             None => Ok(alone),
@@ -118,15 +121,15 @@ impl Service {
 
     /// What is to go through with `next`: the account's use of its quota, and its place in an allotment. The rate of what is
     /// inside one was charged with it; its count and its room are its own.
-    pub(crate) async fn charge(
+    pub async fn charge(
         &self,
         id: ReservationId,
         next: &Reservation,
         wanted: &[Wanted],
         facts: &Facts,
     ) -> Result<TxnPart, ReservationError> {
-        let charged = self.quotas.charge(id, next, self.now()).await?;
-        let allotments = Allotments(&self.records);
+        let charged = self.0.quotas.charge(id, next, self.0.now()).await?;
+        let allotments = Allotments(&self.0.records);
         let entered = allotments.enter(id, next, wanted, facts).await?;
         Ok(charged.and(entered))
     }

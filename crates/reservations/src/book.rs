@@ -21,6 +21,7 @@ use store::qos::manager::{Group, ReservationRequest};
 use vdisk::meta::TxnPart;
 use vdisk::{StoreNumber, VolumeId};
 
+use crate::admission::Admission;
 use crate::allotment::wanted_of;
 use crate::calendar::{Calendar, PartError, PartRequest};
 use crate::error::ReservationError;
@@ -347,7 +348,9 @@ impl Booking<'_> {
                 return Err(ReservationError::Changing(next.name.clone()));
             };
             let wanted = wanted_of(&next);
-            let beside = service.charge(self.id, &next, &wanted, self.facts).await?;
+            let beside = Admission(service)
+                .charge(self.id, &next, &wanted, self.facts)
+                .await?;
             if service.records.swap(&known, &next, beside).await? == Swapped::Done {
                 return Ok(next);
             }

@@ -16,7 +16,7 @@ use policy::share::{Second, Slot};
 use store::qos::manager::Quote;
 use vdisk::StoreNumber;
 
-use crate::admission::{Clash, first_in};
+use crate::admission::{Admission, Clash, first_in};
 use crate::allotment::{Allotments, Inside};
 use crate::ask::{Ask, Planned};
 use crate::book::{request, what};
@@ -73,7 +73,7 @@ pub(crate) async fn find(
         facts,
         ask,
         terms,
-        clashes: service.clashes(none_yet, of).await?,
+        clashes: Admission(service).clashes(none_yet, of).await?,
     };
     let quotes = asking.quotes(planned).await?;
     let mut refused: Vec<_> = quotes

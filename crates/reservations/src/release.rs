@@ -94,7 +94,7 @@ impl Endings<'_> {
         self.release_parts(&over, &facts).await
     }
 
-    /// As `Service::charge`, for what is over; also what was inside.
+    /// As `Admission::charge`, for what is over; also what was inside.
     async fn refund(
         &self,
         known: &Versioned,

@@ -8,6 +8,7 @@ use base::Instant;
 use policy::share::Second;
 use vdisk::meta::MetaStore;
 
+use crate::admission::Admission;
 use crate::ask::{Ask, Planned, parts};
 use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
 use crate::calendar::PartError;
@@ -176,8 +177,8 @@ impl Service {
         if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
             return same(known, (&target, &promise, &terms), ask.from_said);
         }
-        let alone = self.alone(id, (&target, &promise, &terms), &facts);
-        let alone = alone.await?;
+        let (admission, of) = (Admission(self), (&target, &promise, &terms));
+        let alone = admission.alone(id, of, &facts).await?;
         let until = Second(self.now().0 + HOLD_SECONDS);
         let (name, account) = (&*ask.name, &*ask.account);
         let record = Reservation {
@@ -185,7 +186,7 @@ impl Service {
             ..Reservation::holding((name, account), target, promise, &self.node, until)
         };
         // Refused at once, before any store is asked; what counts is asked again with the commit.
-        self.charge(id, &record, &wanted, &facts).await?;
+        admission.charge(id, &record, &wanted, &facts).await?;
         if self.records.put_new(id, &record, alone).await? == Swapped::Not {
             // The same name, or another reservation of the volume, came first: asked again, this is answered.
             return Err(ReservationError::Changing(ask.name.clone()));
@@ -316,15 +317,17 @@ impl Service {
                 "it is over within seconds, too soon to be changed; reserve anew".to_owned(),
             ));
         }
-        let alone = self.alone(id, (&record.target, &promise, &record.terms), &facts);
-        let alone = alone.await?;
+        let (admission, of) = (Admission(self), (&record.target, &promise, &record.terms));
+        let alone = admission.alone(id, of, &facts).await?;
         let next = Reservation {
             promise,
             ..record.clone()
         };
         next.check().map_err(ReservationError::Request)?;
         let wanted = parts(&next.target, &next.promise, &next.terms, &facts);
-        self.charge(known.id, &next, &wanted, &facts).await?;
+        Admission(self)
+            .charge(known.id, &next, &wanted, &facts)
+            .await?;
         let booking = Booking {
             service: self,
             facts: &facts,

@@ -111,16 +111,8 @@ fn standing(
     now: Second,
     is_held_out: bool,
 ) -> Due {
-    if now.0 >= record.promise.until {
-        return Due::TimeOut;
-    }
-    if let Some(allotment) = record.terms.within
-        && !whole.allotments.contains(&allotment)
-    {
-        return Due::NoAllotment(allotment);
-    }
-    if whole.accounts_off.contains(&record.account) {
-        return Due::Over(account_off(&record.account));
+    if let Some(due) = over(record, whole, now) {
+        return due;
     }
     if let Some(node) = &record.changing {
         return match facts.nodes.contains(node) && !is_held_out {
@@ -165,6 +157,19 @@ fn standing(
         true => Due::Nothing,
         false => Due::State(state, cause),
     }
+}
+
+/// Is the time out of one that stands, or that of what it belongs to?
+fn over(record: &Reservation, whole: &Whole, now: Second) -> Option<Due> {
+    if now.0 >= record.promise.until {
+        return Some(Due::TimeOut);
+    }
+    let mut allotment = record.terms.within.iter();
+    if let Some(gone) = allotment.find(|it| !whole.allotments.contains(it)) {
+        return Some(Due::NoAllotment(*gone));
+    }
+    let is_off = whole.accounts_off.contains(&record.account);
+    is_off.then(|| Due::Over(account_off(&record.account)))
 }
 
 /// Has it the part that is wanted?
@@ -362,12 +367,12 @@ async fn look(service: &Service, known: &Versioned) -> Vec<(Part, Result<PartSta
     env::sync::join_all(looks).await
 }
 
-/// Is its slot over by the clocks of the stores that have it? Where none answers, it is after an hour.
+/// Is its slot over by the clocks of the stores that have it, be a part's longer? Where none answers, it is after an hour.
 async fn is_over_at_stores(service: &Service, known: &Versioned) -> bool {
     let mut is_said = false;
-    for (part, seen) in look(service, known).await {
+    for (_, seen) in look(service, known).await {
         match seen {
-            Ok(state) if state.now.0 < part.until => return false,
+            Ok(state) if state.now.0 < known.record.promise.until => return false,
             Ok(_) | Err(PartError::Absent(_)) => is_said = true,
             Err(_) => {}
         }

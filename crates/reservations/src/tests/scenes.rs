@@ -106,7 +106,7 @@ fn a_volume_is_reserved_at_all_of_its_stores_once() {
             .create(of_vm1(&service, "second", 1))
             .await
             .unwrap_err();
-        // Whoever has it is not named: it may be another account's.
+        // Its name is not told: it may be another account's.
         let said = format!("volume vm1 has the reservation {} in that time", made.id);
         assert!(beside.to_string().contains(&said), "{beside}");
         let over = service.release(made, "released").await.unwrap();
@@ -281,6 +281,16 @@ fn less_of_stores_is_granted_while_one_of_them_is_silent() {
         let _tended = world.tend(&service);
         env::sleep(Nanos::secs(20)).await;
         assert_eq!(rates(&world), [(1, 30), (2, 30)]);
+        // Made shorter while one is silent, it ends there with the rest.
+        world.silent.borrow_mut().insert(StoreNumber(2));
+        let soon = Some(service.now().0 + 10);
+        service.amend(less, change(30_000_000, soon)).await.unwrap();
+        env::sleep(Nanos::secs(8)).await;
+        assert_eq!(rates(&world), [(1, 30), (2, 30)]);
+        env::sleep(Nanos::secs(3)).await;
+        world.silent.borrow_mut().clear();
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(rates(&world), []);
     });
 }
 

@@ -77,7 +77,7 @@ fn a_reservation_is_its_accounts_an_operators_to_change_and_no_others() {
     let of = |name: &str| &own.iter().find(|(it, _)| *it == name).unwrap().1;
     let ask = |what: &str, name: &str, body: Option<&Value>| send(&address, what, of(name), body);
 
-    // Who makes one for ann? Its capability is hers, whoever made it.
+    // Who makes one for ann? Its capability is hers in any case.
     for (name, status) in [
         ("reader", 403),
         ("bob", 403),

@@ -219,7 +219,6 @@ impl Reach {
             nodes: up.nodes(),
             node: cluster.node().as_str().to_owned(),
             exports: self.exports.borrow().identities(),
-            ..Facts::default()
         })
     }
 
