@@ -88,6 +88,15 @@ impl Device for Wire {
     }
 }
 
+/// Why a link takes no more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NoRoom {
+    /// The earliest begin at which it would; `None`: never.
+    pub earliest: Option<Second>,
+    /// Which line, and what would fit.
+    pub why: String,
+}
+
 /// The link of a node. See the module's head.
 pub struct Network {
     node: String,
@@ -155,13 +164,13 @@ impl Network {
     /// already, what is no more than that is granted.
     ///
     /// # Errors
-    /// Which line has none, and what would fit.
+    /// When there would be, and in words which line has none and what would fit.
     pub(crate) fn admits(
         &self,
         now: Second,
         contract: &Contract,
         replaced: Option<(u128, BookingId)>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoRoom> {
         let none = Space::new(Bytes(0), Bytes(0));
         let costs = Costs::flat(self.speed);
         let mut line = Calendar::new(costs, UNIT, Headroom::flat(HEADROOM), none);
@@ -190,8 +199,13 @@ impl Network {
             Some(before) => line.amend(now, before, contract_there, until),
             None => line.hold(now, contract_there, until),
         };
-        held.map(drop)
-            .map_err(|refusal| self.words(contract, &refusal))
+        held.map(drop).map_err(|refusal| NoRoom {
+            earliest: match &refusal {
+                Refusal::Full { offer, .. } => offer.earliest.map(|slot| slot.start),
+                _ => None,
+            },
+            why: self.words(contract, &refusal),
+        })
     }
 
     fn words(&self, contract: &Contract, refusal: &Refusal) -> String {

@@ -157,6 +157,15 @@ fn what_the_link_has_no_room_for_is_refused_with_an_offer() {
         let fits = ReservationRequest::new(Direction::Read, rate, Slot::new(manager.now(), 60));
         let held = hold(&fits).await.unwrap();
         manager.release(held).await.unwrap();
+        // Asked before it is held, it is the same.
+        let quote = manager.quote(&[ask(Direction::Read, 40)]);
+        assert_eq!(quote.refused.as_ref(), Some(why));
+        assert_eq!(quote.earliest, Some(ask(Direction::Read, 40).slot.end));
+        let later = ReservationRequest {
+            slot: Slot::new(quote.earliest.unwrap(), 60),
+            ..ask(Direction::Read, 40)
+        };
+        assert_eq!(manager.quote(&[later]).refused, None);
         // The other way is a line of its own, and what is released is free.
         reserved(&manager, &ask(Direction::Write, 60)).await;
         manager.release(first).await.unwrap();

@@ -58,12 +58,16 @@ impl Reserver {
     /// Would these fit together now, and when would they?
     pub fn quote(&self, wanted: &[ReservationRequest]) -> Quote {
         let core = self.core();
-        Quote::of(
-            self.calendar_meanwhile(),
-            wanted,
-            &core.store.space(),
-            core.now(),
-        )
+        let space = core.store.space();
+        let mut quote = Quote::of(self.calendar_meanwhile(), wanted, &space, core.now());
+        for request in wanted {
+            if let Err(full) = core.check_link(&request.contract(), None) {
+                // Both must have room: that begin is asked about again.
+                quote.earliest = quote.earliest.zip(full.earliest).map(|(a, b)| a.max(b));
+                quote.refused.get_or_insert(full.why);
+            }
+        }
+        quote
     }
 
     /// The calendar, with what a calibration takes of it.
@@ -203,7 +207,7 @@ impl Reserver {
         };
         if record.within.is_none() {
             core.check_link(&record.contract, hold.replaces)
-                .map_err(|why| ReserveError::Request { why })?;
+                .map_err(|full| ReserveError::Request { why: full.why })?;
         }
         if replaced.is_none() {
             check_room(&core.store.space(), contract.space)?;

@@ -33,7 +33,7 @@ use crate::Store;
 use crate::object::error::StoreError;
 use crate::qos::book::{self, Book};
 use crate::qos::load_report::LoadReporter;
-use crate::qos::network::Booked;
+use crate::qos::network::{Booked, NoRoom};
 use crate::qos::queue::Queue;
 use bookings::Bookings;
 use capacity::Capacity;
@@ -130,7 +130,7 @@ impl Core {
         &self,
         contract: &Contract,
         replaced: Option<BookingId>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoRoom> {
         let Some(network) = &self.options.network else {
             return Ok(());
         };
