@@ -18,6 +18,7 @@
 pub mod account;
 pub mod audit;
 pub mod caller;
+mod changes;
 pub mod charge;
 mod error;
 pub mod name;
@@ -28,7 +29,6 @@ pub mod role;
 mod swap;
 pub mod token;
 pub mod usage;
-mod wanted;
 
 #[cfg(test)]
 mod tests;

@@ -18,16 +18,16 @@ use vdisk::meta::{Compare, Entry, MetaStore, Op, whole_range};
 
 use crate::account::{ACCOUNTS, Account, AccountState};
 use crate::caller::{Caller, How};
+use crate::changes::{check_token, check_users};
 use crate::name::AccountName;
 use crate::quota::Quota;
 use crate::removal::Removal;
 use crate::swap::{again, swap};
 use crate::token::{TOKENS, Token, TokenError, TokenId, TokenRecord};
 use crate::usage::Usage;
-use crate::wanted::{check_token, check_users};
 
+pub use crate::changes::{AccountChange, NewAccount, Peer};
 pub use crate::error::AccessError;
-pub use crate::wanted::{AccountChange, NewAccount, Peer};
 
 /// Before the serial numbers of revoked certificates, in a cluster's meta store (`vdisk::cluster::revoked`).
 const REVOKED: &str = "revoked/";

@@ -101,7 +101,7 @@ impl Mirror {
     }
 
     /// All there is, as it was read at a revision.
-    fn is_all(&self, entries: &[Entry], read_at: Revision) {
+    fn replace_all(&self, entries: &[Entry], read_at: Revision) {
         let mut seen = self.0.borrow_mut();
         if read_at < seen.until {
             tracing::warn!(
@@ -145,7 +145,7 @@ pub(crate) async fn follow(records: Records, mirror: Rc<Mirror>) {
 async fn follow_on(records: &Records, mirror: &Mirror) -> Result<(), MetaError> {
     let meta = &records.0;
     let (entries, revision) = whole_range(&**meta, PREFIX).await?;
-    mirror.is_all(&entries, revision);
+    mirror.replace_all(&entries, revision);
     let mut watch = meta.watch(PREFIX, Revision(revision.0 + 1)).await?;
     let end = env::now() + ANEW;
     loop {
@@ -210,20 +210,20 @@ mod tests {
         env::Runtime::simulated(1).block_on(async {
             let mirror = Mirror::default();
             let (first, second) = (entry(1, "a", 10), entry(2, "b", 20));
-            mirror.is_all(&[first.clone(), second], Revision(20));
+            mirror.replace_all(&[first.clone(), second], Revision(20));
             mirror.see(read(&entry(3, "c", 25)).unwrap());
             env::sleep(Nanos::secs(40)).await;
             // The same versions are known since then, others from now on.
             let changed = entry(2, "b2", 30);
             let all = [first.clone(), changed.clone(), entry(3, "c", 25)];
-            mirror.is_all(&all, Revision(30));
+            mirror.replace_all(&all, Revision(30));
             assert_eq!(names(&mirror), ["a", "b2", "c"]);
             let age = |it: &Entry| mirror.age(&read(it).unwrap());
             assert_eq!(age(&first), Nanos::secs(40));
             assert_eq!(age(&changed), Nanos(0));
             // Put back: c was never made, b is as it was, and another a has an older revision.
             let all = [entry(1, "other", 5), entry(2, "b", 20)];
-            mirror.is_all(&all, Revision(21));
+            mirror.replace_all(&all, Revision(21));
             assert_eq!(names(&mirror), ["other", "b"]);
             assert_eq!(age(&all[0]), Nanos(0));
             assert!(mirror.get(ReservationId(3)).is_none());

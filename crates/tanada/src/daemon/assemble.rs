@@ -382,7 +382,7 @@ async fn open_store(
     };
     let device = meter(thread, &config.device);
     let store = OpenStore::open(config, (device, costs), data_dir, clients, shared).await?;
-    thread.caps.has_store(&store.node);
+    thread.caps.add_store(&store.node);
     thread.stores.push(store);
     Ok(())
 }

@@ -55,6 +55,7 @@ mod rights_tests;
 mod routes;
 pub mod slots;
 mod store_metrics;
+mod stores;
 mod thread_metrics;
 
 use std::sync::Arc;
@@ -108,13 +109,13 @@ const BODY_MAX: usize = 64 * 1024;
         export_booking::get_reservations,
         export_booking::add_reservation,
         export_booking::cancel_reservation,
-        reserve::get_stores,
-        reserve::get_store,
-        reserve::scrub_store,
-        reserve::rotate_key,
-        reserve::calibrate_store,
-        reserve::get_calibration,
-        reserve::get_calendar,
+        stores::get_stores,
+        stores::get_store,
+        stores::scrub_store,
+        stores::rotate_key,
+        stores::calibrate_store,
+        stores::get_calibration,
+        stores::get_calendar,
         reserve::get_reservations,
         reserve::add_reservation,
         reserve::offer_reservation,

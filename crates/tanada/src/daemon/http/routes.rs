@@ -7,6 +7,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use super::control::Control;
 use super::{
     accounts, audit, certificates, clients, cluster, export_booking, learn, reservations, reserve,
+    stores,
 };
 
 /// A path, and what answers there.
@@ -89,19 +90,16 @@ fn store_routes() -> Vec<Route> {
             "/v1/exports/{name}/reservations/{number}",
             delete(export_booking::cancel_reservation),
         ),
-        ("/v1/stores", get(reserve::get_stores)),
-        ("/v1/stores/{name}", get(reserve::get_store)),
-        ("/v1/stores/{name}/scrub", post(reserve::scrub_store)),
-        ("/v1/stores/{name}/rotate-key", post(reserve::rotate_key)),
-        (
-            "/v1/stores/{name}/calibrate",
-            post(reserve::calibrate_store),
-        ),
+        ("/v1/stores", get(stores::get_stores)),
+        ("/v1/stores/{name}", get(stores::get_store)),
+        ("/v1/stores/{name}/scrub", post(stores::scrub_store)),
+        ("/v1/stores/{name}/rotate-key", post(stores::rotate_key)),
+        ("/v1/stores/{name}/calibrate", post(stores::calibrate_store)),
         (
             "/v1/stores/{name}/calibration",
-            get(reserve::get_calibration),
+            get(stores::get_calibration),
         ),
-        ("/v1/stores/{name}/calendar", get(reserve::get_calendar)),
+        ("/v1/stores/{name}/calendar", get(stores::get_calendar)),
         (
             "/v1/reservations",
             get(reserve::get_reservations).post(reserve::add_reservation),

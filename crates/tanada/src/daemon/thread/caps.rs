@@ -48,7 +48,7 @@ impl ThreadCaps {
     }
 
     /// Accounts weigh at this store what [`ThreadCaps::set_accounts`] says.
-    pub fn has_store(&mut self, store: &Rc<Manager>) {
+    pub fn add_store(&mut self, store: &Rc<Manager>) {
         self.stores.push(Rc::downgrade(store));
     }
 
