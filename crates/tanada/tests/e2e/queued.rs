@@ -128,7 +128,7 @@ fn in_a_cluster() -> String {
 }
 
 /// Asks until the answer is as wanted: a node that has just started finds its stores and exports within seconds.
-fn soon(
+pub fn soon(
     dir: &Path,
     daemon: &Daemon,
     what: &str,

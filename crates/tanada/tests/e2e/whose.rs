@@ -1,13 +1,12 @@
 //! Reservations over the cluster from outside: which account sees, changes, ends and shows whose.
 
 use std::path::Path;
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::accounts::account;
-use crate::common::{Daemon, bearer, http, text};
+use crate::common::{Daemon, http, text};
+use crate::queued::soon;
 
 const CLUSTER: &str = r#"
 [[device]]
@@ -58,14 +57,10 @@ fn begin(dir: &Path) -> (Daemon, Vec<(&'static str, String)>) {
         ("admin", "admin"),
     ];
     let own = roles.map(|(name, role)| (name, account(dir, name, role)));
-    for _ in 0..120 {
-        let (_, all) = send(&daemon.admin_tcp(), "GET /v1/cluster", &bearer(dir), None);
-        if all["stores"].as_array().is_some_and(|it| it.len() == 1) {
-            return (daemon, own.into());
-        }
-        sleep(Duration::from_millis(250));
-    }
-    panic!("the store is not registered");
+    soon(dir, &daemon, "GET /v1/cluster", None, |_, all| {
+        all["stores"].as_array().is_some_and(|it| it.len() == 1)
+    });
+    (daemon, own.into())
 }
 
 #[test]
