@@ -128,45 +128,103 @@ async fn charge_one_of(
     new: &Commitment,
     now: u64,
 ) -> Result<TxnPart, QuotaError> {
-    let length = new.until.checked_sub(new.from);
+    check_slot(new, now)?;
+    read_limits(meta, (account, id)).await?.charge(new, now)
+}
+
+fn check_slot(new: &Commitment, now: u64) -> Result<(), QuotaError> {
+    let (from, until) = (new.from, new.until);
+    let length = until.checked_sub(from);
     if !length.is_some_and(|length| (1..=u64::from(u32::MAX)).contains(&length)) {
-        let (from, until) = (new.from, new.until);
         return Err(QuotaError::Slot { from, until });
     }
-    if new.until <= now {
-        let until = new.until;
-        return Err(QuotaError::Over { until, now });
+    match until <= now {
+        true => Err(QuotaError::Over { until, now }),
+        false => Ok(()),
     }
-    let mut charge = TxnPart::default();
+}
+
+/// What an account may have and has, and the one that it belongs to, at one moment: many questions, one look.
+pub struct Limits(Vec<Limit>);
+
+/// Of one account.
+struct Limit {
+    account: AccountName,
+    quota: Quota,
+    usage: Usage,
+    /// Account and quota are as they were read.
+    compares: [Compare; 2],
+    /// The usage is.
+    used: Compare,
+}
+
+/// What an account may have and has now.
+///
+/// # Errors
+/// [`QuotaError`]: no account, a record, or the meta store.
+pub async fn limits(meta: &dyn MetaStore, account: &AccountName) -> Result<Limits, QuotaError> {
+    read_limits(meta, (account, None)).await
+}
+
+async fn read_limits(
+    meta: &dyn MetaStore,
+    (account, id): (&AccountName, Option<u64>),
+) -> Result<Limits, QuotaError> {
+    let mut all = Vec::new();
     for name in account.chain() {
-        let (compare, on) = looked_up(meta, &name).await?;
+        let (is_there, on) = looked_up(meta, &name).await?;
         let is_meant = |it: u64| name != *account || id.is_none_or(|id| id == it);
         if !on.is_some_and(is_meant) {
             return Err(QuotaError::NoAccount(name));
         }
-        charge.compares.push(compare);
         let key = Quota::key(&name);
         let entry = meta.get(&key).await?;
         let changed = entry
             .as_ref()
             .map_or_else(Default::default, |it| it.changed);
         let quota = entry.map(|entry| Quota::decode(&key, &entry.value));
-        let quota = quota.transpose()?.unwrap_or_default();
-        charge.compares.push(Compare::Unchanged(key, changed));
-        let (compare, usage) = read_usage(meta, &name).await?;
-        if let Err(excess) = fits(&quota, &usage, new, now) {
-            let account = name;
-            return Err(QuotaError::Excess { account, excess });
-        }
-        let after = usage.with(new, now);
-        let count = after.count() as usize;
-        if count > COMMITMENTS_MAX {
-            let account = name;
-            return Err(QuotaError::TooMany { account, count });
-        }
-        add(&mut charge, &name, (compare, &usage), &after);
+        let (used, usage) = read_usage(meta, &name).await?;
+        all.push(Limit {
+            account: name,
+            quota: quota.transpose()?.unwrap_or_default(),
+            usage,
+            compares: [is_there, Compare::Unchanged(key, changed)],
+            used,
+        });
     }
-    Ok(charge)
+    Ok(Limits(all))
+}
+
+impl Limits {
+    /// As [`charge`], by what was read then.
+    ///
+    /// # Errors
+    /// [`QuotaError`]: a limit.
+    pub fn charge(&self, new: &Commitment, now: u64) -> Result<TxnPart, QuotaError> {
+        check_slot(new, now)?;
+        let mut charge = TxnPart::default();
+        for it in &self.0 {
+            let account = || it.account.clone();
+            fits(&it.quota, &it.usage, new, now).map_err(|excess| QuotaError::Excess {
+                account: account(),
+                excess,
+            })?;
+            let after = it.usage.with(new, now);
+            let count = after.count() as usize;
+            if count > COMMITMENTS_MAX {
+                let account = account();
+                return Err(QuotaError::TooMany { account, count });
+            }
+            charge.compares.extend(it.compares.iter().cloned());
+            add(
+                &mut charge,
+                &it.account,
+                (it.used.clone(), &it.usage),
+                &after,
+            );
+        }
+        Ok(charge)
+    }
 }
 
 /// What a booking that ends at `now` adds to its transaction. What it was promised until then stays counted.

@@ -8,14 +8,14 @@
 
 use std::rc::Rc;
 
-use access::charge::{QuotaError, charge, is_on, refund};
+use access::charge::{QuotaError, charge, is_on, limits, refund};
 use access::name::AccountName;
 use access::quota::Commitment;
 use policy::share::Second;
 use vdisk::meta::{MetaStore, TxnPart};
 
 use crate::error::ReservationError;
-use crate::quota::Quotas;
+use crate::quota::{Limits, Quotas};
 use crate::record::{Reservation, ReservationId, Target};
 use crate::stores::Pending;
 
@@ -57,7 +57,31 @@ fn account(text: &str) -> Result<Option<AccountName>, ReservationError> {
     name.map_err(|error| ReservationError::Request(error.to_string()))
 }
 
+/// What one account may; none where it is the daemon's owner.
+struct AccountLimits(Option<access::charge::Limits>);
+
+impl Limits for AccountLimits {
+    fn check(&self, record: &Reservation, now: Second) -> Result<(), ReservationError> {
+        let Some(limits) = &self.0 else {
+            return Ok(());
+        };
+        // It is not made yet: nothing of what the account has is its own.
+        let asked = commitment(ReservationId(0), record);
+        limits.charge(&asked, now.0).map(drop).map_err(refused)
+    }
+}
+
 impl Quotas for AccountQuotas {
+    fn limits<'a>(&'a self, text: &'a str) -> Pending<'a, Box<dyn Limits>, ReservationError> {
+        Box::pin(async move {
+            let read = match account(text)? {
+                Some(account) => Some(limits(&*self.0, &account).await.map_err(refused)?),
+                None => None,
+            };
+            Ok(Box::new(AccountLimits(read)) as Box<dyn Limits>)
+        })
+    }
+
     fn charge<'a>(
         &'a self,
         id: ReservationId,

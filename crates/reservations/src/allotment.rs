@@ -13,6 +13,8 @@
 //! 1. What is inside never comes to more than the allotment at any store, at any second, however many book at once.
 //! 2. There is a calendar exactly while the allotment stands.
 
+use std::collections::BTreeMap;
+#[cfg(test)]
 use std::collections::BTreeSet;
 
 use policy::share::{BytesPerSec, Direction, Second, Slot};
@@ -101,14 +103,19 @@ impl Inside {
         }
     }
 
-    fn is_at(&self, second: u64) -> bool {
-        self.from <= second && second < self.until
-    }
-
     fn rate_at(&self, place: &Rate) -> u64 {
         let there = self.rates.iter().filter(|it| it.is_at(place));
         there.map(|it| it.rate).fold(0, u64::saturating_add)
     }
+}
+
+/// A stretch in which something has no room at a place.
+struct Full {
+    from: u64,
+    until: u64,
+    place: Rate,
+    /// What is left there then.
+    left: u64,
 }
 
 impl AllotmentCalendar {
@@ -123,12 +130,40 @@ impl AllotmentCalendar {
         }
     }
 
-    /// What is inside at `place` in a second, but for `own`.
-    fn taken(&self, place: &Rate, second: u64, own: ReservationId) -> u64 {
-        let others = self.inside.iter().filter(|it| it.id != own);
-        let then = others.filter(|it| it.is_at(second));
-        then.map(|it| it.rate_at(place))
-            .fold(0, u64::saturating_add)
+    /// Where `asked` has no room beside all others that are inside, place by place, each in the order of time.
+    fn full(&self, asked: &Inside) -> Vec<Full> {
+        // What begins and ends there; all of it is looked at once, however many stretches there are.
+        let mut steps: BTreeMap<(StoreNumber, bool), BTreeMap<u64, i128>> = BTreeMap::new();
+        for it in self.inside.iter().filter(|it| it.id != asked.id) {
+            for rate in &it.rates {
+                let of_place = steps.entry((rate.store, rate.reads)).or_default();
+                *of_place.entry(it.from).or_default() += i128::from(rate.rate);
+                *of_place.entry(it.until).or_default() -= i128::from(rate.rate);
+            }
+        }
+        let mut full = Vec::new();
+        for place in &asked.rates {
+            let (limit, needed) = (self.limit(place), asked.rate_at(place));
+            let none = BTreeMap::new();
+            let of_place = steps.get(&(place.store, place.reads)).unwrap_or(&none);
+            let begins = [0].into_iter().chain(of_place.keys().copied());
+            let ends = of_place.keys().copied().chain([u64::MAX]);
+            let changes = [0].into_iter().chain(of_place.values().copied());
+            let mut sum = 0;
+            for ((from, until), change) in begins.zip(ends).zip(changes) {
+                sum += change;
+                let taken = u64::try_from(sum).unwrap_or(u64::MAX);
+                if taken.saturating_add(needed) > limit && from < until {
+                    full.push(Full {
+                        from,
+                        until,
+                        place: *place,
+                        left: limit.saturating_sub(taken),
+                    });
+                }
+            }
+        }
+        full
     }
 
     /// What it has at `place`.
@@ -153,43 +188,39 @@ impl AllotmentCalendar {
                 Second(self.until)
             ));
         }
-        let others = self.inside.iter().filter(|it| it.id != asked.id);
-        let begins = others.map(|it| it.from).filter(|it| asked.is_at(*it));
-        let seconds: BTreeSet<u64> = begins.chain([asked.from]).collect();
-        for place in &asked.rates {
-            let (limit, needed) = (self.limit(place), asked.rate_at(place));
-            for second in &seconds {
-                let taken = self.taken(place, *second, asked.id);
-                if taken.saturating_add(needed) > limit {
-                    return Err(format!(
-                        "at {} {} of its {} are left at {}, and {} are needed; ask for less or for another time",
-                        label(place.store),
-                        BytesPerSec(limit.saturating_sub(taken)),
-                        BytesPerSec(limit),
-                        Second(*second),
-                        BytesPerSec(needed)
-                    ));
-                }
-            }
-        }
-        Ok(())
+        let full = self.full(asked);
+        let mut within = full
+            .iter()
+            .filter(|it| it.from < asked.until && asked.from < it.until);
+        let Some(full) = within.next() else {
+            return Ok(());
+        };
+        Err(format!(
+            "at {} {} of its {} are left at {}, and {} are needed; ask for less or for another time",
+            label(full.place.store),
+            BytesPerSec(full.left),
+            BytesPerSec(self.limit(&full.place)),
+            Second(full.from.max(asked.from)),
+            BytesPerSec(asked.rate_at(&full.place))
+        ))
     }
 
     /// Would `asked` fit, and when would it at the earliest?
     pub fn quote(&self, asked: &Inside, label: impl Fn(StoreNumber) -> String) -> Quote {
         let seconds = asked.until - asked.from;
-        let at = |from: u64| Inside {
-            from,
-            until: from.saturating_add(seconds),
-            ..asked.clone()
-        };
-        let ends = self.inside.iter().map(|it| it.until).chain([self.from]);
-        let later = ends.filter(|it| *it > asked.from);
-        let begins: BTreeSet<u64> = later.chain([asked.from]).collect();
-        let mut begins = begins.into_iter();
-        let earliest = begins.find(|from| self.check(&at(*from), &label).is_ok());
+        let mut full = self.full(asked);
+        full.sort_by_key(|it| it.from);
+        let mut from = asked.from.max(self.from);
+        for it in full {
+            if it.from < from.saturating_add(seconds) && from < it.until {
+                from = it.until;
+            }
+        }
+        let is_within = from
+            .checked_add(seconds)
+            .is_some_and(|until| until <= self.until);
         Quote {
-            earliest: earliest.map(Second),
+            earliest: is_within.then_some(Second(from)),
             refused: self.check(asked, &label).err(),
         }
     }
@@ -394,6 +425,8 @@ fn refuse<T>(why: String) -> Result<T, ReservationError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn rate(store: u16, rate: u64) -> Rate {
@@ -452,6 +485,35 @@ mod tests {
                 .check(&inside(1, 100, 150, &[rate(1, 40)]), label)
                 .is_ok()
         );
+    }
+
+    proptest! {
+        #[test]
+        fn it_says_of_each_second_what_a_sum_says(
+            others in prop::collection::vec((0..3_u16, 90..200_u64, 1..60_u64, 1..40_u64), 0..12),
+            from in 95..190_u64,
+            seconds in 1..50_u64,
+            (one, two) in (1..60_u64, 0..30_u64),
+        ) {
+            let of = |(nth, (store, from, seconds, it)): (usize, (u16, u64, u64, u64))| {
+                inside(nth as u128 + 1, from, from + seconds, &[rate(store + 1, it)])
+            };
+            let there = calendar(others.into_iter().enumerate().map(of).collect());
+            let wanted = [rate(1, one), rate(2, two)];
+            let asked = |from: u64| inside(99, from, from + seconds, &wanted);
+            let fits = |from: u64| {
+                let is_within = from >= there.from && from + seconds <= there.until;
+                let has_room = |second: u64| wanted.iter().all(|place| {
+                    let then = there.inside.iter().filter(|it| it.from <= second && second < it.until);
+                    let taken: u64 = then.map(|it| it.rate_at(place)).sum();
+                    taken + place.rate <= there.limit(place)
+                });
+                is_within && (from..from + seconds).all(has_room)
+            };
+            prop_assert_eq!(there.check(&asked(from), label).is_ok(), fits(from));
+            let earliest = (from..260).find(|at| fits(*at)).map(Second);
+            prop_assert_eq!(there.quote(&asked(from), label).earliest, earliest);
+        }
     }
 
     #[test]

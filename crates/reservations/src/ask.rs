@@ -7,7 +7,7 @@ use vdisk::StoreNumber;
 
 use crate::error::ReservationError;
 use crate::plan::{self, Rounding, Wanted};
-use crate::record::{Promise, QUEUE, Reservation, ReservationId, Target, Terms, check_new_name};
+use crate::record::{Promise, QUEUE, Reservation, ReservationId, Target, Terms};
 use crate::stores::{Facts, VolumeFact};
 
 /// What is reserved for, by names.
@@ -88,7 +88,6 @@ impl Ask {
     /// # Errors
     /// [`ReservationError::Request`] with what makes no sense, and what would do.
     pub fn plan(&self, facts: &Facts) -> Result<Planned, ReservationError> {
-        check_new_name(&self.name).map_err(ReservationError::Request)?;
         let promise = &self.promise;
         if promise.space > 0 && self.terms.allotment {
             return refuse("room is for what is written; ask for it with what is booked inside");
@@ -162,9 +161,10 @@ impl Ask {
             };
             return refuse(format!("there is no volume {name}; {known}"));
         };
-        if let Some(holder) = &volume.holder {
+        if volume.holder.is_some() {
+            // Its holder may be another account.
             return refuse(format!(
-                "volume {name} goes by what holder {holder} reserved at each store; free it with \
+                "volume {name} goes by what a holder of its own reserved at each store; free it with \
                  `tanada volume set {name} --no-holder` first"
             ));
         }

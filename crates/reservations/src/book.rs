@@ -226,6 +226,13 @@ impl Booking<'_> {
         let left = silent.iter();
         parts.extend(left.filter_map(|it| there.get(&(it.store, it.direction))));
         parts.sort_unstable();
+        if let Some(silent) = silent.first()
+            && (&next.promise, &parts) == (&before.promise, &before.parts)
+        {
+            let store = self.facts.label(silent.store);
+            let why = PartError::Unreachable("nothing could be changed meanwhile".to_owned());
+            return Err(ReservationError::of_part(&what(&next.promise), store, why));
+        }
         let next = Reservation { parts, ..next };
         // Where its answer is lost it may be done all the same: what is held is not for this node to release then.
         self.swap(before, next.clone()).await?;
@@ -348,9 +355,15 @@ impl Booking<'_> {
                 return Err(ReservationError::Changing(next.name.clone()));
             };
             let wanted = wanted_of(&next);
-            let beside = Admission(service)
+            let admission = Admission(service);
+            let mut beside = admission
                 .charge(self.id, &next, &wanted, self.facts)
                 .await?;
+            if before.state.stands() && before.promise != next.promise {
+                // Another one may have been made for what was free until now.
+                let of = (&next.target, &next.promise, &next.terms);
+                beside = beside.and(admission.alone(self.id, of, self.facts).await?);
+            }
             if service.records.swap(&known, &next, beside).await? == Swapped::Done {
                 return Ok(next);
             }
@@ -361,7 +374,7 @@ impl Booking<'_> {
     }
 
     /// Tells the stores that their parts stand. One that does not hear asks the record itself.
-    async fn commit(&self, parts: &[Part]) {
+    pub async fn commit(&self, parts: &[Part]) {
         let commits = parts.iter().map(async |part| {
             let done = async {
                 let calendar = self.calendar(part.store).await?;

@@ -8,10 +8,14 @@
 //!
 //! Other reservations of the same target and the account's quota are asked with the stores.
 //!
-//! Always true: what is offered would have been made when it was asked, with just the parts that it would have.
+//! Always true: what is offered would have been made when it was asked, with just the parts that it would have; but for
+//! parts at several stores of one node, which share its link and are asked about one by one.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
 
+use env::sync::{Permit, Semaphore};
 use policy::share::{Second, Slot};
 use store::qos::manager::Quote;
 use vdisk::StoreNumber;
@@ -21,6 +25,7 @@ use crate::allotment::{Allotments, Inside};
 use crate::ask::{Ask, Planned};
 use crate::book::{request, what};
 use crate::error::ReservationError;
+use crate::quota::Limits;
 use crate::record::{Promise, Reservation, ReservationId, Terms};
 use crate::service::Service;
 use crate::stores::Facts;
@@ -68,19 +73,26 @@ pub(crate) async fn find(
 ) -> Result<Offer, ReservationError> {
     let none_yet = ReservationId(0);
     let of = (&planned.target, &planned.promise, terms);
+    // Both are looked at once: an offer is some dozens of questions.
+    let limits = match service.quotas.limits(&ask.account).await {
+        Ok(limits) => Ok(limits),
+        Err(ReservationError::Quota(why)) => Err(why),
+        Err(error) => return Err(error),
+    };
     let asking = Asking {
         service,
         facts,
         ask,
         terms,
         clashes: Admission(service).clashes(none_yet, of).await?,
+        limits,
     };
     let quotes = asking.quotes(planned).await?;
     let mut refused: Vec<_> = quotes
         .iter()
         .filter_map(|(store, quote)| Some((facts.label(*store), quote.refused.clone()?)))
         .collect();
-    refused.extend(asking.beside(planned).await?);
+    refused.extend(asking.beside(planned));
     let promise = &planned.promise;
     let seconds = promise.until - promise.from;
     if refused.is_empty() {
@@ -121,6 +133,43 @@ async fn most(
     Ok(low)
 }
 
+/// Offers at one node: some dozens of questions to each store. So many are made at a time, of one account one.
+pub(crate) struct Turns {
+    all: Rc<Semaphore>,
+    of: RefCell<BTreeMap<String, Weak<Semaphore>>>,
+}
+
+/// So many at a time.
+const AT_ONCE: u64 = 4;
+
+impl Default for Turns {
+    fn default() -> Self {
+        Turns {
+            all: Semaphore::new(AT_ONCE),
+            of: RefCell::default(),
+        }
+    }
+}
+
+impl Turns {
+    /// Waits for the turn of `account`, which ends when this is dropped.
+    pub async fn turn(&self, account: &str) -> (Rc<Semaphore>, [Permit; 2]) {
+        let own = {
+            let mut of = self.of.borrow_mut();
+            of.retain(|_, it| it.strong_count() > 0);
+            let own = of.get(account).and_then(Weak::upgrade);
+            own.unwrap_or_else(|| {
+                let own = Semaphore::new(1);
+                of.insert(account.to_owned(), Rc::downgrade(&own));
+                own
+            })
+        };
+        let first = own.acquire(1).await;
+        let permits = [first, self.all.acquire(1).await];
+        (own, permits)
+    }
+}
+
 struct Asking<'a> {
     service: &'a Service,
     facts: &'a Facts,
@@ -128,6 +177,8 @@ struct Asking<'a> {
     terms: &'a Terms,
     /// Times that other reservations of the target have.
     clashes: Vec<Clash>,
+    /// What the account may have besides.
+    limits: Result<Box<dyn Limits>, String>,
 }
 
 impl Asking<'_> {
@@ -187,32 +238,26 @@ impl Asking<'_> {
     }
 
     /// What else than a calendar is in the way.
-    async fn beside(
-        &self,
-        planned: &Planned,
-    ) -> Result<Option<(String, String)>, ReservationError> {
+    fn beside(&self, planned: &Planned) -> Option<(String, String)> {
         if let Some(clash) = first_in(&self.clashes, planned.promise.slot()) {
             let why = format!(
                 "it has the reservation {} until {}",
                 clash.id, clash.slot.end
             );
-            return Ok(Some((planned.target.label(), why)));
+            return Some((planned.target.label(), why));
         }
-        let record = self.record(planned);
-        let quotas = &self.service.quotas;
-        let charged = quotas.charge(ReservationId(0), &record, self.service.now());
-        match charged.await {
-            Ok(_) => Ok(None),
-            Err(ReservationError::Quota(why)) => {
-                Ok(Some((format!("account {}", self.ask.account), why)))
-            }
-            Err(error) => Err(error),
-        }
+        let now = self.service.now();
+        let checked = match &self.limits {
+            Ok(limits) => limits.check(&self.record(planned), now),
+            Err(why) => Err(ReservationError::Quota(why.clone())),
+        };
+        let why = checked.err()?;
+        Some((format!("account {}", self.ask.account), why.to_string()))
     }
 
     async fn fits(&self, ask: &Ask) -> Result<bool, ReservationError> {
         let planned = ask.plan(self.facts)?;
-        if self.beside(&planned).await?.is_some() {
+        if self.beside(&planned).is_some() {
             return Ok(false);
         }
         let quotes = self.quotes(&planned).await?;
@@ -240,7 +285,7 @@ impl Asking<'_> {
             }
             let planned = self.ask.with(next.0, seconds, 1000).plan(self.facts)?;
             if next == from {
-                let is_free = self.beside(&planned).await?.is_none();
+                let is_free = self.beside(&planned).is_none();
                 return Ok(is_free.then_some(from));
             }
             from = next;

@@ -21,6 +21,12 @@ pub trait Quotas {
         now: Second,
     ) -> Pending<'a, TxnPart, ReservationError>;
 
+    /// What this account may have now, for many questions at once.
+    ///
+    /// # Errors
+    /// As for [`charge`](Self::charge).
+    fn limits<'a>(&'a self, account: &'a str) -> Pending<'a, Box<dyn Limits>, ReservationError>;
+
     /// Is this account let in still? What it has reserved ends when it is not.
     ///
     /// # Errors
@@ -39,10 +45,29 @@ pub trait Quotas {
     ) -> Pending<'a, TxnPart, ReservationError>;
 }
 
+/// What one account may have beside what it has, at one moment.
+pub trait Limits {
+    /// May it have `record`, too?
+    ///
+    /// # Errors
+    /// [`ReservationError::Quota`] with what it has and what is left.
+    fn check(&self, record: &Reservation, now: Second) -> Result<(), ReservationError>;
+}
+
 /// As much as the stores have, for every account.
 pub struct Unlimited;
 
+impl Limits for Unlimited {
+    fn check(&self, _: &Reservation, _: Second) -> Result<(), ReservationError> {
+        Ok(())
+    }
+}
+
 impl Quotas for Unlimited {
+    fn limits<'a>(&'a self, _: &'a str) -> Pending<'a, Box<dyn Limits>, ReservationError> {
+        Box::pin(async { Ok(Box::new(Unlimited) as Box<dyn Limits>) })
+    }
+
     fn is_on<'a>(&'a self, _: &'a str) -> Pending<'a, bool, ReservationError> {
         Box::pin(async { Ok(true) })
     }

@@ -12,9 +12,9 @@ use vdisk::meta::TxnPart;
 use crate::allotment::Allotments;
 use crate::book::Booking;
 use crate::error::ReservationError;
-use crate::record::{Phase, QUEUE, Reservation, ReservationId};
+use crate::record::{Part, Phase, QUEUE, Reservation, ReservationId};
 use crate::records::{Swapped, Versioned};
-use crate::service::Service;
+use crate::service::{Service, account_off};
 use crate::stores::Facts;
 
 /// How often a release is tried again that another change came before.
@@ -53,15 +53,31 @@ impl Endings<'_> {
         self.0.get(known.id).await
     }
 
-    /// Ends what was judged by `known`. Where another change came first it is left as it is: that was not judged.
-    pub async fn end_judged(&self, known: &Versioned, why: &str) -> Result<(), ReservationError> {
+    /// Ends what was judged by `known`: is it over? Where another change came first it is left as it is: that was not judged.
+    pub async fn end_judged(&self, known: &Versioned, why: &str) -> Result<bool, ReservationError> {
         if known.record.over_since.is_some() {
-            return Ok(());
+            return Ok(true);
         }
         match self.end_once(known, why).await? {
-            Some(inside) => self.end_rest(known, inside).await,
-            None => Ok(()),
+            Some(inside) => self.end_rest(known, inside).await.map(|()| true),
+            None => Ok(false),
         }
+    }
+
+    /// Ends one of an account that is let in no longer, unless it is again.
+    pub async fn end_of_account(&self, known: Versioned) -> Result<(), ReservationError> {
+        let why = account_off(&known.record.account);
+        let mut known = known;
+        for tried in 1..RELEASE_TRIES {
+            let is_on = self.0.quotas.is_on(&known.record.account).await?;
+            if is_on || self.end_judged(&known, &why).await? {
+                break;
+            }
+            let wait = env::rng("again").below(10 * tried);
+            env::sleep(Nanos::millis(1 + wait.min(200))).await;
+            known = self.0.get(known.id).await?;
+        }
+        Ok(())
     }
 
     /// The record says that it is over; answers what is inside it. `None`: it was changed before.
@@ -106,7 +122,15 @@ impl Endings<'_> {
         let allotments = Allotments(&self.0.records);
         let (left, inside) = allotments.leave(known.id, &known.record).await?;
         let refunded = self.0.quotas.refund(known.id, &known.record, self.0.now());
-        Ok((refunded.await?.and(left), inside))
+        let refunded = match refunded.await {
+            // An account whose use cannot be read keeps nothing from ending.
+            Err(ReservationError::Quota(why)) => {
+                tracing::warn!(reservation = %known.id, why, "what it took of its quota is not given back");
+                TxnPart::default()
+            }
+            other => other?,
+        };
+        Ok((refunded.and(left), inside))
     }
 
     /// Releases the parts of what is over; the record lists those left.
@@ -125,7 +149,10 @@ impl Endings<'_> {
         // A store that left the cluster took its part along.
         let there = known.record.parts.iter();
         let there = there.filter(|it| it.store == QUEUE || facts.stores.contains_key(&it.store));
-        let left = booking.release(there.copied()).await;
+        let there: Vec<Part> = there.copied().collect();
+        // What is held to take another one's place does so first: else that one would be left.
+        booking.commit(&there).await;
+        let left = booking.release(there.into_iter()).await;
         if left != known.record.parts {
             let next = Reservation {
                 parts: left,

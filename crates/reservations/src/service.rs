@@ -16,12 +16,15 @@ use crate::capability::StoreCapability;
 use crate::caps::check_caps;
 use crate::error::ReservationError;
 use crate::mirror::{Mirror, follow};
-use crate::offer::{self, Offer};
+use crate::offer::{self, Offer, Turns};
 use crate::quota::Quotas;
-use crate::record::{Promise, Reservation, ReservationId, Target, Terms};
+use crate::record::{Promise, Reservation, ReservationId, Target, Terms, check_new_name};
 use crate::records::{Records, Swapped, Versioned};
 use crate::release::Endings;
 use crate::stores::{ClusterStores, Facts};
+
+/// So many of an account are ended side by side.
+const ENDS_AT_ONCE: usize = 4;
 
 /// What is to be different; `None`: as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,6 +46,8 @@ pub struct Service {
     pub(crate) quotas: Rc<dyn Quotas>,
     /// The records, while they are followed.
     pub(crate) mirror: Rc<Mirror>,
+    /// Who may ask what would fit now.
+    offers: Turns,
     /// What this node is making now.
     pub(crate) making: RefCell<BTreeSet<ReservationId>>,
     /// When what may end unused is looked at next.
@@ -66,6 +71,7 @@ impl Service {
             cluster,
             quotas,
             mirror: Rc::default(),
+            offers: Turns::default(),
             making: RefCell::default(),
             looks: RefCell::default(),
             #[cfg(test)]
@@ -130,6 +136,7 @@ impl Service {
     /// [`ReservationError::Request`], [`ReservationError::NameTaken`], [`ReservationError::Changing`],
     /// [`ReservationError::Meta`], [`ReservationError::Unreachable`].
     pub async fn quote(&self, ask: &Ask) -> Result<Offer, ReservationError> {
+        let _turn = self.offers.turn(&ask.account).await;
         let facts = self.cluster.facts().await?;
         let planned = ask.plan(&facts)?;
         let terms = self.terms(ask).await?;
@@ -140,6 +147,7 @@ impl Service {
             same(known, (target, promise, &terms), ask.from_said)?;
             return Ok(Offer::as_asked(promise));
         }
+        check_new_name(&ask.name).map_err(ReservationError::Request)?;
         check_caps(&facts, &planned.target, &planned.promise)?;
         offer::find(self, &facts, (ask, &terms), &planned).await
     }
@@ -177,6 +185,7 @@ impl Service {
         if let Some(known) = self.records.find(&ask.account, &ask.name).await? {
             return same(known, (&target, &promise, &terms), ask.from_said);
         }
+        check_new_name(&ask.name).map_err(ReservationError::Request)?;
         let (admission, of) = (Admission(self), (&target, &promise, &terms));
         let alone = admission.alone(id, of, &facts).await?;
         let until = Second(self.now().0 + HOLD_SECONDS);
@@ -229,16 +238,17 @@ impl Service {
         name: &str,
     ) -> Result<ReservationId, ReservationError> {
         let known = self.find(account, name).await?;
+        if known.record.account != account {
+            // What another account's is called, or whether it stands, is not told.
+            return Err(ReservationError::Absent(name.to_owned()));
+        }
         check_stands(&known.record)?;
-        let why = match (
-            known.record.terms.allotment,
-            known.record.account == account,
-        ) {
-            (true, true) => return Ok(known.id),
-            (true, false) => "is another account's; book out of an allotment of your own",
-            (false, _) => "is no allotment; make one with `tanada reservation create --allotment`",
-        };
-        Err(ReservationError::Request(format!("{name} {why}")))
+        match known.record.terms.allotment {
+            true => Ok(known.id),
+            false => Err(ReservationError::Request(format!(
+                "{name} is no allotment; make one with `tanada reservation create --allotment`"
+            ))),
+        }
     }
 
     /// Ends a reservation for `why`; answered when all stores in reach have cut its clients off. One that is over is
@@ -255,25 +265,28 @@ impl Service {
         env::spawn(async move { Endings(&service).release(known, &why).await }).await
     }
 
-    /// Ends all that `account` and its projects have, side by side: it is let in no longer. What is not ended by this, as
-    /// where another change came first, a sweep ends.
+    /// Ends all that `account` and its projects have, if they are let in no longer, some at a time. What is not ended by
+    /// this, as where stores are silent, a sweep ends.
     ///
     /// # Errors
     /// [`ReservationError::Meta`] if they cannot be read.
-    pub async fn end_account(self: &Rc<Self>, account: &str) -> Result<(), ReservationError> {
+    pub async fn end_account(&self, account: &str) -> Result<(), ReservationError> {
         let project = format!("{account}/");
         let mut all = self.records.all().await?;
         all.retain(|it| {
             let of = &it.record.account;
             it.record.state.stands() && (of == account || of.starts_with(&project))
         });
-        let ends = all.into_iter().map(async |it| {
-            let (name, why) = (it.record.name.clone(), account_off(&it.record.account));
-            if let Err(error) = self.release(it, &why).await {
-                tracing::info!(reservation = name, %error, "what an account has ends with the next sweep");
-            }
-        });
-        env::sync::join_all(ends).await;
+        // All of them change the use of one quota: more at a time are only in each other's way.
+        for some in all.chunks(ENDS_AT_ONCE) {
+            let ends = some.iter().map(async |it| {
+                if let Err(error) = Endings(self).end_of_account(it.clone()).await {
+                    let name = &it.record.name;
+                    tracing::info!(reservation = name, %error, "what an account has ends with the next sweep");
+                }
+            });
+            env::sync::join_all(ends).await;
+        }
         Ok(())
     }
 

@@ -161,15 +161,14 @@ fn standing(
 
 /// Is the time out of one that stands, or that of what it belongs to?
 fn over(record: &Reservation, whole: &Whole, now: Second) -> Option<Due> {
-    if now.0 >= record.promise.until {
-        return Some(Due::TimeOut);
-    }
     let mut allotment = record.terms.within.iter();
     if let Some(gone) = allotment.find(|it| !whole.allotments.contains(it)) {
         return Some(Due::NoAllotment(*gone));
     }
-    let is_off = whole.accounts_off.contains(&record.account);
-    is_off.then(|| Due::Over(account_off(&record.account)))
+    if whole.accounts_off.contains(&record.account) {
+        return Some(Due::Over(account_off(&record.account)));
+    }
+    (now.0 >= record.promise.until).then_some(Due::TimeOut)
 }
 
 /// Has it the part that is wanted?
@@ -208,7 +207,13 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
     }
     let promise = &record.promise;
     let wanted = parts(&record.target, promise, &record.terms, facts);
-    let lacking = wanted.iter().filter(|it| !has(record, it));
+    // A silent store may promise more still.
+    let keeps = |it: &&Wanted| {
+        let mut parts = record.parts.iter();
+        let part = parts.find(|part| (part.store, part.direction()) == (it.store, it.direction));
+        part.is_some_and(|part| part.rate >= it.rate && part.until >= promise.until)
+    };
+    let lacking = wanted.iter().filter(|it| !keeps(it));
     let lacking = lacking
         .map(|it| it.store)
         .chain(down(record, &wanted, facts));
@@ -245,8 +250,12 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     let standing = all.iter().filter(|it| it.known.record.state.stands());
     let accounts: BTreeSet<&str> = standing.map(|it| &*it.known.record.account).collect();
     for account in accounts {
-        if !service.quotas.is_on(account).await? {
-            whole.accounts_off.insert(account.to_owned());
+        match service.quotas.is_on(account).await {
+            Ok(true) => {}
+            Ok(false) => drop(whole.accounts_off.insert(account.to_owned())),
+            Err(error @ ReservationError::Meta(_)) => return Err(error),
+            // What cannot be looked up goes on, and all others with it.
+            Err(error) => tracing::warn!(account, %error, "an account cannot be looked up"),
         }
     }
     {
@@ -299,7 +308,11 @@ async fn judged(service: &Service, seen: &Observed, (facts, whole): (&Facts, &Wh
         }
         Due::TimeOut => match is_over_at_stores(service, known).await {
             true => Due::Over("its time is out".to_owned()),
-            false => Due::Nothing,
+            // This node's clock is ahead of theirs.
+            false => {
+                let before = Second(known.record.promise.until.saturating_sub(1));
+                due(&known.record, (facts, whole), before, age)
+            }
         },
         due => due,
     }
@@ -327,7 +340,7 @@ async fn sweep_one(
             let there = service.records.get(allotment).await?;
             if there.is_none_or(|it| !it.record.state.stands()) {
                 let why = "its allotment is over";
-                Endings(service).end_judged(known, why).await?;
+                let _ended = Endings(service).end_judged(known, why).await?;
             }
         }
         Due::ForgetChange => {
@@ -338,7 +351,9 @@ async fn sweep_one(
             let records = &service.records;
             records.swap(known, &next, TxnPart::default()).await?;
         }
-        Due::Over(why) => Endings(service).end_judged(known, &why).await?,
+        Due::Over(why) => {
+            let _ended = Endings(service).end_judged(known, &why).await?;
+        }
         Due::State(state, cause) => {
             tracing::info!(reservation = %known.id, state = state.name(), cause, "a reservation changed its state");
             let next = Reservation {

@@ -12,7 +12,7 @@ use vdisk::meta::{Faults, MemoryMetaClient};
 use super::world::{World, calendars_agree, of_vm1, records};
 use crate::ReservationError;
 use crate::ask::{Ask, TargetAsk};
-use crate::quota::Quotas;
+use crate::quota::{Limits, Quotas, Unlimited};
 use crate::record::{Phase, Reservation, ReservationId};
 use crate::service::{Change, Service};
 use crate::stores::Pending;
@@ -134,7 +134,7 @@ fn only_its_own_account_books_out_of_an_allotment() {
         other.account = "botany".to_owned();
         for (within, said) in [
             ("pool".to_owned(), "there is no reservation pool"),
-            (allotment.id.to_string(), "is another account's"),
+            (allotment.id.to_string(), "there is no reservation r-"),
         ] {
             other.terms.within = Some(within);
             let refused = service.create(other.clone()).await.unwrap_err();
@@ -262,6 +262,10 @@ fn an_allotment_drops_no_direction_that_is_booked_inside() {
 struct Charged(RefCell<BTreeMap<ReservationId, Reservation>>);
 
 impl Quotas for Charged {
+    fn limits<'a>(&'a self, _: &'a str) -> Pending<'a, Box<dyn Limits>, ReservationError> {
+        Box::pin(async { Ok(Box::new(Unlimited) as Box<dyn Limits>) })
+    }
+
     fn charge<'a>(
         &'a self,
         id: ReservationId,

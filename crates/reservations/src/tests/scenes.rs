@@ -219,39 +219,6 @@ fn a_refusal_leaves_nothing_and_its_offer_is_accepted() {
 }
 
 #[test]
-fn what_an_account_and_its_projects_have_ends_at_once_and_no_other() {
-    env::Runtime::simulated(1).block_on(async {
-        let world = World::new().await;
-        let (service, ..) = world.node("n1", FOREVER);
-        for (nth, account) in ["astro", "astro/lens", "astronomy"].iter().enumerate() {
-            let mut ask = of_vm1(&service, "job", 10 + nth as u64);
-            ask.account = (*account).to_owned();
-            ask.target = TargetAsk::Stores {
-                stores: vec!["s1".to_owned()],
-                stripe: false,
-                scope: "a/".to_owned(),
-            };
-            service.create(ask).await.unwrap();
-        }
-        service.end_account("astro").await.unwrap();
-        assert_eq!(rates(&world), [(1, 12)]);
-        let known = service.find("astro", "job").await;
-        assert!(matches!(known, Err(ReservationError::Absent(_))));
-        let over = records(&service).await;
-        let over = over.iter().filter(|it| it.state == Phase::Ended);
-        let mut causes: Vec<_> = over.filter_map(|it| it.cause.clone()).collect();
-        causes.sort();
-        assert_eq!(
-            causes,
-            [
-                "account astro is switched off",
-                "account astro/lens is switched off"
-            ]
-        );
-    });
-}
-
-#[test]
 fn less_of_stores_is_granted_while_one_of_them_is_silent() {
     env::Runtime::simulated(1).block_on(async {
         let world = World::new().await;

@@ -19,9 +19,10 @@ use vdisk::meta::{
 };
 
 use crate::allotment::{self, Allotments};
-use crate::ask::{Ask, AskTerms, TargetAsk};
+use crate::ask::{Ask, AskTerms, TargetAsk, parts};
 use crate::calendar::{Calendar, LocalCalendar, PartAnswer, PartError, PartRequest};
 use crate::confirm::{Own, confirm};
+use crate::plan::Wanted;
 use crate::quota::{Quotas, Unlimited};
 use crate::record::{Place, PlanKind, Promise, QUEUE, Reservation, ReservationId};
 use crate::service::Service;
@@ -362,6 +363,7 @@ impl World {
             .iter()
             .filter(|it| it.state.stands() && it.promise.until > now);
         let mut listed: Vec<(StoreNumber, u64, u64)> = standing
+            .clone()
             .flat_map(|it| {
                 it.parts
                     .iter()
@@ -380,11 +382,52 @@ impl World {
             kept.push((store, part.id.0, part.request.rate.0));
         }
         kept.sort_unstable();
-        match kept == listed {
-            true => Ok(()),
-            false => Err(format!("stores have {kept:?}, records list {listed:?}")),
+        if kept != listed {
+            return Err(format!("stores have {kept:?}, records list {listed:?}"));
+        }
+        let standing: Vec<&Reservation> = standing.collect();
+        self.promises_are_kept(&standing)?;
+        none_overlap(&standing)
+    }
+
+    /// The parts of each are those of its promise, to the second and the byte.
+    fn promises_are_kept(&self, standing: &[&Reservation]) -> Result<(), String> {
+        let facts = self.facts.borrow();
+        for record in standing {
+            let wanted = parts(&record.target, &record.promise, &record.terms, &facts);
+            let place = |it: &Wanted| (it.store, it.direction, it.rate, record.promise.until);
+            let mut wanted: Vec<_> = wanted.iter().map(place).collect();
+            let has = record.parts.iter();
+            let mut has: Vec<_> = has
+                .map(|it| (it.store, it.direction(), it.rate, it.until))
+                .collect();
+            wanted.sort_unstable();
+            has.sort_unstable();
+            if has != wanted {
+                let name = &record.name;
+                return Err(format!("{name} has {has:?}, its promise needs {wanted:?}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Requests of a volume or an export come under one reservation each way.
+pub fn none_overlap(standing: &[&Reservation]) -> Result<(), String> {
+    for (at, one) in standing.iter().enumerate() {
+        let clashes = standing[..at].iter().find(|other| {
+            let same_way = one.promise.read.min(other.promise.read) > 0
+                || one.promise.write.min(other.promise.write) > 0;
+            let has_clients = !one.terms.allotment && !other.terms.allotment;
+            let is_one = one.target.key().is_some() && one.target == other.target;
+            let at_once = one.promise.slot().overlaps(other.promise.slot());
+            is_one && has_clients && same_way && at_once
+        });
+        if let Some(other) = clashes {
+            return Err(format!("{} and {} have one target", one.name, other.name));
         }
     }
+    Ok(())
 }
 
 /// There is a calendar exactly of each allotment that stands, as its record and those inside say.

@@ -14,6 +14,7 @@
 //! 2. At each second what is promised of a direction, all stores together, leaves [`HEADROOM`] of the link free.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
 use base::{Buf, Bytes, Instant, SECTOR, Sector, Span, View};
@@ -36,7 +37,18 @@ pub trait Booked {
     /// The store's number.
     fn store(&self) -> u128;
     /// Its reservations.
-    fn bookings(&self) -> Vec<(BookingId, Booking)>;
+    fn bookings(&self) -> Vec<OfStore>;
+}
+
+/// A reservation as its store has it.
+#[derive(Debug, Clone, Copy)]
+pub struct OfStore {
+    /// Its number there.
+    pub id: BookingId,
+    /// What it is.
+    pub booking: Booking,
+    /// It is held to take the place of this one: of the two the greater counts.
+    pub replaces: Option<BookingId>,
 }
 
 /// Bytes cross it one after the other.
@@ -177,21 +189,27 @@ impl Network {
         line.set_bookings_max(usize::MAX);
         let mut before = None;
         for store in self.stores.borrow().iter().filter_map(Weak::upgrade) {
-            let of_store = store.store();
-            for (id, booking) in store.bookings() {
-                if booking.contract.direction != contract.direction {
-                    continue;
-                }
+            let mut there = BTreeMap::new();
+            let all = store.bookings().into_iter();
+            let same_way = |it: &OfStore| it.booking.contract.direction == contract.direction;
+            let all: Vec<OfStore> = all.filter(same_way).collect();
+            for it in &all {
                 let booking = Booking {
-                    contract: booking.contract.without_room(),
-                    ..booking
+                    contract: it.booking.contract.without_room(),
+                    ..it.booking
                 };
-                let there = line.next_id();
-                let adopted = line.adopt(there, booking, Bytes(0));
+                let id = line.next_id();
+                let adopted = line.adopt(id, booking, Bytes(0));
                 adopted.expect("the calendar keeps no room");
-                if replaced == Some((of_store, id)) {
-                    before = Some(there);
+                there.insert(it.id, id);
+            }
+            for it in &all {
+                if let Some(old) = it.replaces.and_then(|old| there.get(&old)) {
+                    line.amends(there[&it.id], *old);
                 }
+            }
+            if let Some((_, id)) = replaced.filter(|(of, _)| *of == store.store()) {
+                before = there.get(&id).copied();
             }
         }
         let (contract_there, until) = (contract.without_room(), Second(u64::MAX));

@@ -15,7 +15,7 @@ use super::pattern;
 use crate::net::client::{Client, Credentials};
 use crate::net::server::{Limits, Server};
 use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest, ReserveError};
-use crate::qos::network::{Booked, Network};
+use crate::qos::network::{Booked, Network, OfStore};
 use crate::qos::session::Access;
 use crate::{ObjectCalls, Settings, Store};
 
@@ -173,31 +173,39 @@ fn what_the_link_has_no_room_for_is_refused_with_an_offer() {
     });
 }
 
-/// A store that has one reservation, made before the link was known.
-struct Before(BookingId, Booking);
+/// A store of this number that has these.
+struct Before(u128, Vec<OfStore>);
 
 impl Booked for Before {
     fn store(&self) -> u128 {
-        1
+        self.0
     }
 
-    fn bookings(&self) -> Vec<(BookingId, Booking)> {
-        vec![(self.0, self.1)]
+    fn bookings(&self) -> Vec<OfStore> {
+        self.1.clone()
+    }
+}
+
+fn reads(mb: u64, seconds: u64) -> Contract {
+    let slot = Slot::new(Second(0), seconds);
+    Contract::new(BytesPerSec::mb(mb), Direction::Read, slot)
+}
+
+fn there(id: u64, contract: Contract, replaces: Option<u64>) -> OfStore {
+    OfStore {
+        id: BookingId(id),
+        booking: Booking {
+            contract,
+            state: State::Committed,
+        },
+        replaces: replaces.map(BookingId),
     }
 }
 
 #[test]
 fn what_is_no_more_than_before_is_granted_on_a_link_that_has_less() {
     env::Runtime::simulated(7).block_on(async {
-        let reads = |mb, seconds| {
-            let slot = Slot::new(Second(0), seconds);
-            Contract::new(BytesPerSec::mb(mb), Direction::Read, slot)
-        };
-        let booking = Booking {
-            contract: reads(200, 100),
-            state: State::Committed,
-        };
-        let store: Rc<dyn Booked> = Rc::new(Before(BookingId(4), booking));
+        let store: Rc<dyn Booked> = Rc::new(Before(1, vec![there(4, reads(200, 100), None)]));
         let network = Network::new("n1", SPEED);
         network.joined(Rc::downgrade(&store));
         let admits = |contract, replaced: Option<u64>| {
@@ -210,5 +218,25 @@ fn what_is_no_more_than_before_is_granted_on_a_link_that_has_less() {
         assert!(!admits(reads(200, 101), Some(4)));
         assert!(!admits(reads(1, 100), None));
         assert!(!admits(reads(1, 100), Some(5)));
+    });
+}
+
+#[test]
+fn what_is_amended_at_two_stores_of_a_node_counts_once_at_each() {
+    env::Runtime::simulated(8).block_on(async {
+        let (old, new) = (reads(40, 100), reads(44, 100));
+        let amended: Rc<dyn Booked> =
+            Rc::new(Before(1, vec![there(4, old, None), there(5, new, Some(4))]));
+        let next: Rc<dyn Booked> = Rc::new(Before(2, vec![there(9, old, None)]));
+        let network = Network::new("n1", BytesPerSec::mb(100));
+        for store in [&amended, &next] {
+            network.joined(Rc::downgrade(store));
+        }
+        let admits = |mb| {
+            let replaced = Some((2, BookingId(9)));
+            network.admits(Second(1), &reads(mb, 100), replaced).is_ok()
+        };
+        assert!(admits(44));
+        assert!(!admits(47), "90 are for promises");
     });
 }

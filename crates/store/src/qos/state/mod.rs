@@ -33,7 +33,7 @@ use crate::Store;
 use crate::object::error::StoreError;
 use crate::qos::book::{self, Book};
 use crate::qos::load_report::LoadReporter;
-use crate::qos::network::{Booked, NoRoom};
+use crate::qos::network::{Booked, NoRoom, OfStore};
 use crate::qos::queue::Queue;
 use bookings::Bookings;
 use capacity::Capacity;
@@ -237,8 +237,14 @@ impl Booked for Core {
         self.store.uuid()
     }
 
-    fn bookings(&self) -> Vec<(BookingId, Booking)> {
+    fn bookings(&self) -> Vec<OfStore> {
         let calendar = self.bookings.calendar.borrow();
-        calendar.bookings().map(|(id, it)| (id, *it)).collect()
+        let records = self.bookings.records.borrow();
+        let of_store = |(id, booking): (BookingId, &Booking)| OfStore {
+            id,
+            booking: *booking,
+            replaces: records.get(&id).and_then(|it| it.replaces),
+        };
+        calendar.bookings().map(of_store).collect()
     }
 }

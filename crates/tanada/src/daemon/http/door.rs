@@ -105,6 +105,9 @@ pub(super) async fn stand(
     })
 }
 
+/// A secret is longer than this behind its mark; what is shorter, such as `tanada_prod`, is a name.
+const SECRET_FROM: usize = 32;
+
 /// A path without what could be a token or a capability: clients mistake them for names.
 fn without_secrets(path: &str) -> String {
     // Tokens are tanada_..., capabilities and sets of them tanada1.... and tanadaset1...., whatever their version.
@@ -112,7 +115,7 @@ fn without_secrets(path: &str) -> String {
         let mut behind = part.split("tanada").skip(1);
         behind.any(|it| {
             let kind = it.trim_start_matches(|of: char| of.is_ascii_alphanumeric());
-            kind.starts_with(['_', '.'])
+            kind.starts_with(['_', '.']) && kind.len() > SECRET_FROM
         })
     };
     let part = |part: &str| match is_secret(part) {

@@ -22,6 +22,7 @@ use axum::{Extension, Json};
 use reservations::ReservationError;
 use reservations::ask::Ask;
 use reservations::capability::encode_set;
+use reservations::record::ReservationId;
 use reservations::records::Versioned;
 use reservations::service::{Change, Service};
 use vdisk::meta::MetaError;
@@ -282,8 +283,13 @@ pub(super) async fn show(
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
     let account = meant(&caller, Some(&read_query(query)?.account));
+    let sees_names = caller.may(Action::Names, owner(&account)?.as_ref());
     let one = ClusterThread(&control).at_open(async move |open| {
         let service = &open.reservations.service;
+        if ReservationId::parse(&name).is_none() && !sees_names {
+            // Whether there is one of this name is not told either.
+            return Err(ReservationError::Absent(name));
+        }
         shown(service, &service.find(&account, &name).await?).await
     });
     let mut one = one.await?.map_err(|error| failure(&error))?;

@@ -1,0 +1,163 @@
+//! Accounts that are switched off, and changes that come in between, at every moment.
+
+use std::rc::Rc;
+
+use access::name::AccountName;
+use access::registry::{AccountChange, NewAccount, Registry};
+use access::role::Role;
+use base::Nanos;
+use vdisk::meta::Faults;
+
+use super::world::{World, none_overlap, of_vm1, records};
+use crate::ReservationError;
+use crate::accounts::AccountQuotas;
+use crate::ask::{Ask, TargetAsk};
+use crate::quota::Quotas;
+use crate::record::{Phase, Reservation};
+use crate::service::{Change, Service};
+
+const FOREVER: u64 = u64::MAX;
+
+/// Some accounts.
+async fn accounts(world: &World) -> Registry {
+    let registry = Registry::new(world.meta.client());
+    for name in ["astro", "astro/lens", "astronomy"] {
+        let account = NewAccount::new(name.parse().unwrap(), Role::Booker);
+        registry.create(&account, 0).await.unwrap();
+    }
+    registry
+}
+
+/// A node that keeps quotas, and to which the meta store takes so long at most.
+fn node(world: &Rc<World>, name: &str, delay_most: Nanos) -> Rc<Service> {
+    let quotas: Rc<dyn Quotas> = Rc::new(AccountQuotas(world.meta.client()));
+    let (service, _, meta) = world.node_with(name, FOREVER, quotas);
+    meta.set_faults(Faults {
+        delay_most,
+        timeout: Nanos::millis(500),
+        ..Faults::default()
+    });
+    service
+}
+
+async fn switch_off(registry: &Registry, account: &str) {
+    let account: AccountName = account.parse().unwrap();
+    let change = AccountChange {
+        on: Some(false),
+        ..AccountChange::default()
+    };
+    registry.change(&account, &change).await.unwrap();
+}
+
+fn at_s1(service: &Service, account: &str) -> Ask {
+    let mut ask = of_vm1(service, "job", 10);
+    ask.account = account.to_owned();
+    ask.target = TargetAsk::Stores {
+        stores: vec!["s1".to_owned()],
+        stripe: false,
+        scope: "a/".to_owned(),
+    };
+    ask
+}
+
+#[test]
+fn what_an_account_and_its_projects_have_ends_at_once_and_no_other() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let registry = accounts(&world).await;
+        let service = node(&world, "n1", Nanos(0));
+        for account in ["astro", "astro/lens", "astronomy"] {
+            service.create(at_s1(&service, account)).await.unwrap();
+        }
+        // It is on: nothing ends.
+        service.end_account("astro").await.unwrap();
+        assert_eq!(world.parts().len(), 3);
+        switch_off(&registry, "astro").await;
+        service.end_account("astro").await.unwrap();
+        let left = world.parts();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].1.request.holder, "astronomy");
+        let known = service.find("astro", "job").await;
+        assert!(matches!(known, Err(ReservationError::Absent(_))));
+        let over = records(&service).await;
+        let over = over.iter().filter(|it| it.state == Phase::Ended);
+        let mut causes: Vec<_> = over.filter_map(|it| it.cause.clone()).collect();
+        causes.sort();
+        let said = [
+            "account astro is switched off",
+            "account astro/lens is switched off",
+        ];
+        assert_eq!(causes, said);
+    });
+}
+
+#[test]
+fn an_account_that_is_switched_off_while_a_change_is_under_way_has_nothing_left_at_its_stores() {
+    let mut changed = 0;
+    for moment in 0..300_u64 {
+        changed += env::Runtime::simulated(moment).block_on(async move {
+            let world = World::new().await;
+            let registry = accounts(&world).await;
+            // The one that ends is faster: it comes between any two steps of the other.
+            let service = node(&world, "n1", Nanos::millis(60));
+            let ending = node(&world, "n2", Nanos(0));
+            let (made, _) = service.create(at_s1(&service, "astro")).await.unwrap();
+            let amending = env::spawn({
+                let service = Rc::clone(&service);
+                let more = Change {
+                    read: Some(12_000_000),
+                    ..Change::default()
+                };
+                async move { service.amend(made, more).await.is_ok() }
+            });
+            env::sleep(Nanos::millis(moment)).await;
+            switch_off(&registry, "astro").await;
+            ending.end_account("astro").await.unwrap();
+            // At once: nobody tends the stores here.
+            let committed = world.parts().into_iter();
+            let committed = committed
+                .filter(|(_, it)| matches!(it.state, policy::share::calendar::State::Committed));
+            assert_eq!(committed.count(), 0, "{moment} ms");
+            let done = amending.await;
+            let _tended = world.tend(&service);
+            env::sleep(Nanos::secs(2)).await;
+            assert!(world.parts().is_empty(), "{moment} ms");
+            u32::from(done)
+        });
+    }
+    assert!((20..280).contains(&changed), "{changed} changes came first");
+}
+
+#[test]
+fn a_change_and_a_new_one_are_never_granted_for_one_volume_and_time() {
+    let (mut changed, mut made) = (0, 0);
+    for moment in 0..200_u64 {
+        let (of, both) = env::Runtime::simulated(moment).block_on(async move {
+            let world = World::new().await;
+            accounts(&world).await;
+            let service = node(&world, "n1", Nanos::millis(20));
+            let (first, _) = service.create(of_vm1(&service, "first", 10)).await.unwrap();
+            let (from, until) = (first.record.promise.until, first.record.promise.until + 600);
+            let amending = env::spawn({
+                let service = Rc::clone(&service);
+                let longer = Change {
+                    until: Some(until),
+                    ..Change::default()
+                };
+                async move { service.amend(first, longer).await.is_ok() }
+            });
+            env::sleep(Nanos::millis(moment)).await;
+            let mut second = of_vm1(&service, "second", 10);
+            (second.promise.from, second.promise.until) = (from, until);
+            let made = service.create(second).await.is_ok();
+            let changed = amending.await;
+            let all = records(&service).await;
+            let standing: Vec<&Reservation> = all.iter().filter(|it| it.state.stands()).collect();
+            (none_overlap(&standing), (changed, made))
+        });
+        assert_eq!(of, Ok(()), "{moment} ms");
+        changed += u32::from(both.0);
+        made += u32::from(both.1);
+    }
+    assert!(changed > 20 && made > 20, "{changed} changed, {made} made");
+}
