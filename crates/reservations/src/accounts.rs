@@ -23,7 +23,7 @@ use crate::stores::Pending;
 pub struct AccountQuotas(pub Rc<dyn MetaStore>);
 
 /// What a reservation takes of its account's quota: what was promised, not what stores set aside for it.
-fn commitment(id: ReservationId, record: &Reservation) -> Commitment {
+pub(crate) fn commitment(id: ReservationId, record: &Reservation) -> Commitment {
     let promise = &record.promise;
     let stores = match &record.target {
         Target::Volume { .. } | Target::Export { .. } => 0,

@@ -2,16 +2,22 @@
 //!
 //! `TANADA_SEEDS=N` runs more seeds, `TANADA_SEED=S` replays one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
+use access::charge::usage;
+use access::quota::{Commitment, Quota};
+use access::registry::{NewAccount, Registry};
+use access::role::Role;
 use base::Nanos;
 use vdisk::StoreNumber;
 use vdisk::meta::Faults;
 
 use super::allotments::{inside, pool};
 use super::world::{World, calendars_agree, of_vm1, records};
+use crate::accounts::{AccountQuotas, commitment};
 use crate::ask::{Ask, TargetAsk};
+use crate::quota::Quotas;
 use crate::record::{Phase, Reservation, ReservationId, Target};
 use crate::service::{Change, Service};
 
@@ -101,14 +107,43 @@ fn never_above(all: &[(ReservationId, Reservation)], now: u64) -> Result<(), Str
     Ok(())
 }
 
+/// What counts against the quota is what stands, and nothing else.
+async fn charged_agree(world: &World, keeper: &Service) -> Result<(), String> {
+    let (all, now) = (keeper.all().await.unwrap(), keeper.now());
+    let standing = all.iter().filter(|it| it.record.state.stands());
+    let standing = standing.filter(|it| it.record.promise.until > now.0);
+    let of = |it: &Commitment| (it.id, it.rate, it.until);
+    let wanted: BTreeSet<_> = standing
+        .map(|it| of(&commitment(it.id, &it.record)))
+        .collect();
+    let used = usage(&*world.meta.client(), &"astro".parse().unwrap()).await;
+    let used = used.map_err(|error| error.to_string())?;
+    let counted = used.commitments().filter(|it| it.until > now.0);
+    let counted: BTreeSet<_> = counted.map(|it| of(&it)).collect();
+    match counted == wanted {
+        true => Ok(()),
+        false => Err(format!(
+            "charged is {counted:?}, what stands takes {wanted:?}"
+        )),
+    }
+}
+
 /// How many were made, how many of them inside an allotment, for an export, and over because they were not used.
 async fn survive(seed: u64) -> Result<[usize; 4], String> {
     let world = World::new().await;
     let mut rng = env::rng("storm");
-    let (keeper, _, _) = world.node("n2", u64::MAX);
+    let mut account = NewAccount::new("astro".parse().unwrap(), Role::Booker);
+    account.quota = Some(Quota {
+        rate: Some(120_000_000),
+        ..Quota::default()
+    });
+    let registry = Registry::new(world.meta.client());
+    registry.create(&account, 0).await.unwrap();
+    let quotas = || Rc::new(AccountQuotas(world.meta.client())) as Rc<dyn Quotas>;
+    let (keeper, _, _) = world.node_with("n2", u64::MAX, quotas());
     let tending = world.tend(&keeper);
     for round in 0..5 {
-        let (service, steps, meta) = world.node("n1", 20 + rng.below(400));
+        let (service, steps, meta) = world.node_with("n1", 20 + rng.below(400), quotas());
         let faults = |client: &vdisk::meta::MemoryMetaClient, lost| {
             client.set_faults(Faults {
                 delay_most: Nanos::millis(20),
@@ -164,6 +199,7 @@ async fn survive(seed: u64) -> Result<[usize; 4], String> {
     drop(tending);
     world.agree(&all)?;
     calendars_agree(&keeper).await?;
+    charged_agree(&world, &keeper).await?;
     let count = |of: &dyn Fn(&&Reservation) -> bool| all.iter().filter(of).count();
     Ok([
         all.len(),
