@@ -208,6 +208,15 @@ pub struct ReservationOffer {
     pub refused: Vec<String>,
 }
 
+impl ReservationOffer {
+    /// Is there anything that would fit?
+    pub fn has_some(&self) -> bool {
+        self.earliest_unix_seconds.is_some()
+            || self.largest_permille.is_some()
+            || self.longest_seconds.is_some()
+    }
+}
+
 /// A reservation that was not made, or not changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReservationRefusal {

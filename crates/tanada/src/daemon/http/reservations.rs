@@ -162,11 +162,15 @@ async fn refused(service: &Service, ask: &Ask, error: ReservationError) -> NotDo
     }
     let offer = service.quote(ask).await.ok().filter(|it| !it.fits);
     let offer = offer.map(|it| offered(&it, &ask.promise));
+    let is_of_room = matches!(error, ReservationError::Refused { .. });
+    let Refusal { error, what_to_do } = failure(&error).refusal;
     NotDone::Refused(Box::new(ReservationRefusal {
-        error: error.to_string(),
-        what_to_do: offer
-            .as_ref()
-            .map_or_else(|| failure(&error).refusal.what_to_do, instead),
+        error,
+        // A quota that leaves nothing says itself what helps.
+        what_to_do: match offer.as_ref().filter(|it| is_of_room || it.has_some()) {
+            Some(offer) => instead(offer),
+            None => what_to_do,
+        },
         offer,
     }))
 }
