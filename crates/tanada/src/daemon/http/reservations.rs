@@ -355,7 +355,7 @@ pub(super) async fn change(
         let amended = service.amend(known, change).await?;
         let mut changed = shown(&service, &amended).await?;
         if shows {
-            // Those of before open nothing any more.
+            // Those of before are good, but for a part that was made anew.
             changed.capability = capability_set(&service.capabilities(&amended).await?);
         }
         Ok(changed)
