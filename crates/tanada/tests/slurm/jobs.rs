@@ -30,6 +30,10 @@ const PATHS_MAX: u64 = 10_000;
 /// So soon no booking is left, once all jobs have ended.
 const NONE_LEFT: Duration = Duration::from_secs(120);
 
+/// A job that waits for so long on an idle machine will wait for ever: the killed controller was starting it, and has
+/// forgotten that its hooks are to run.
+const STUCK: Duration = Duration::from_secs(40);
+
 /// How many, and whether clocks are judged.
 fn rounds() -> (usize, bool) {
     let rounds = std::env::var("TANADA_ROUNDS");
@@ -136,10 +140,26 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
     wait_until("the controller has saved its state", || saved() != before);
     cluster.kill_controller();
     let mut tries = 0;
+    let (mut waits, mut stuck) = (None, Vec::new());
     wait_until("all jobs have ended", || {
         tries += 1;
         cluster.clear_up(tries % 30 == 5);
         timer.tick(cluster);
+        let waiting = cluster.only_waiting();
+        match (&mut waits, waiting) {
+            (Some((since, before)), Some(now)) if *before == now => {
+                let since: &Instant = since;
+                if since.elapsed() >= STUCK {
+                    // What is left to their users: cancel them, and submit them again.
+                    for job in now {
+                        cluster.run("scancel", &[&job.to_string()]);
+                        stuck.push((job, cluster.submit(&[], JOB).unwrap()));
+                    }
+                    waits = None;
+                }
+            }
+            (waits, now) => *waits = now.map(|now| (Instant::now(), now)),
+        }
         cluster.unfinished() == Some(0)
     });
     let ended = Instant::now();
@@ -156,7 +176,10 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
         let text = fs::read_to_string(dir.join(format!("out/job.sh.{job}")));
         text.is_ok_and(|text| text.contains(&format!("booked slurm-c1-{job}\n")))
     };
-    let (booked, silent): (Vec<u32>, Vec<u32>) = jobs.iter().copied().partition(|job| ran(&job));
+    // One that was stuck is the one that was submitted in its place.
+    let instead = |job: &u32| stuck.iter().find(|it| it.0 == *job).map_or(*job, |it| it.1);
+    let all = jobs.iter().map(instead);
+    let (booked, silent): (Vec<u32>, Vec<u32>) = all.partition(|job| ran(&job));
     let vanished: Vec<u32> = silent
         .into_iter()
         .filter(|job| !cancelled.contains(job))
@@ -185,6 +208,7 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
     let above = paths.iter().filter(|it| **it > PATHS_MAX).count();
     let row = serde_json::json!({
         "name": "slurm", "jobs": count, "ran": booked.len(), "cancelled": cancelled.len(), "vanished": vanished.len(),
+        "stuck": stuck.len(),
         "bookings_left": left, "seconds_to_none_left": none_left.as_secs_f64(), "tokens": tokens.len(),
         "controller": "busy", "machine_load": load(), "paths": paths.len(), "paths_us_median": median,
         "paths_us_max": most, "paths_above_bar": above,
