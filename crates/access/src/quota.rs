@@ -204,11 +204,30 @@ fn decimal(bytes: u64) -> String {
     format!("{bytes} B")
 }
 
+/// The same, no more than there is: what is offered is granted when it is typed back.
+fn at_most(bytes: u64) -> String {
+    let units = [
+        (1_000_000_000_000, "TB"),
+        (1_000_000_000, "GB"),
+        (1_000_000, "MB"),
+    ];
+    let unit = units.into_iter().find(|unit| bytes >= unit.0);
+    let Some((size, unit)) = unit else {
+        return format!("{bytes} B");
+    };
+    let thousandths = u128::from(bytes) * 1_000 / u128::from(size);
+    let text = format!("{}.{:03}", thousandths / 1_000, thousandths % 1_000);
+    format!(
+        "{} {unit}",
+        text.trim_end_matches('0').trim_end_matches('.')
+    )
+}
+
 impl fmt::Display for QuotaExcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (asked, used, most) = (self.asked, self.used, self.most);
         let (asked_words, used_words) = (decimal(asked), decimal(used));
-        let (most_words, left) = (decimal(most), decimal(self.left()));
+        let (most_words, left) = (decimal(most), at_most(self.left()));
         match self.limit {
             Limit::Rate => write!(
                 f,

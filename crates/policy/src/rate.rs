@@ -42,6 +42,32 @@ impl BytesPerSec {
         Nanos(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
+    /// The greatest rate, at most this one, that [`Display`](fmt::Display) shows as it is: what is offered in words is granted
+    /// when it is typed back. It lacks less than a thousandth.
+    ///
+    /// # Example
+    /// ```
+    /// use policy::share::BytesPerSec;
+    /// let rate = BytesPerSec(12_345_999);
+    /// assert_eq!(rate.to_string(), "12.346 MB/s");
+    /// assert_eq!(rate.floored().to_string(), "12.345 MB/s");
+    /// ```
+    pub fn floored(self) -> BytesPerSec {
+        let (unit, _) = self.unit();
+        let step = (unit / 1_000).max(1);
+        BytesPerSec(self.0 / step * step)
+    }
+
+    /// The unit that it is shown in, in bytes per second, and its name.
+    const fn unit(self) -> (u64, &'static str) {
+        match self.0 {
+            n if n < 1_000 => (1, "B/s"),
+            n if n < 1_000_000 => (1_000, "kB/s"),
+            n if n < 1_000_000_000 => (1_000_000, "MB/s"),
+            _ => (1_000_000_000, "GB/s"),
+        }
+    }
+
     /// The rate at which `bytes` passed in `time`, rounded down; the greatest if no time passed.
     pub fn of(bytes: Bytes, time: Nanos) -> BytesPerSec {
         if time.0 == 0 {
@@ -59,14 +85,9 @@ impl std::iter::Sum for BytesPerSec {
 }
 
 impl fmt::Display for BytesPerSec {
-    /// Decimal units, at most three places: `85 MB/s`, `1.5 GB/s`.
+    /// Decimal units, at most three places, rounded to the nearest: `85 MB/s`, `1.5 GB/s`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (unit, name) = match self.0 {
-            n if n < 1_000 => (1, "B/s"),
-            n if n < 1_000_000 => (1_000, "kB/s"),
-            n if n < 1_000_000_000 => (1_000_000, "MB/s"),
-            _ => (1_000_000_000, "GB/s"),
-        };
+        let (unit, name) = self.unit();
         let text = format!("{:.3}", self.0 as f64 / unit as f64);
         let text = text.trim_end_matches('0').trim_end_matches('.');
         f.pad(&format!("{text} {name}"))
@@ -97,6 +118,8 @@ impl FromStr for BytesPerSec {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -116,5 +139,21 @@ mod tests {
             refusal,
             "'85MB' is no rate; write a size and '/s', such as 85MB/s or 64MiB/s"
         );
+    }
+
+    proptest! {
+        #[test]
+        fn a_floored_rate_is_granted_when_it_is_typed_back(digits in 1_u32..=15, of in 0.0..1.0_f64) {
+            // As many rates of each length.
+            let least = 10_u64.pow(digits - 1);
+            let rate = least + (of * (least * 9) as f64) as u64;
+            let text = BytesPerSec(rate).floored().to_string();
+            let read: BytesPerSec = text.parse().unwrap();
+            // Decimal places are read by way of a float, and cut.
+            let lacks = BytesPerSec(rate).floored().0.checked_sub(read.0);
+            prop_assert!(lacks.is_some_and(|it| it <= 1), "{rate} is shown as {text}");
+            prop_assert!(read.0 <= rate, "{rate} is shown as {text}");
+            prop_assert!(read.0 as f64 > rate as f64 * (1.0 - 1e-3), "{rate} is shown as {text}");
+        }
     }
 }

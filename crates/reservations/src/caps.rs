@@ -31,7 +31,7 @@ pub(crate) fn check_caps(
         ReservationError::Request(format!(
             "volume {name} cannot be booked so: {why}; ask for at most {}, or raise the cap \
              (`tanada volume set {name} --max-{} {}` or more) first",
-            why.cap,
+            why.cap.floored(),
             why.direction.name(),
             why.booked
         ))

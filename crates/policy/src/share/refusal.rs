@@ -15,7 +15,9 @@ pub struct Offer {
 
 impl fmt::Display for Offer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.earliest, self.largest) {
+        // Typed back it is to be granted.
+        let largest = self.largest.map(BytesPerSec::floored);
+        match (self.earliest, largest) {
             (Some(slot), Some(rate)) => write!(f, "ask for {slot} or for at most {rate}"),
             (Some(slot), None) => write!(f, "ask for {slot}"),
             (None, Some(rate)) => write!(f, "ask for at most {rate}"),

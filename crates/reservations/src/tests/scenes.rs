@@ -1,12 +1,16 @@
 //! What is made, refused, changed and released, one scene each.
 
+use std::rc::Rc;
+
 use base::Nanos;
 use policy::share::{BytesPerSec, Second};
-use store::qos::manager::Group;
+use store::qos::manager::{Group, Manager};
+use store::qos::session::Access;
 use vdisk::StoreNumber;
 
 use super::world::{World, of_vm1, records};
 use crate::ask::TargetAsk;
+use crate::capability::StoreCapability;
 use crate::confirm::note_lost;
 use crate::record::{Phase, Target};
 use crate::release::Endings;
@@ -403,6 +407,50 @@ fn capabilities_are_of_stores_and_over_when_it_is() {
             refused.to_string(),
             "reservation job is ended; reserve anew"
         );
+    });
+}
+
+#[test]
+fn a_renewal_keeps_what_was_given_out() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let (service, ..) = world.node("n1", FOREVER);
+        let _tending = world.tend(&service);
+        let mut ask = of_vm1(&service, "job", 30);
+        ask.target = TargetAsk::Stores {
+            stores: vec!["s3".to_owned(), "s1".to_owned()],
+            stripe: false,
+            scope: "job/".to_owned(),
+        };
+        let (mut known, _) = service.create(ask).await.unwrap();
+        let given = service.capabilities(&known).await.unwrap();
+        let opened = || {
+            let open = |capability: &StoreCapability| {
+                let of =
+                    |it: &&(_, Rc<Manager>)| capability.store == format!("{:032x}", it.1.uuid());
+                let stores = world.stores();
+                let (_, store) = stores.iter().find(of).unwrap();
+                let session = store.open_session(Access::Capability(&capability.token));
+                session.is_ok_and(|it| it.promised() == BytesPerSec::mb(30))
+            };
+            given.iter().filter(|it| open(it)).count()
+        };
+        // A job that runs for an hour with what it was given at its start, for ten minutes.
+        for _ in 0..12 {
+            assert_eq!(opened(), 2);
+            env::sleep(Nanos::secs(300)).await;
+            let change = Change {
+                until: Some(service.now().0 + 600),
+                ..Change::default()
+            };
+            known = service.amend(known, change).await.unwrap();
+        }
+        let copy = world.copy_of(StoreNumber(3));
+        world.put_back(StoreNumber(3), &copy).await;
+        env::sleep(Nanos::secs(5)).await;
+        assert_eq!(opened(), 2);
+        service.release(known, "done").await.unwrap();
+        assert_eq!(opened(), 0);
     });
 }
 

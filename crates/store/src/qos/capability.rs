@@ -8,6 +8,9 @@
 //! without padding. The payload names the key it was signed with, so keys can change: the signer signs with the
 //! new one, the ring goes on accepting the old public key until the last grant signed with it has ended.
 //!
+//! What took the place of another reservation keeps, as `first`, a digest of the first one's grant. So the capability of
+//! any of them tells that they are one reservation, which was renewed. The store then goes by the last one's slot.
+//!
 //! Pure: time is an argument, and nothing but the ring is looked at.
 //!
 //! Source: PROBS 3.1 (the storage manager signs what it allots; the server in front of the device verifies it).
@@ -20,6 +23,8 @@
 //! 1. A text that differs in any bit from one that was signed is refused.
 //! 2. Of what a signature covers only the key's name is looked at before the signature was.
 
+mod error;
+
 use std::fmt;
 
 use base::{Bytes, Nanos};
@@ -29,7 +34,9 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Contract, Direction, Probability, Second, Slot};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
+pub use self::error::CapabilityError;
 use crate::object::types::NAME_MAX;
 
 /// What a capability begins with: its form and version.
@@ -58,10 +65,12 @@ pub struct Grant {
     pub space: Bytes,
     /// When.
     pub slot: Slot,
+    /// Of the first of those whose place it took, one after the other: its [`lineage`](Grant::lineage). `None`: it took none.
+    pub first: Option<u128>,
 }
 
 impl Grant {
-    /// The grant of a reservation in a store.
+    /// The grant of a reservation in a store that took the place of no other one.
     pub fn of(reservation: BookingId, store: u128, scope: String, contract: &Contract) -> Grant {
         Grant {
             reservation,
@@ -73,7 +82,17 @@ impl Grant {
             probability: contract.probability,
             space: contract.space,
             slot: contract.slot,
+            first: None,
         }
+    }
+
+    /// What it has in common with all that take its place, and with nothing else: a digest of the first one's grant.
+    pub fn lineage(&self) -> u128 {
+        self.first.unwrap_or_else(|| {
+            let payload = serde_json::to_vec(&Payload::of(self, KeyId(0)));
+            let digest = Sha256::digest(payload.expect("numbers and texts"));
+            u128::from_be_bytes(*digest.first_chunk().expect("32 bytes"))
+        })
     }
 }
 
@@ -94,92 +113,6 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// Why a capability was not accepted.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CapabilityError {
-    /// It is not of the form.
-    #[error("this is no capability: {why}; pass the whole line that `tanada reserve add` printed")]
-    Malformed {
-        /// What is wrong.
-        why: &'static str,
-    },
-    /// Signed with a key that is not in the ring.
-    #[error(
-        "the capability was signed with key {key}, which this store does not know; ask for a new one where \
-         the reservation was made"
-    )]
-    UnknownKey {
-        /// The key it names.
-        key: KeyId,
-    },
-    /// Signed with a key that is accepted no more, or not yet.
-    #[error(
-        "the capability was signed with key {key}, which is accepted from {from} to {until} and it is {now} \
-         here; ask for a new one where the reservation was made"
-    )]
-    KeyRetired {
-        /// The key it names.
-        key: KeyId,
-        /// Accepted from then.
-        from: Second,
-        /// To then.
-        until: Second,
-        /// The time here.
-        now: Second,
-    },
-    /// The signature is not that of the payload.
-    #[error(
-        "the capability was changed or forged: its signature does not belong to it; pass it as it was printed"
-    )]
-    BadSignature,
-    /// For another store.
-    #[error(
-        "the capability is for store {granted:032x}, this is store {here:032x}; use it there or reserve here"
-    )]
-    WrongStore {
-        /// The store it is for.
-        granted: u128,
-        /// The store it was shown to.
-        here: u128,
-    },
-    /// Its slot is over.
-    #[error(
-        "the capability of reservation {} ended {ago} s ago (at {}, it is {now} here, {skew} s of difference \
-         are allowed); reserve anew, or set the clocks if they disagree", .reservation.0, .ended
-    )]
-    Expired {
-        /// Of which reservation.
-        reservation: BookingId,
-        /// The first second behind its slot.
-        ended: Second,
-        /// The time here.
-        now: Second,
-        /// Seconds since.
-        ago: u64,
-        /// The difference of clocks that is allowed.
-        skew: u64,
-    },
-    /// Its slot has not begun.
-    #[error(
-        "the capability of reservation {} begins in {wait} s (at {}, it is {now} here, {skew} s of difference \
-         are allowed): come back then; if it should have begun, this store's clock is behind", .reservation.0,
-         .begins
-    )]
-    NotYet {
-        /// Of which reservation.
-        reservation: BookingId,
-        /// The first second of its slot.
-        begins: Second,
-        /// The time here.
-        now: Second,
-        /// Seconds to go.
-        wait: u64,
-        /// The difference of clocks that is allowed.
-        skew: u64,
-    },
-}
-
 /// The payload as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -195,6 +128,8 @@ struct Payload {
     space: u64,
     from: u64,
     until: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first: Option<String>,
 }
 
 impl Payload {
@@ -211,6 +146,7 @@ impl Payload {
             space: grant.space.0,
             from: grant.slot.start.0,
             until: grant.slot.end.0,
+            first: grant.first.map(|it| format!("{it:032x}")),
         }
     }
 
@@ -227,6 +163,8 @@ impl Payload {
         let direction = Direction::ALL
             .into_iter()
             .find(|it| it.name() == self.direction);
+        let first = self.first.map(|it| u128::from_str_radix(&it, 16));
+        let first = first.transpose();
         if self.scope.len() > NAME_MAX {
             return Err(malformed("its scope is longer than a name"));
         }
@@ -246,6 +184,7 @@ impl Payload {
                 start: Second(self.from),
                 end: Second(self.until),
             },
+            first: first.map_err(|_| malformed("it names no first one"))?,
         })
     }
 }
@@ -397,6 +336,16 @@ impl Keyring {
         now: Second,
         skew: u64,
     ) -> Result<Grant, CapabilityError> {
+        let signed = self.read(token)?;
+        signed.check(signed.grant.slot, store, now, skew)?;
+        Ok(signed.grant)
+    }
+
+    /// What `token` says, if it was signed with a key of the ring. When and where it is good is not looked at.
+    ///
+    /// # Errors
+    /// [`CapabilityError`] if it is malformed, forged, or signed with a key that is not known.
+    pub fn read(&self, token: &str) -> Result<Signed, CapabilityError> {
         if token.len() > TEXT_MAX {
             return Err(malformed("it is far too long"));
         }
@@ -422,30 +371,68 @@ impl Keyring {
                 public.verify_strict(signed.as_bytes(), &Signature::from_bytes(&signature))
             })
             .map_err(|_| CapabilityError::BadSignature)?;
-        let grant = payload.grant()?;
-        in_time(&grant, now, skew)?;
-        if !key.at(now, skew) {
-            return Err(CapabilityError::KeyRetired {
-                key: named,
-                from: key.from,
-                until: key.until.unwrap_or(Second(u64::MAX)),
-                now,
-            });
-        }
-        if grant.store != store {
-            return Err(CapabilityError::WrongStore {
-                granted: grant.store,
-                here: store,
-            });
-        }
-        Ok(grant)
+        Ok(Signed {
+            grant: payload.grant()?,
+            key: *key,
+        })
     }
 }
 
-/// Has its slot begun, and not ended?
-fn in_time(grant: &Grant, now: Second, skew: u64) -> Result<(), CapabilityError> {
-    let reservation = grant.reservation;
-    let Slot { start, end } = grant.slot;
+/// A capability that was signed with a key of the ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signed {
+    /// What it says.
+    pub grant: Grant,
+    key: Accepted,
+}
+
+impl Signed {
+    /// Is it good in `store` at `now`, if its reservation has `slot`?
+    ///
+    /// # Errors
+    /// [`CapabilityError`]: one for each thing that can be wrong, the first that is.
+    pub fn check(
+        &self,
+        slot: Slot,
+        store: u128,
+        now: Second,
+        skew: u64,
+    ) -> Result<(), CapabilityError> {
+        in_time(self.grant.reservation, slot, now, skew)?;
+        self.is_accepted(store, now, skew)
+    }
+
+    /// The same without a look at its reservation's slot.
+    ///
+    /// # Errors
+    /// [`CapabilityError`] if its key is not accepted now, or it is for another store.
+    pub fn is_accepted(&self, store: u128, now: Second, skew: u64) -> Result<(), CapabilityError> {
+        if !self.key.at(now, skew) {
+            return Err(CapabilityError::KeyRetired {
+                key: self.key.id(),
+                from: self.key.from,
+                until: self.key.until.unwrap_or(Second(u64::MAX)),
+                now,
+            });
+        }
+        if self.grant.store != store {
+            return Err(CapabilityError::WrongStore {
+                granted: self.grant.store,
+                here: store,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Has the slot of `reservation` begun, and not ended?
+fn in_time(
+    reservation: BookingId,
+    slot: Slot,
+    now: Second,
+    skew: u64,
+) -> Result<(), CapabilityError> {
+    let Slot { start, end } = slot;
     if now.0.saturating_add(skew) < start.0 {
         return Err(CapabilityError::NotYet {
             reservation,
@@ -597,6 +584,51 @@ mod tests {
     }
 
     #[test]
+    fn what_took_the_place_of_another_is_of_its_lineage_and_nothing_else_is() {
+        let (signer, ring) = signer_and_ring();
+        let first = grant("songs/");
+        let second = Grant {
+            reservation: BookingId(9),
+            rate: BytesPerSec::mb(10),
+            slot: Slot::new(Second(1_030), 60),
+            first: Some(first.lineage()),
+            ..first.clone()
+        };
+        assert_eq!(
+            (first.lineage(), second.lineage()),
+            (first.lineage(), first.lineage())
+        );
+        let token = signer.sign(&second);
+        assert_eq!(ring.verify(&token, STORE, Second(1_050), 0), Ok(second));
+        // The number alone, given again by a store that was put back, is not enough.
+        for other in [
+            Grant {
+                slot: Slot::new(Second(1_001), 60),
+                ..first.clone()
+            },
+            Grant {
+                rate: BytesPerSec::mb(84),
+                ..first.clone()
+            },
+            Grant {
+                reservation: BookingId(4),
+                ..first.clone()
+            },
+            Grant {
+                store: 1,
+                ..first.clone()
+            },
+        ] {
+            assert_ne!(other.lineage(), first.lineage(), "{other:?}");
+        }
+        // It is written down in stores: a digest of these very bytes.
+        assert_eq!(
+            format!("{:032x}", first.lineage()),
+            "a19a21f7b2c915ba5090b98d61670833"
+        );
+    }
+
+    #[test]
     fn a_retired_key_is_accepted_to_its_end_and_the_new_one_from_the_start() {
         let (old, mut ring) = signer_and_ring();
         let token = old.sign(&grant(""));
@@ -630,7 +662,7 @@ mod tests {
         #[test]
         fn no_field_of_a_signed_payload_upsets_it(
             key in "[0-9a-f]{16}", store in "\\PC{0,40}", from: u64, until: u64, rate: u64, window_ns: u64,
-            probability_ppm: u32, second: u64, skew: u64, ours: bool,
+            probability_ppm: u32, second: u64, skew: u64, ours: bool, first in proptest::option::of("\\PC{0,40}"),
         ) {
             let (signer, ring) = signer_and_ring();
             let payload = Payload {
@@ -645,6 +677,7 @@ mod tests {
                 space: 0,
                 from,
                 until,
+                first,
             };
             let payload = serde_json::to_vec(&payload).unwrap();
             let signed = format!("tanada1.{}", URL_SAFE_NO_PAD.encode(payload));

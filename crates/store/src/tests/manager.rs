@@ -680,14 +680,11 @@ fn an_amended_reservation_goes_on_without_a_gap() {
             matches!(refused, Err(OperationError::Scope { .. })),
             "{refused:?}"
         );
-        // The capability of before is of a reservation that is gone; the new one is of the same session.
-        assert!(
-            manager
-                .open_session(Access::Capability(&capability))
-                .is_err()
-        );
-        let same = manager.open_session(Access::Capability(&again)).unwrap();
-        assert_eq!(same.number(), holder.number());
+        // The capability of before goes on, and both are of the same session.
+        for shown in [&capability, &again] {
+            let same = manager.open_session(Access::Capability(shown)).unwrap();
+            assert_eq!(same.number(), holder.number());
+        }
         let other_way = request(&manager, Direction::Read, 1);
         let refused = manager
             .amend(second, &other_way, None, soon(&manager))
@@ -699,6 +696,132 @@ fn an_amended_reservation_goes_on_without_a_gap() {
         );
         let gone = manager.amend(first, &more, None, soon(&manager)).await;
         assert!(matches!(gone, Err(ReserveError::NoBooking(_))), "{gone:?}");
+    });
+}
+
+/// Renews `id` as it is, to `seconds` from now on; what took its place.
+async fn renewed(manager: &Manager, id: BookingId, seconds: u64) -> (BookingId, String) {
+    let all = manager.reservations();
+    let before = all.into_iter().find(|it| it.id == id).unwrap();
+    let slot = Slot {
+        end: Second(manager.now().0 + seconds),
+        ..before.request.slot
+    };
+    let wanted = ReservationRequest {
+        slot,
+        ..before.request
+    };
+    let next = manager
+        .amend(id, &wanted, before.group, soon(manager))
+        .await
+        .unwrap();
+    let group = manager.reservations();
+    let group = group.into_iter().find(|it| it.id == next).unwrap().group;
+    let part = PartName {
+        id: next,
+        group: group.map(|it| it.id),
+    };
+    (next, manager.commit(part).await.unwrap())
+}
+
+fn why_refused(manager: &Rc<Manager>, capability: &str) -> String {
+    let refused = manager.open_session(Access::Capability(capability));
+    refused.map(drop).unwrap_err().to_string()
+}
+
+#[test]
+fn a_capability_lives_as_long_as_its_reservation_is_renewed() {
+    env::Runtime::simulated(1).block_on(async {
+        let (disk, manager) = manager().await;
+        let reading = request(&manager, Direction::Read, 20).scope("a/");
+        let (first, capability) = reserved(&manager, &reading).await;
+        // Beside it the same is reserved by another one, for the same objects.
+        let (beside, of_beside) = reserved(&manager, &reading).await;
+        let (mut id, mut given) = (first, vec![capability.clone()]);
+        for _ in 0..5 {
+            env::sleep(Nanos::secs(30)).await;
+            let (next, again) = renewed(&manager, id, 60).await;
+            assert!(next > id);
+            (id, given) = (next, [given, vec![again]].concat());
+        }
+        // By now the first one's own time is long out, and that of the one beside it, which was not renewed.
+        assert_eq!(state_of(&manager, beside), None);
+        assert!(why_refused(&manager, &of_beside).contains("ended 90 s ago"));
+        let session = manager.open_session(Access::Capability(&given[0])).unwrap();
+        assert_eq!(
+            (session.reservation(), session.phase()),
+            (Some(id), Phase::Promised)
+        );
+        drop(session);
+        let open = |manager: &Rc<Manager>| {
+            for capability in &given {
+                let session = manager.open_session(Access::Capability(capability));
+                assert_eq!(session.unwrap().reservation(), Some(id));
+            }
+        };
+        open(&manager);
+        manager.close().await.unwrap();
+        let manager = Manager::open(disk.clone(), options()).await.unwrap();
+        open(&manager);
+        // Its end is the end of all of them: the last renewal's.
+        env::sleep(Nanos::secs(59)).await;
+        open(&manager);
+        env::sleep(Nanos::secs(20)).await;
+        for capability in &given {
+            let why = why_refused(&manager, capability);
+            assert!(why.contains(" ago"), "{why}");
+        }
+    });
+}
+
+#[test]
+fn a_capability_of_before_dies_with_its_reservation_and_with_its_key() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        let reading = request(&manager, Direction::Read, 20).scope("a/");
+        let (first, capability) = reserved(&manager, &reading).await;
+        // An amendment that is only held takes the place of nothing, and is nothing to open.
+        let held = manager
+            .amend(first, &reading, None, soon(&manager))
+            .await
+            .unwrap();
+        manager.release(first).await.unwrap();
+        assert!(why_refused(&manager, &capability).contains("it was released"));
+        manager.release(held).await.unwrap();
+        // Renewed and cancelled.
+        let (first, capability) = reserved(&manager, &reading).await;
+        let (second, _) = renewed(&manager, first, 60).await;
+        let session = manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        manager.release(second).await.unwrap();
+        assert_eq!(session.phase(), Phase::Over);
+        assert!(why_refused(&manager, &capability).contains("it was released"));
+        // The same reserved anew is another one.
+        let (_, anew) = reserved(&manager, &reading).await;
+        assert!(why_refused(&manager, &capability).contains("it was released"));
+        manager.open_session(Access::Capability(&anew)).unwrap();
+        // Renewed, and its key made void.
+        let (first, capability) = reserved(&manager, &reading).await;
+        renewed(&manager, first, 600).await;
+        manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        manager.replace_key([9; 32]).await.unwrap();
+        assert!(why_refused(&manager, &capability).contains("does not know"));
+        // A key that goes is good to the last end of what was reserved by then, renewed or not.
+        let (first, capability) = reserved(&manager, &reading).await;
+        let most = manager.reservations().into_iter();
+        let most = most.map(|it| it.request.slot.end).max().unwrap();
+        manager.rotate_key([8; 32]).await.unwrap();
+        let (second, again) = renewed(&manager, first, 3_600).await;
+        manager
+            .open_session(Access::Capability(&capability))
+            .unwrap();
+        env::sleep(Nanos::secs(most.0 - manager.now().0 + 5)).await;
+        assert_eq!(state_of(&manager, second), Some(State::Committed));
+        assert!(why_refused(&manager, &capability).contains("is accepted from"));
+        manager.open_session(Access::Capability(&again)).unwrap();
     });
 }
 

@@ -195,7 +195,8 @@ async fn one_step(operation: Operation, failure: Failure, step: u64) -> Result<b
         one_of_both(&manager, committed, answered)?;
     }
     match state(&manager, committed) {
-        None if operation == Operation::AmendCommitted => {}
+        // What took its place is opened by what was answered before.
+        None if operation == Operation::AmendCommitted => opens(&manager, &capability)?,
         Some(State::Committed) if operation == Operation::ReleaseCommitted && answered => {
             return Err("what was released is back".to_owned());
         }

@@ -6,6 +6,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The cause of one that was ended by a request, before its time.
+pub const RELEASED: &str = "released";
+
 /// What a reservation is for: exactly one of `volume`, `stores` and `export`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -172,6 +175,20 @@ pub struct WholeReservation {
     /// Of stores: the capability set, where it was just made or asked for by its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
+    #[serde(flatten)]
+    pub lacks: WholeLacks,
+}
+
+/// What a reservation lacks that was just made or changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WholeLacks {
+    /// Why its capability is not here, though it was made or changed: ask for it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability_error: Option<String>,
+    /// Where it was just made: nodes of its stores whose link is not booked with it, since its speed is not known there
+    /// (`[network] speed`). Only the node that was asked is looked at, and only stores that are reached over a link.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links_not_booked: Vec<String>,
 }
 
 /// Which account's reservation is meant, and whether it is only asked about.
@@ -197,9 +214,15 @@ pub struct ReservationOffer {
     /// The largest part of the asked rates that fits in the asked time, in permille; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_permille: Option<u32>,
-    /// That part of the asked rate, of reads if reads were asked for.
+    /// That part of the asked rate, of reads if reads were asked for; no more than fits, so it is granted when sent back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest: Option<String>,
+    /// That part of the reads asked for, to the byte; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_read_bytes_per_second: Option<u64>,
+    /// And of the writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_write_bytes_per_second: Option<u64>,
     /// From the asked begin on it fits for so long; absent: not for a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_seconds: Option<u64>,

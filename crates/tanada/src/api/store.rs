@@ -179,9 +179,20 @@ pub struct Reservation {
     /// Of a reservation over several stores: its number, in hexadecimal. Cancelling one part cancels all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    #[serde(flatten)]
+    pub given: ReservationGiven,
+}
+
+/// What is said of a reservation where it was just made, or is asked for alone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReservationGiven {
     /// The token to show to the store; only where one reservation is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capability: Option<String>,
+    /// Where it was just made: is the link of the store's node booked with it (`[network] speed`)? Absent: the store is of no
+    /// cluster, or reached over Unix sockets alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link_booked: Option<bool>,
 }
 
 /// What would come of asking for a reservation.

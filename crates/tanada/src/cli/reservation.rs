@@ -3,13 +3,13 @@
 //! ```text
 //! create -> POST /v2/reservations -> capability set | why not, and what would fit instead
 //! list, show, set, delete: what there is, and what is to be different; run: a command with a reservation of its own
+//! capability -> POST /v2/reservations/NAME/capability -> the capability set once more
 //! ```
 //!
 //! Times are read in the zone of this machine and printed with their distance from UTC.
 
 use std::process::ExitCode;
 use std::str::FromStr;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use base::{Bytes, Nanos};
@@ -20,12 +20,14 @@ use report::terminal::Usage;
 
 use super::ask::Ask;
 use super::client::Client;
+use super::reservation_capability::{self as capability, Missing};
 use super::reservation_run::{self, Run};
-use super::reservation_service::{Changed, Made, Service, Which, check_account};
+use super::reservation_service::{Changed, Made, Service, Which};
+use super::reservation_wanted::{Wanted, made_name, shown};
 use super::reservation_words as words;
 use super::reserve::{ShowCalendar, calendar, reservation_id, show_part};
 use super::show;
-use crate::api::reservation::{AllotmentAsk, ReservationAsk, ReservationChange, ReservationTarget};
+use crate::api::reservation::{ReservationAsk, ReservationChange, WholeReservation};
 use crate::daemon::common::when;
 
 #[derive(Subcommand)]
@@ -47,114 +49,12 @@ pub enum Whole {
     Create(Box<Create>),
     /// Change the rates of a reservation, or when it ends.
     Set(Set),
+    /// Print the capability set of a reservation of stores once more.
+    Capability(One),
     /// End a reservation.
     Delete(Delete),
     /// Run a command with a reservation that lasts as long as it does.
     Run(Box<Run>),
-}
-
-/// What a reservation is of, and how much.
-#[derive(Args)]
-#[command(
-    group(ArgGroup::new("rate").required(true).multiple(true).args(["read", "write"])),
-    group(ArgGroup::new("of").required(true).args(["volume", "store", "export"]))
-)]
-pub struct Wanted {
-    /// A virtual disk, at all of its stores.
-    #[arg(long, value_name = "NAME")]
-    volume: Option<String>,
-    /// A store; several: on all of them or not at all.
-    #[arg(long, value_name = "NAME")]
-    store: Vec<String>,
-    /// The rate is that of all stores together: requests go to all of them in turn.
-    #[arg(long, requires = "store")]
-    stripe: bool,
-    /// Of stores: only for objects whose names begin so.
-    #[arg(long, value_name = "PREFIX", requires = "store")]
-    scope: Option<String>,
-    /// An export of a hybrid that has a queue, of the node that is asked.
-    #[arg(long, value_name = "NAME")]
-    export: Option<String>,
-    /// Reserve reads at this rate, such as 200MB/s.
-    #[arg(long, value_name = "RATE")]
-    read: Option<BytesPerSec>,
-    /// Reserve writes at this rate.
-    #[arg(long, value_name = "RATE")]
-    write: Option<BytesPerSec>,
-    /// Of a volume: how many of its stores may be lost with the promise kept [default: 1; of one copy 0]
-    #[arg(long, value_name = "STORES", requires = "volume")]
-    tolerate: Option<u8>,
-    /// Of a volume: any (holds for any pattern) or spread (for requests that all extents get evenly) [default: any]
-    #[arg(long, value_name = "PLAN", value_parser = ["any", "spread"], requires = "volume")]
-    plan: Option<String>,
-    /// The window in which the rate is to be reached [default: 1s]
-    #[arg(long, value_name = "SPAN", value_parser = read_span)]
-    window: Option<Nanos>,
-    /// The share of windows in which it is to be reached, in percent [default: 99]
-    #[arg(long, value_name = "PERCENT")]
-    probability: Option<f64>,
-    /// Book inside this allotment of the account: it needs no free rate at the stores, and ends with it.
-    #[arg(long, value_name = "NAME", conflicts_with = "export")]
-    from_allotment: Option<String>,
-    /// Whose it is [default: yours]; another account than your own takes the role operator.
-    #[arg(long, value_name = "NAME")]
-    account: Option<String>,
-}
-
-impl Wanted {
-    /// What is asked of the daemon under `name`, for `span`.
-    pub fn ask(
-        &self,
-        name: String,
-        span: Nanos,
-        is_allotment: bool,
-    ) -> anyhow::Result<ReservationAsk> {
-        if span < Nanos::secs(1) {
-            return Err(Usage("--for is at least a second".to_owned()).into());
-        }
-        if let Some(account) = &self.account {
-            check_account(account).map_err(Usage)?;
-        }
-        if self.scope.as_deref() == Some("") {
-            let said = "--scope is not empty: say which names of objects it is for, such as --scope results/";
-            return Err(Usage(said.to_owned()).into());
-        }
-        if self.scope.is_none() && !self.store.is_empty() && !is_allotment {
-            let said = "--store needs --scope: say which names of objects it is for, such as --scope results/";
-            return Err(Usage(said.to_owned()).into());
-        }
-        let rate = |rate: Option<BytesPerSec>| rate.map(|rate| format!("{}B/s", rate.0));
-        Ok(ReservationAsk {
-            name,
-            target: ReservationTarget {
-                volume: self.volume.clone(),
-                stores: self.store.clone(),
-                stripe: self.stripe,
-                scope: self.scope.clone(),
-                export: self.export.clone(),
-                node: None,
-                offline: false,
-            },
-            allotment: match &self.from_allotment {
-                Some(name) => Some(AllotmentAsk::Inside(name.clone())),
-                None => is_allotment.then_some(AllotmentAsk::Is(true)),
-            },
-            read: rate(self.read),
-            write: rate(self.write),
-            span: shown(span),
-            tolerate: self.tolerate,
-            plan: self.plan.clone(),
-            window: self.window.map(shown),
-            probability_percent: self.probability,
-            account: self.account.clone(),
-            ..ReservationAsk::default()
-        })
-    }
-}
-
-/// A span as it is written.
-pub fn shown(span: Nanos) -> String {
-    humantime::format_duration(Duration::from_nanos(span.0)).to_string()
 }
 
 #[derive(Args)]
@@ -285,6 +185,7 @@ pub fn run_whole(command: Whole) -> anyhow::Result<ExitCode> {
     match command {
         Whole::Create(arguments) => create(*arguments),
         Whole::Set(arguments) => set(arguments),
+        Whole::Capability(one) => print_capability(&one),
         Whole::Delete(arguments) => delete(arguments),
         Whole::Run(arguments) => return reservation_run::run(*arguments),
     }?;
@@ -311,9 +212,9 @@ fn create(arguments: Create) -> anyhow::Result<()> {
         None => made_name(),
     };
     config::check_name(&name).map_err(Usage)?;
-    let mut asked = arguments
-        .wanted
-        .ask(name, arguments.span, arguments.allotment)?;
+    let of = arguments.wanted.said()?;
+    let (span, is_allotment) = (arguments.span, arguments.allotment);
+    let mut asked = arguments.wanted.ask(of, name, span, is_allotment)?;
     asked.from = from(&arguments.from)?;
     asked.space = arguments.space.map(|space| format!("{}B", space.0));
     asked.idle = arguments.idle.map(shown);
@@ -322,7 +223,7 @@ fn create(arguments: Create) -> anyhow::Result<()> {
     if arguments.dry_run {
         return offer(&service, &asked, arguments.ask.json);
     }
-    let (is_new, made) = match service.create(&asked)? {
+    let (is_new, mut made) = match service.create(&asked)? {
         Made::New(made) => (true, made),
         Made::Existing(made) => (false, made),
         Made::Refused(refusal) => {
@@ -332,19 +233,60 @@ fn create(arguments: Create) -> anyhow::Result<()> {
             return Err(words::refused(&refusal));
         }
     };
-    if arguments.ask.json {
-        return show::json(&made);
-    }
     let verb = if is_new {
         "reserved"
     } else {
         "was reserved already:"
     };
-    eprintln!("{verb} {}", words::sentence(&made));
+    if !arguments.ask.json {
+        eprintln!("{verb} {}", words::sentence(&made));
+    }
+    if let Some(line) = words::links_not_booked(&made.lacks.links_not_booked) {
+        eprintln!("{line}");
+    }
+    // Who books for another account has no capability of it.
+    let is_ours = arguments.wanted.account.is_none() || made.lacks.capability_error.is_some();
+    let missing = match is_ours {
+        true => capability::complete(&service, &mut made).err(),
+        false => None,
+    };
+    print_made(arguments.ask.json, &made, missing, "reserved")
+}
+
+/// Prints a reservation of which the sentence is said already: the token alone on stdout, so that a script can take it.
+fn print_made(
+    as_json: bool,
+    made: &WholeReservation,
+    missing: Option<Missing>,
+    verb: &str,
+) -> anyhow::Result<()> {
     match &made.capability {
-        // The token alone on stdout, so that a script can take it.
-        Some(capability) => show::text(&format!("{capability}\n")),
+        _ if as_json => show::json(made)?,
+        Some(capability) => show::text(&format!("{capability}\n"))?,
+        None => {}
+    }
+    match missing {
+        Some(Missing(why)) => Err(anyhow!(
+            "{name} is {verb}, and stands, but its capability cannot be had: {why}; ask for it again with `tanada \
+             reservation capability {name}`, or end it with `tanada reservation delete {name}`",
+            name = made.name
+        )),
         None => Ok(()),
+    }
+}
+
+/// Prints the capability set once more.
+fn print_capability(one: &One) -> anyhow::Result<()> {
+    let found = service(&one.ask)?.capability(one.which()?)?;
+    let found = found.ok_or_else(|| absent(one.name(), one.account.as_deref()))?;
+    match &found.capability {
+        _ if one.ask.json => show::json(&found),
+        Some(capability) => show::text(&format!("{capability}\n")),
+        None => Err(anyhow!(
+            "reservation {} is of {}, whose clients need no capability: whatever they ask for comes under it",
+            found.name,
+            words::target(&found.target)
+        )),
     }
 }
 
@@ -418,10 +360,22 @@ fn set(arguments: Set) -> anyhow::Result<()> {
         id: &arguments.name,
         account: arguments.account.as_deref(),
     };
-    match service(&arguments.ask)?.change(which, &change)? {
-        Changed::Done(now) => show::answer(arguments.ask.json, &now, || {
-            format!("reserved {}\n", words::sentence(&now))
-        }),
+    let service = service(&arguments.ask)?;
+    match service.change(which, &change)? {
+        Changed::Done(mut now) => {
+            // Who changes another account's has no capability of it.
+            let missing = match now.lacks.capability_error.is_some() {
+                true => capability::complete(&service, &mut now).err(),
+                false => None,
+            };
+            let sentence = format!("reserved {}\n", words::sentence(&now));
+            match now.capability.is_some() || missing.is_some() {
+                _ if arguments.ask.json => {}
+                true => eprint!("{sentence}"),
+                false => return show::text(&sentence),
+            }
+            print_made(arguments.ask.json, &now, missing, "changed")
+        }
         Changed::Absent => Err(absent(which.id, which.account)),
         Changed::Refused(refusal) => {
             if arguments.ask.json {
@@ -462,28 +416,6 @@ fn from(text: &str) -> Result<Option<String>, Usage> {
     }
 }
 
-/// A name of user, machine and time.
-pub fn made_name() -> String {
-    let user = std::env::var("USER").unwrap_or_default();
-    let machine = rustix::system::uname();
-    let machine = machine.nodename().to_string_lossy();
-    name_of(&user, &machine, when::now())
-}
-
-/// `ann-node7-1795345200123`: to the millisecond, as scripts make several.
-fn name_of(user: &str, machine: &str, at: Nanos) -> String {
-    /// Of user and machine each.
-    const PART_MAX: usize = 20;
-    let part = |text: &str, or: &str| {
-        let good = text.chars().filter(char::is_ascii_alphanumeric);
-        let part: String = good.take(PART_MAX).collect();
-        if part.is_empty() { or.to_owned() } else { part }
-    };
-    let machine = machine.split('.').next().unwrap_or_default();
-    let (user, machine) = (part(user, "user"), part(machine, "machine"));
-    format!("{user}-{machine}-{}", at.0 / 1_000_000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -495,16 +427,6 @@ mod tests {
         for odd in ["", "7", "a b", "s0/x", "../7", "-x"] {
             assert!(odd.parse::<Id>().is_err(), "{odd}");
         }
-    }
-
-    #[test]
-    fn a_name_is_made_of_user_machine_and_time() {
-        let at = Nanos(1_795_345_200_123_456_789);
-        assert_eq!(name_of("ann", "node7.site", at), "ann-node7-1795345200123");
-        let odd = name_of("", "ü", at);
-        assert_eq!(odd, "user-machine-1795345200123");
-        let long = name_of(&"u".repeat(99), &"m".repeat(99), at);
-        assert_eq!(config::check_name(&long), Ok(()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! signals heard -> reserve -> start the command -> { a signal: pass it on } -> it ended -> release -> its exit status
-//!                                               -> { half of the time over: renew }
+//!                                               -> { half of the time over: renew (`reservation_renewal`) }
 //! ```
 //!
 //! The promise is only for some minutes and is renewed: if this program dies by SIGKILL, it ends by itself.
@@ -10,14 +10,13 @@
 //! Always true:
 //! 1. A reservation that was made is released once the command has ended, also if it could not be started.
 //! 2. The exit status is the command's: 128 and its number after a signal, 126 and 127 if it cannot be started.
-//! 3. A renewal that fails ends nothing; the first one is said.
+//! 3. A renewal that fails ends nothing, is said once and tried again; what is over by then is reserved anew.
 
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, Sender};
 
 use anyhow::{Context, anyhow};
 use base::Nanos;
@@ -29,10 +28,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::{Client, Target};
-use super::reservation::{Wanted, made_name, shown};
-use super::reservation_service::{Changed, Made, Service, Which};
+use super::reservation_capability::{self as capability, Missing};
+use super::reservation_renewal::Renewal;
+use super::reservation_service::{Made, Service, Which};
+use super::reservation_wanted::{Wanted, made_name};
 use super::reservation_words as words;
-use crate::api::reservation::{ReservationChange, WholeReservation};
+use crate::api::reservation::WholeReservation;
 
 /// What is passed on to the command. SIGTSTP and its like stop both by themselves.
 const PASSED: [Signal; 7] = [
@@ -55,7 +56,11 @@ const SIGNALLED: i32 = 128;
 The command finds TANADA_RESERVATION (the name) and, of stores, TANADA_CAPABILITY in its environment. Its exit status is \
 handed on: 128 and the number of a signal that ended it, 126 or 127 if it could not be started.
 
-Example: tanada reservation run --read 200MB/s --volume vm1 -- ./simulate --steps 1000")]
+Without --volume, --store or --export it is of what TANADA_TARGET says (volume:vm1, store:s1,s2 or export:h), else of the \
+only volume there is; with --scope, or without a volume, of the only store.
+
+Examples: tanada reservation run --read 200MB/s --volume vm1 -- ./simulate --steps 1000
+          TANADA_TARGET=store:s0,s1 tanada reservation run --read 200MB/s --scope job7/ -- ./simulate")]
 pub struct Run {
     /// Its name [default: made of user, machine and time]
     #[arg(long, value_name = "NAME")]
@@ -91,8 +96,9 @@ pub fn run(run: Run) -> anyhow::Result<ExitCode> {
     hear(sender.clone())?;
     let service = Service::new(Client::new(run.admin.clone())?);
     let name = run.name.clone().unwrap_or_else(made_name);
-    let asked = run.wanted.ask(name, run.span, false)?;
-    let made = match service.create(&asked)? {
+    let of = run.wanted.said_or_only(|| service.there())?;
+    let asked = run.wanted.ask(of, name, run.span, false)?;
+    let mut made = match service.create(&asked)? {
         Made::New(made) => made,
         Made::Existing(made) => {
             return Err(anyhow!(
@@ -104,14 +110,24 @@ pub fn run(run: Run) -> anyhow::Result<ExitCode> {
         Made::Refused(refusal) => return Err(words::refused(&refusal)),
     };
     eprintln!("reserved {}", words::sentence(&made));
+    if let Some(line) = words::links_not_booked(&made.lacks.links_not_booked) {
+        eprintln!("{line}");
+    }
+    if let Err(Missing(why)) = capability::complete(&service, &mut made) {
+        release(&service, &made.name, &made.id);
+        return Err(anyhow!(
+            "cannot have the capability of {}: {why}; the command was not started",
+            made.name
+        ));
+    }
     let (stop, stopped) = mpsc::channel();
-    let renewing = renew(service, &made, run.span, stopped);
+    let renewing = Renewal::new(service, asked, &made, run.span).keep(stopped);
     let code = carry_out(&run.command, &made, &events, sender);
     drop(stop);
-    let service = renewing
+    let renewal = renewing
         .join()
         .map_err(|_| anyhow!("the renewing thread panicked"))?;
-    release(&service, &made);
+    release(&renewal.service, &made.name, &renewal.id);
     Ok(ExitCode::from(code))
 }
 
@@ -261,57 +277,13 @@ fn ignored() -> Vec<Signal> {
     PASSED.into_iter().filter(is_ignored).collect()
 }
 
-/// Renews at half time until the command has ended.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a daemon that does not answer shall not keep signals waiting"
-)]
-fn renew(
-    service: Service,
-    made: &WholeReservation,
-    span: Nanos,
-    stopped: Receiver<()>,
-) -> std::thread::JoinHandle<Service> {
-    let (id, name) = (made.id.clone(), made.name.clone());
-    std::thread::spawn(move || {
-        let half = Duration::from_nanos(span.0 / 2);
-        let change = ReservationChange {
-            span: Some(shown(span)),
-            ..ReservationChange::default()
-        };
-        let which = Which {
-            id: &id,
-            account: None,
-        };
-        let mut is_said = false;
-        while stopped.recv_timeout(half) == Err(RecvTimeoutError::Timeout) {
-            let failed = match service.change(which, &change) {
-                Ok(Changed::Done(_)) => None,
-                Ok(Changed::Absent) => Some("it is no longer there".to_owned()),
-                Ok(Changed::Refused(refusal)) => Some(words::refused_line(&refusal)),
-                Err(error) => Some(said::words(&error)),
-            };
-            if let Some(why) = failed
-                && !std::mem::replace(&mut is_said, true)
-            {
-                eprintln!("tanada: cannot renew {name}: {why}; the command goes on");
-            }
-        }
-        service
-    })
-}
-
 /// Ends it. The command is over: what fails here is said, and does not change its exit status.
-fn release(service: &Service, made: &WholeReservation) {
-    let which = Which {
-        id: &made.id,
-        account: None,
-    };
+fn release(service: &Service, name: &str, id: &str) {
+    let which = Which { id, account: None };
     if let Err(error) = service.delete(which) {
         let why = said::words(&error);
         eprintln!(
-            "tanada: cannot release {}: {why}; it ends by itself, or with `tanada reservation delete {}`",
-            made.name, made.name
+            "tanada: cannot release {name}: {why}; it ends by itself, or with `tanada reservation delete {name}`"
         );
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hyper::{Method, StatusCode};
 use report::terminal::Usage;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::client::{Client, ClientError};
 use crate::api::reservation::{
@@ -46,6 +46,13 @@ pub enum Changed {
     Done(Box<WholeReservation>),
     Absent,
     Refused(ReservationRefusal),
+}
+
+/// What there is to reserve.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct There {
+    pub volumes: Vec<String>,
+    pub stores: Vec<String>,
 }
 
 /// One daemon's service.
@@ -117,6 +124,26 @@ impl Service {
         let path = path(which, "/capability")?;
         let answer = self.ask(Method::POST, &path, Some(&serde_json::json!({})))?;
         self.if_there(answer, &path)
+    }
+
+    /// What there is to reserve.
+    pub fn there(&self) -> Result<There, ClientError> {
+        /// Of all that is answered only the name.
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        #[derive(Deserialize)]
+        struct Cluster {
+            stores: Vec<Named>,
+        }
+        let names = |all: Vec<Named>| all.into_iter().map(|it| it.name).collect();
+        let volumes: Vec<Named> = self.client.get("/v1/cluster/volumes")?;
+        let cluster: Cluster = self.client.get("/v1/cluster")?;
+        Ok(There {
+            volumes: names(volumes),
+            stores: names(cluster.stores),
+        })
     }
 
     fn if_there(

@@ -70,6 +70,19 @@ pub fn sentence(one: &WholeReservation) -> String {
     text
 }
 
+/// What is not promised with it, if anything: the links of these nodes.
+pub fn links_not_booked(nodes: &[String]) -> Option<String> {
+    let (links, are) = match nodes.len() {
+        0 => return None,
+        1 => ("link", "is"),
+        _ => ("links", "are"),
+    };
+    Some(format!(
+        "tanada: the {links} of {} {are} not booked, only the stores behind; set `[network] speed` there to book it",
+        nodes.join(" and ")
+    ))
+}
+
 /// Everything about one.
 pub fn page(one: &WholeReservation) -> String {
     let mut text = format!("{}\nstate: {}\n", sentence(one), one.state);
@@ -209,6 +222,8 @@ mod tests {
             earliest_unix_seconds: Some(1_795_345_200),
             largest_permille: Some(700),
             largest: Some("140MB/s".to_owned()),
+            largest_read_bytes_per_second: Some(140_000_000),
+            largest_write_bytes_per_second: None,
             longest_seconds: Some(3000),
             refused: vec!["s0: full".to_owned()],
         }

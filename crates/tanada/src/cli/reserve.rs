@@ -213,8 +213,15 @@ fn add(arguments: &Add) -> anyhow::Result<()> {
             let mut lines = String::new();
             for one in &made {
                 eprintln!("{}", sentence(one));
-                lines.push_str(one.capability.as_deref().unwrap_or_default());
+                lines.push_str(one.given.capability.as_deref().unwrap_or_default());
                 lines.push('\n');
+            }
+            // All stores of a daemon are behind one link.
+            if let Some(one) = made.iter().find(|one| one.given.link_booked == Some(false)) {
+                eprintln!(
+                    "tanada: the link of {}'s node is not booked, only the store; set `[network] speed` there to book it",
+                    one.store
+                );
             }
             show::text(&lines)
         }
@@ -266,7 +273,7 @@ fn instead(offer: &Offer) -> String {
         None => "never".to_owned(),
     };
     let largest = match offer.largest_bytes_per_second {
-        Some(rate) => format!("at most {}", BytesPerSec(rate)),
+        Some(rate) => format!("at most {}", BytesPerSec(rate).floored()),
         None => "nothing".to_owned(),
     };
     format!("  at this rate it would fit:  {earliest}\n  in this slot would fit:     {largest}\n")
@@ -350,7 +357,7 @@ fn page(one: &Reservation) -> String {
     if let Some(group) = &one.group {
         let _ = writeln!(text, "part of a reservation over several stores: {group}");
     }
-    match &one.capability {
+    match &one.given.capability {
         Some(capability) => {
             let _ = writeln!(text, "capability:\n{capability}");
         }
@@ -452,6 +459,7 @@ fn calendar_page(calendar: &Calendar) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::store::ReservationGiven;
     use store::qos::manager::StretchReport;
 
     #[test]
@@ -492,7 +500,7 @@ mod tests {
                 scope: String::new(),
                 holder: "ann".to_owned(),
                 group: None,
-                capability: None,
+                given: ReservationGiven::default(),
             }],
         });
         for expected in [

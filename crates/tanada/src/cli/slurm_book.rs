@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::client::ClientError;
-use super::reservation::shown;
 use super::reservation_service::{Changed, Made, Service, Which};
+use super::reservation_wanted::shown;
 use super::reservation_words as words;
 use super::slurm_directives::Directives;
 use super::slurm_jobs::Job;

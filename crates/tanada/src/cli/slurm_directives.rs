@@ -14,7 +14,7 @@
 use base::Nanos;
 use policy::share::BytesPerSec;
 
-use super::reservation::shown;
+use super::reservation_wanted::shown;
 use crate::api::reservation::{ReservationAsk, ReservationTarget};
 
 /// Begins a line for a burst buffer of this kind.

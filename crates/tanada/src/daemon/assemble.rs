@@ -330,16 +330,17 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     }
     let node = plan.cluster.as_ref().map(|cluster| cluster.node.as_str());
     thread.secured = Secured::open(&plan.data_dir, node, &plan.revocation)?;
-    let network = plan.cluster.as_ref().and_then(|cluster| {
-        let network = Network::new(&cluster.node, cluster.network?);
-        Some((network, cluster.stores.clone()))
+    let link = plan.cluster.as_ref().map(|cluster| {
+        let speed = cluster.network;
+        let network = speed.map(|speed| Network::new(&cluster.node, speed));
+        (network, cluster.stores.clone())
     });
     for (config, listeners) in plan.stores.into_iter().zip(listeners.stores) {
         let below = (&*config.device, config.assumed);
         let rotating = meter(thread, &config.device).info().rotational;
         let costs = assumed_costs(below, &devices, &hybrids, rotating);
         let clients = (listeners, plan.connections);
-        open_store(thread, config, costs, (&plan.data_dir, clients), &network).await?;
+        open_store(thread, config, costs, (&plan.data_dir, clients), &link).await?;
     }
     if let Some(config) = plan.cluster {
         let (stores, exports) = (&thread.stores, &plan.exports);
@@ -365,20 +366,21 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A store on a device of `thread`; what it sends and takes crosses `network`, if that is its node's.
+/// A store on a device of `thread`; what it sends and takes crosses `link`, if that is its node's.
 async fn open_store(
     thread: &mut DataThread,
     config: StoreConfig,
     costs: Costs,
     (data_dir, clients): (&Path, (Vec<Listener>, usize)),
-    network: &Option<(Rc<Network>, Vec<String>)>,
+    link: &Option<(Option<Rc<Network>>, Vec<String>)>,
 ) -> anyhow::Result<()> {
-    let of_node = |(_, stores): &&(Rc<Network>, Vec<String>)| stores.contains(&config.name);
-    let network = network.as_ref().filter(of_node);
+    let of_node = |(_, stores): &&(Option<Rc<Network>>, Vec<String>)| stores.contains(&config.name);
+    let link = link.as_ref().filter(of_node);
     let shared = Shared {
         tls: thread.secured.as_ref(),
         accounts: thread.caps.of_accounts(),
-        network: network.map(|(network, _)| network),
+        network: link.and_then(|(network, _)| network.as_ref()),
+        is_of_cluster: link.is_some(),
     };
     let device = meter(thread, &config.device);
     let store = OpenStore::open(config, (device, costs), data_dir, clients, shared).await?;

@@ -251,6 +251,19 @@ impl Cluster {
         done.status.success().then_some(count)
     }
 
+    /// Jobs that have not ended, if all of them wait.
+    pub fn only_waiting(&self) -> Option<Vec<u32>> {
+        let states = "--states=PENDING";
+        let done = self.run("squeue", &["-h", states, "-o", "%A"]);
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let waiting: Vec<u32> = text
+            .lines()
+            .filter_map(|it| it.trim().parse().ok())
+            .collect();
+        let is_all = done.status.success() && self.unfinished() == Some(waiting.len());
+        is_all.then_some(waiting).filter(|all| !all.is_empty())
+    }
+
     /// Kills the controller with SIGKILL and starts it again.
     pub fn kill_controller(&mut self) {
         self.controller.kill().unwrap();

@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::common::{run, stderr, tanada, text};
 use crate::service::{Event, Service};
 
-const OF_STORES: [&str; 7] = [
+pub const OF_STORES: [&str; 7] = [
     "--store", "s0", "--store", "s1", "--stripe", "--scope", "run7/",
 ];
 
-fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
+pub fn with<'a>(words: &[&'a str], more: &[&'a str]) -> Vec<&'a str> {
     [words, more].concat()
 }
 
@@ -68,21 +68,18 @@ fn a_reservation_is_made_once_shown_changed_and_ended() {
         page.contains("state: committed") && page.contains("s0/1"),
         "{page}"
     );
-    let set = text(
-        dir,
-        &[
-            "reservation",
-            "set",
-            "nightly",
-            "--read",
-            "300MB/s",
-            "--write",
-            "1MB/s",
-        ],
-    );
+    let words = ["reservation", "set", "nightly", "--read", "300MB/s"];
+    let set = run(dir, &with(&words, &["--write", "1MB/s"]));
+    // The capability set alone on stdout, as of `create`.
+    assert_eq!((set.status.code(), &set.stdout), (Some(0), &made.stdout));
     assert!(
-        set.contains("300 MB/s of reads and 1 MB/s of writes"),
-        "{set}"
+        stderr(&set).contains("300 MB/s of reads and 1 MB/s of writes"),
+        "{}",
+        stderr(&set)
+    );
+    assert_eq!(
+        text(dir, &["reservation", "capability", "nightly"]).as_bytes(),
+        made.stdout
     );
 
     text(dir, &["reservation", "delete", "nightly"]);
@@ -207,7 +204,7 @@ fn what_makes_no_sense_is_refused_before_the_daemon_is_asked() {
 }
 
 /// `tanada reservation run` of a shell script.
-fn running(dir: &Path, options: &[&str], script: &str) -> Command {
+pub fn running(dir: &Path, options: &[&str], script: &str) -> Command {
     let mut command = tanada(dir);
     command
         .args(["reservation", "run", "--read", "1MB/s"])
@@ -220,7 +217,7 @@ fn running(dir: &Path, options: &[&str], script: &str) -> Command {
 }
 
 /// Reads the line by which a script says that it runs.
-fn await_line(child: &mut Child) -> BufReader<std::process::ChildStdout> {
+pub fn await_line(child: &mut Child) -> BufReader<std::process::ChildStdout> {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     out.read_line(&mut line).unwrap();

@@ -32,7 +32,13 @@ pub struct Daemon(Child);
 impl Daemon {
     /// Starts one in `dir`, at `admin.sock`; `None`, and words, where it has no reservation service.
     pub fn start(dir: &Path) -> Option<Daemon> {
-        fs::write(dir.join("tanada.toml"), CONFIG).unwrap();
+        Daemon::start_with(dir, "unix:s0.sock", "")
+    }
+
+    /// The same with its store at this address, and with more configuration.
+    pub fn start_with(dir: &Path, store: &str, more: &str) -> Option<Daemon> {
+        let config = CONFIG.replace("unix:s0.sock", store) + more;
+        fs::write(dir.join("tanada.toml"), config).unwrap();
         let log = fs::File::create(dir.join("daemon.log")).unwrap();
         let mut command = tanada(dir);
         command

@@ -1,14 +1,18 @@
 //! Jobs of a real Slurm with bookings: none starts without, none leaves one, and no token is left anywhere.
 //!
-//! `TANADA_ROUNDS=20` runs 200 jobs.
+//! `TANADA_ROUNDS=20` runs 200 jobs, ends bookings without a job each minute, as the timer does, and looks at the clock: how
+//! long `paths` takes of a controller that starts, ends and cancels jobs meanwhile, and how soon no booking is left.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::Value;
 use testkit::program::stderr;
+use tokio::time::Instant;
 
 use crate::cluster::{Cluster, Hooks, wait_until};
 use crate::common;
@@ -21,11 +25,36 @@ const NONE: [PathBuf; 0] = [];
 /// Jobs of a round.
 const ROUND: usize = 10;
 
-fn rounds() -> usize {
+/// `paths` runs in the controller, under its locks: so long at most, in microseconds.
+const PATHS_MAX: u64 = 10_000;
+/// So soon no booking is left, once all jobs have ended.
+const NONE_LEFT: Duration = Duration::from_secs(120);
+
+/// A job that waits for so long on an idle machine will wait for ever: the killed controller was starting it, and has
+/// forgotten that its hooks are to run.
+const STUCK: Duration = Duration::from_secs(40);
+
+/// How many, and whether clocks are judged.
+fn rounds() -> (usize, bool) {
     let rounds = std::env::var("TANADA_ROUNDS");
-    rounds.map_or(3, |rounds| {
-        rounds.parse().expect("TANADA_ROUNDS is a number")
-    })
+    let rounds = rounds.map(|rounds| rounds.parse().expect("TANADA_ROUNDS is a number"));
+    rounds.map_or((3, false), |rounds| (rounds, true))
+}
+
+/// `tanada slurm reap` now and then.
+struct Timer {
+    every: Duration,
+    last: Option<Instant>,
+}
+
+impl Timer {
+    fn tick(&mut self, cluster: &Cluster) {
+        if self.last.is_none_or(|last| last.elapsed() >= self.every) {
+            self.last = Some(Instant::now());
+            let reaped = cluster.tanada(&["reap"]);
+            assert!(reaped.status.success(), "{}", stderr(&reaped));
+        }
+    }
 }
 
 /// The bookings of jobs, as the daemon lists them.
@@ -66,7 +95,12 @@ fn outputs(dir: &Path) -> Vec<String> {
 
 /// Runs jobs, cancels a tenth of them, kills the controller once.
 fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
-    let count = rounds() * ROUND;
+    let (rounds, is_timed) = rounds();
+    let count = rounds * ROUND;
+    let mut timer = Timer {
+        every: Duration::from_secs(if is_timed { 60 } else { 0 }),
+        last: None,
+    };
     let jobs: Vec<u32> = (0..count)
         .map(|_| cluster.submit(&[], JOB).unwrap())
         .collect();
@@ -76,7 +110,7 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
             .and_then(|meta| meta.modified())
             .ok()
     };
-    let mut cancelled = 0;
+    let mut cancelled: BTreeSet<u32> = BTreeSet::new();
     let is_done = |job: &u32, cluster: &Cluster| {
         let of = job.to_string();
         cluster.run("squeue", &["-h", "-j", &of]).stdout.is_empty()
@@ -84,7 +118,9 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
     // Some while they wait, some while they run; one that is over by then is none.
     let mut cancel = |job: u32, cluster: &Cluster| {
         let done = cluster.run("scancel", &[&job.to_string()]);
-        cancelled += usize::from(done.status.success());
+        if done.status.success() {
+            cancelled.insert(job);
+        }
     };
     for job in jobs.iter().rev().take(count / 20) {
         cancel(*job, cluster);
@@ -104,45 +140,93 @@ fn bookings_come_and_go(dir: &Path, cluster: &mut Cluster) {
     wait_until("the controller has saved its state", || saved() != before);
     cluster.kill_controller();
     let mut tries = 0;
+    let (mut waits, mut stuck) = (None, Vec::new());
     wait_until("all jobs have ended", || {
         tries += 1;
         cluster.clear_up(tries % 30 == 5);
-        // The timer, more often than each minute.
-        let reaped = cluster.tanada(&["reap"]);
-        assert!(reaped.status.success(), "{}", stderr(&reaped));
+        timer.tick(cluster);
+        let waiting = cluster.only_waiting();
+        match (&mut waits, waiting) {
+            (Some((since, before)), Some(now)) if *before == now => {
+                let since: &Instant = since;
+                if since.elapsed() >= STUCK {
+                    // What is left to their users: cancel them, and submit them again.
+                    for job in now {
+                        cluster.run("scancel", &[&job.to_string()]);
+                        stuck.push((job, cluster.submit(&[], JOB).unwrap()));
+                    }
+                    waits = None;
+                }
+            }
+            (waits, now) => *waits = now.map(|now| (Instant::now(), now)),
+        }
         cluster.unfinished() == Some(0)
     });
+    let ended = Instant::now();
     let notes = || fs::read_dir(dir.join("notes/jobs")).unwrap().count();
     wait_until("no booking and no note is left", || {
-        let reaped = cluster.tanada(&["reap"]);
-        assert!(reaped.status.success(), "{}", stderr(&reaped));
+        timer.tick(cluster);
         bookings(dir).is_empty() && notes() == 0
     });
+    let none_left = ended.elapsed();
+    let left = bookings(dir).len();
+    assert_eq!(left, 0);
+    // One that was put back and started again wrote as well.
+    let ran = |job: &&u32| {
+        let text = fs::read_to_string(dir.join(format!("out/job.sh.{job}")));
+        text.is_ok_and(|text| text.contains(&format!("booked slurm-c1-{job}\n")))
+    };
+    // One that was stuck is the one that was submitted in its place.
+    let instead = |job: &u32| stuck.iter().find(|it| it.0 == *job).map_or(*job, |it| it.1);
+    let all = jobs.iter().map(instead);
+    let (booked, silent): (Vec<u32>, Vec<u32>) = all.partition(|job| ran(&job));
+    let vanished: Vec<u32> = silent
+        .into_iter()
+        .filter(|job| !cancelled.contains(job))
+        .collect();
     let outputs = outputs(dir);
-    let booked = outputs
-        .iter()
-        .filter(|text| text.contains("booked slurm-c1-"))
-        .count();
     let without = outputs
         .iter()
         .filter(|text| text.contains("without"))
         .count();
     assert_eq!(without, 0, "{outputs:?}");
-    // A job that was cancelled while it started wrote nothing; one that the killed controller had not written down is lost.
-    assert!(booked >= count * 2 / 3, "{booked} of {count}: {outputs:?}");
-    assert_eq!(cluster.files_with("tanadaset1"), NONE, "after all");
+    // A job that was cancelled while it started wrote nothing; all others did.
+    assert_eq!(
+        vanished,
+        [] as [u32; 0],
+        "of {jobs:?}, without {cancelled:?}"
+    );
+    let tokens = cluster.files_with("tanadaset1");
+    assert_eq!(tokens, NONE, "after all");
     assert_eq!(
         fs::read_dir(dir.join("notes/jobs")).unwrap().count(),
         0,
         "a note is left"
     );
     let paths = took(&cluster.log(), "slurm_bb_paths ran for usec=");
-    println!(
-        "{{\"name\":\"slurm\",\"jobs\":{count},\"started\":{booked},\"cancelled\":{cancelled},\"bookings_left\":0,\
-         \"tokens\":0,\"paths_us_median\":{},\"paths_us_max\":{}}}",
-        paths[paths.len() / 2],
-        paths[paths.len() - 1]
-    );
+    let (median, most) = (paths[paths.len() / 2], paths[paths.len() - 1]);
+    let above = paths.iter().filter(|it| **it > PATHS_MAX).count();
+    let row = serde_json::json!({
+        "name": "slurm", "jobs": count, "ran": booked.len(), "cancelled": cancelled.len(), "vanished": vanished.len(),
+        "stuck": stuck.len(),
+        "bookings_left": left, "seconds_to_none_left": none_left.as_secs_f64(), "tokens": tokens.len(),
+        "controller": "busy", "machine_load": load(), "paths": paths.len(), "paths_us_median": median,
+        "paths_us_max": most, "paths_above_bar": above,
+    });
+    println!("{row}");
+    if is_timed {
+        assert!(most <= PATHS_MAX, "paths took {most} us at most: {row}");
+        assert!(
+            none_left <= NONE_LEFT,
+            "the last booking was left for {none_left:?}"
+        );
+    }
+}
+
+/// How many programs of this machine wanted a processor in the last minute: they keep the controller waiting, too.
+fn load() -> f64 {
+    let load = fs::read_to_string("/proc/loadavg").expect("this is Linux");
+    load.split(' ').next().unwrap().parse().expect("a number")
 }
 
 /// How long calls of a hook took in microseconds, the shortest first.

@@ -6,4 +6,5 @@ mod common;
 mod daemon;
 mod directives;
 mod jobs;
+mod runs;
 mod service;

@@ -22,15 +22,36 @@ pub enum Event {
     Ended(String),
 }
 
-#[derive(Default)]
 struct State {
     all: Vec<Value>,
     events: Vec<Event>,
     /// So many connections more are closed without an answer.
     silent: usize,
-    /// Changes are answered with 409.
-    refuses_changes: bool,
+    /// So many changes more are answered with 409.
+    refuses_changes: usize,
+    /// So many capabilities more cannot be had.
+    loses_capabilities: usize,
+    /// Nodes whose links are not booked.
+    links_not_booked: Vec<String>,
+    /// The names of volumes and of stores.
+    there: [Vec<String>; 2],
     count: u64,
+}
+
+impl Default for State {
+    fn default() -> State {
+        let names = |of: &[&str]| of.iter().map(|it| (*it).to_owned()).collect();
+        State {
+            all: Vec::new(),
+            events: Vec::new(),
+            silent: 0,
+            refuses_changes: 0,
+            loses_capabilities: 0,
+            links_not_booked: Vec::new(),
+            there: [names(&["vm1"]), names(&["s0", "s1"])],
+            count: 0,
+        }
+    }
 }
 
 /// A running service; it ends with the test's process.
@@ -92,7 +113,37 @@ impl Service {
     }
 
     pub fn refuse_changes(&self) {
-        self.lock().refuses_changes = true;
+        self.refuse_some_changes(usize::MAX);
+    }
+
+    /// Refuses the next `count` changes.
+    pub fn refuse_some_changes(&self, count: usize) {
+        self.lock().refuses_changes = count;
+    }
+
+    /// Does not have the next `count` capabilities.
+    pub fn lose_capabilities(&self, count: usize) {
+        self.lock().loses_capabilities = count;
+    }
+
+    pub fn have_links_not_booked(&self, nodes: &[&str]) {
+        self.lock().links_not_booked = nodes.iter().map(|it| (*it).to_owned()).collect();
+    }
+
+    /// There are these volumes and stores.
+    pub fn have(&self, volumes: &[&str], stores: &[&str]) {
+        self.lock().there =
+            [volumes, stores].map(|all| all.iter().map(|it| (*it).to_owned()).collect());
+    }
+
+    /// The slots of all are over.
+    pub fn let_all_end(&self) {
+        for one in &mut self.lock().all {
+            if one["state"] == "committed" {
+                one["state"] = "ended".into();
+                one["cause"] = "its time is out".into();
+            }
+        }
     }
 
     fn serve(&self, stream: UnixStream) {
@@ -172,7 +223,13 @@ impl State {
             .strip_prefix("/v2/reservations")
             .map(|it| it.trim_matches('/'));
         let account = query.strip_prefix("account=");
+        let named = |all: &[String]| all.iter().map(|name| json!({ "name": name })).collect();
         match (method, rest) {
+            ("GET", None) if path == "/v1/cluster/volumes" => (200, named(&self.there[0])),
+            ("GET", None) if path == "/v1/cluster" => {
+                let stores: Value = named(&self.there[1]);
+                (200, json!({ "stores": stores }))
+            }
             ("POST", Some("")) => self.create(body, query == "dry_run=true"),
             ("GET", Some("")) => (200, self.all.iter().map(|one| shown(one, false)).collect()),
             (_, Some(rest)) => {
@@ -185,10 +242,21 @@ impl State {
                 };
                 match method {
                     "GET" => (200, shown(&self.all[at], false)),
+                    "POST" if is_capability && self.loses_capabilities > 0 => {
+                        self.loses_capabilities -= 1;
+                        refusal(503, "store s1 does not answer")
+                    }
                     "POST" if is_capability => (200, shown(&self.all[at], true)),
+                    "PATCH" if self.all[at]["state"] != "committed" => {
+                        refusal(409, &format!("reservation {id} is ended"))
+                    }
                     "PATCH" => self.change(at, body),
+                    "DELETE" if self.all[at]["state"] != "committed" => {
+                        (200, shown(&self.all[at], false))
+                    }
                     "DELETE" => {
                         self.all[at]["state"] = "ended".into();
+                        self.all[at]["cause"] = "released".into();
                         let name = self.all[at]["name"].as_str().unwrap_or_default();
                         self.events.push(Event::Ended(name.to_owned()));
                         (200, shown(&self.all[at], false))
@@ -200,13 +268,23 @@ impl State {
         }
     }
 
-    /// Those that ended stay for a day, and their names are free.
+    /// Those that ended are shown for a day by their ids, and their names are free.
     fn find(&self, id: &str, account: Option<&str>) -> Option<usize> {
         self.all.iter().position(|one| {
-            let is_it = one["id"] == id
-                || one["name"] == id && one["account"] == account.unwrap_or_default();
-            is_it && one["state"] == "committed"
+            let is_named = one["name"] == id && one["account"] == account.unwrap_or_default();
+            one["id"] == id || is_named && one["state"] == "committed"
         })
+    }
+
+    /// As it is answered to its owner, where it was made or changed: with its capability, or the reason why not.
+    fn answered(&mut self, at: usize) -> Value {
+        let mut one = shown(&self.all[at], true);
+        if self.loses_capabilities > 0 && !one["capability"].is_null() {
+            self.loses_capabilities -= 1;
+            one.as_object_mut().unwrap().remove("capability");
+            one["capability_error"] = "store s1 does not answer".into();
+        }
+        one
     }
 
     fn promised(&self) -> u64 {
@@ -222,7 +300,7 @@ impl State {
         let name = asked["name"].as_str().unwrap_or_default().to_owned();
         let account = asked["account"].as_str().unwrap_or_default().to_owned();
         if let Some(at) = self.find(&name, Some(&account)) {
-            return (200, shown(&self.all[at], true));
+            return (200, self.answered(at));
         }
         let (read, write) = (rate(&asked["read"]), rate(&asked["write"]));
         let left = CAPACITY - self.promised();
@@ -270,11 +348,16 @@ impl State {
             "capability": capability,
         }));
         self.events.push(Event::Booked(name));
-        (201, shown(self.all.last().unwrap(), true))
+        let mut made = self.answered(self.all.len() - 1);
+        if !self.links_not_booked.is_empty() {
+            made["links_not_booked"] = self.links_not_booked.clone().into();
+        }
+        (201, made)
     }
 
     fn change(&mut self, at: usize, change: &Value) -> (u16, Value) {
-        if self.refuses_changes {
+        if self.refuses_changes > 0 {
+            self.refuses_changes -= 1;
             return refusal(409, "the store is full");
         }
         let one = &mut self.all[at];
@@ -291,7 +374,7 @@ impl State {
         }
         let name = one["name"].as_str().unwrap_or_default().to_owned();
         self.events.push(Event::Renewed(name));
-        (200, shown(&self.all[at], false))
+        (200, self.answered(at))
     }
 }
 

@@ -46,6 +46,8 @@ struct RawOthers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     replaces: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    first: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     within: Option<String>,
 }
 
@@ -198,6 +200,7 @@ impl RawBooking {
             made: record.made.0,
             others: RawOthers {
                 replaces: record.replaces.map(|id| id.0),
+                first: record.first.map(hex),
                 within: record.within.map(hex),
             },
         }
@@ -246,6 +249,7 @@ impl RawBooking {
             room: self.room.map(ReservationId),
             made: Second(self.made),
             replaces: self.others.replaces.map(BookingId),
+            first: self.others.first.map(|it| unhex(&it)).transpose()?,
             within: self.others.within.map(|it| unhex(&it)).transpose()?,
         })
     }

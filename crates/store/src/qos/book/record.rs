@@ -78,6 +78,8 @@ pub(crate) struct Record {
     pub made: Second,
     /// Once it is committed it takes the place of this one.
     pub replaces: Option<BookingId>,
+    /// What it has in common with those whose place it took, one after the other; see [`Grant::first`].
+    pub first: Option<u128>,
     /// It is of what the parts of this whole, an allotment, promise here, and takes no time of the device beside them.
     pub within: Option<u128>,
 }
@@ -123,7 +125,10 @@ impl Record {
 
     /// What its capability allows at the store of this number.
     pub fn grant(&self, store: u128) -> Grant {
-        Grant::of(self.id, store, self.scope.clone(), &self.contract)
+        Grant {
+            first: self.first,
+            ..Grant::of(self.id, store, self.scope.clone(), &self.contract)
+        }
     }
 }
 

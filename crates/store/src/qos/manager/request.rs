@@ -347,7 +347,7 @@ pub(super) fn check_within(
         }
         let taken = rates.into_values().fold(0, u64::saturating_add);
         if taken.saturating_add(contract.rate.0) > rate.0 {
-            let left = BytesPerSec(rate.0.saturating_sub(taken));
+            let left = BytesPerSec(rate.0.saturating_sub(taken)).floored();
             return refuse(format!(
                 "{left} of the allotment's {rate} are left at {at}; ask for at most that, or for another time"
             ));

@@ -203,6 +203,9 @@ impl Reserver {
             room: None,
             made: now,
             replaces: hold.replaces,
+            first: replaced
+                .as_ref()
+                .map(|it| it.grant(core.store.uuid()).lineage()),
             within: hold.within.or(replaced.as_ref().and_then(|it| it.within)),
         };
         if record.within.is_none() {

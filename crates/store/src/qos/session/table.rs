@@ -108,10 +108,8 @@ impl Sessions {
             Access::Account(name) => self.enter(open_to_all("", Some(name), false)),
             Access::NodeKey => self.enter(open_to_all("node key", None, true)),
             Access::Capability(token) => {
-                let (now, skew) = (core.now(), core.options.skew);
-                let grant = core.keys.verify(token, now)?;
-                let record = core.bookings.record(grant.reservation).ok();
-                let record = access::admitted(&core.store, &grant, record, now, skew)?;
+                let now = core.now();
+                let record = self.reservation_of(token, now)?;
                 if core.bookings.is_lapsed(&record, now) {
                     return Err(SessionError::Lapsed {
                         store: core.store.name().to_owned(),
@@ -123,6 +121,23 @@ impl Sessions {
                 Ok(session)
             }
         }
+    }
+
+    /// The reservation that a capability is of: the one it names, or what took its place.
+    fn reservation_of(&self, token: &str, now: Second) -> Result<Record, SessionError> {
+        let core = &self.core;
+        let signed = core.keys.read(token)?;
+        let grant = &signed.grant;
+        let named = core.bookings.record(grant.reservation).ok();
+        if named.is_none()
+            && let Some(record) = core.bookings.successor(grant)
+        {
+            // It was renewed: what is written now says until when.
+            core.keys.check(&signed, record.contract.slot, now)?;
+            return Ok(record);
+        }
+        core.keys.check(&signed, grant.slot, now)?;
+        access::admitted(&core.store, grant, named, now, core.options.skew)
     }
 
     /// The session of a reservation.

@@ -10,6 +10,7 @@ use policy::share::calendar::{BookingId, Calendar, NoBooking, State};
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
 
 use crate::qos::book::record::{Group, PartName, Record};
+use crate::qos::capability::Grant;
 
 /// So long after its record said last that a reservation stands its capabilities are good. What said so may have been
 /// some minutes old.
@@ -156,6 +157,20 @@ impl Bookings {
         });
         fits.min_by_key(|record| (record.contract.slot.start, record.id))
             .cloned()
+    }
+
+    /// What took the place of the reservation that `grant` was of, and promises now: of the same lineage, to the same objects,
+    /// the same way.
+    pub fn successor(&self, grant: &Grant) -> Option<Record> {
+        let lineage = grant.lineage();
+        let records = self.records.borrow();
+        let follows = |it: &&Record| {
+            it.state == State::Committed
+                && it.first == Some(lineage)
+                && it.scope == grant.scope
+                && it.contract.direction == grant.direction
+        };
+        records.values().rfind(follows).cloned()
     }
 
     /// The first that has some of `slot`.

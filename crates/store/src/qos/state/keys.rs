@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, Ref, RefCell};
 
-use policy::share::Second;
+use policy::share::{Second, Slot};
 
-use crate::qos::capability::{CapabilityError, Grant, Keyring, Signer};
+use crate::qos::capability::{CapabilityError, Grant, Keyring, Signed, Signer};
 
 /// The keys of a store.
 pub(crate) struct Keys {
@@ -34,24 +34,28 @@ impl Keys {
         self.signer.borrow().sign(grant)
     }
 
-    /// What a capability allows now.
+    /// What a capability says that is genuine.
     ///
     /// # Errors
-    /// [`CapabilityError`] if it is not good.
-    pub fn verify(&self, token: &str, now: Second) -> Result<Grant, CapabilityError> {
-        self.ring.borrow().verify(token, self.store, now, self.skew)
+    /// [`CapabilityError`] if it is not.
+    pub fn read(&self, token: &str) -> Result<Signed, CapabilityError> {
+        self.ring.borrow().read(token)
     }
 
-    /// Is a capability signed with a key that is accepted here?
+    /// Is a genuine capability good here and now, if its reservation has `slot`?
+    ///
+    /// # Errors
+    /// [`CapabilityError`] if it is not.
+    pub fn check(&self, signed: &Signed, slot: Slot, now: Second) -> Result<(), CapabilityError> {
+        signed.check(slot, self.store, now, self.skew)
+    }
+
+    /// Is a capability signed with a key that is accepted here? Its time is its session's concern.
     ///
     /// # Errors
     /// [`CapabilityError`] if it is not good any more.
     pub fn is_signed(&self, token: &str, now: Second) -> Result<(), CapabilityError> {
-        match self.verify(token, now) {
-            // It came early, and was good then.
-            Err(CapabilityError::NotYet { .. }) => Ok(()),
-            other => other.map(drop),
-        }
+        self.read(token)?.is_accepted(self.store, now, self.skew)
     }
 
     /// How often keys became void so far.

@@ -338,7 +338,9 @@ impl<'a> Stores<'a> {
         let mut made = Vec::new();
         for ((name, part), capability) in held.into_iter().zip(capabilities) {
             let mut reservation = self.reservation(&name, part.id).await?;
-            reservation.capability = Some(capability);
+            reservation.given.capability = Some(capability);
+            let link = self.at_store(&name, async |store| store.link_booked);
+            reservation.given.link_booked = link.await?;
             made.push(reservation);
         }
         Ok(made)

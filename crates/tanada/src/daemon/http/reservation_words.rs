@@ -14,7 +14,7 @@ use reservations::sweep::promised_now;
 use super::control::Failure;
 use crate::api::reservation::{
     AllotmentAsk, PromisedNow, ReservationAsk, ReservationOffer, ReservationPart,
-    ReservationTarget, WholeReservation, WholeTerms,
+    ReservationTarget, WholeLacks, WholeReservation, WholeTerms,
 };
 use crate::daemon::common::when;
 
@@ -223,23 +223,26 @@ pub(super) fn whole(known: &Versioned, facts: &Facts) -> WholeReservation {
         },
         parts: parts.iter().map(part).collect(),
         capability: None,
+        lacks: WholeLacks::default(),
     }
 }
 
 /// What would fit, in numbers and texts.
 pub(super) fn offered(offer: &Offer, promise: &Promise) -> ReservationOffer {
-    let of = match promise.read {
-        0 => promise.write,
-        read => read,
+    let part = |of: u64| {
+        let part = |permille: u32| (u128::from(of) * u128::from(permille) / 1000) as u64;
+        offer.largest_permille.map(part).filter(|it| *it > 0)
     };
-    let part = |permille: u32| u128::from(of) * u128::from(permille) / 1000;
+    let (read, write) = (part(promise.read), part(promise.write));
     ReservationOffer {
         fits: offer.fits,
         earliest_unix_seconds: offer.earliest.map(|at| at.0),
         largest_permille: offer.largest_permille,
-        largest: offer
-            .largest_permille
-            .map(|it| BytesPerSec(part(it) as u64).to_string()),
+        largest: read
+            .or(write)
+            .map(|it| BytesPerSec(it).floored().to_string()),
+        largest_read_bytes_per_second: read,
+        largest_write_bytes_per_second: write,
         longest_seconds: offer.longest_seconds,
         refused: offer
             .refused
@@ -341,5 +344,36 @@ mod tests {
             node: Some("n1".to_owned()),
         };
         assert_eq!(read.target, export);
+    }
+
+    #[test]
+    fn what_is_offered_is_no_more_than_fits() {
+        let offer = Offer {
+            fits: false,
+            earliest: None,
+            largest_permille: Some(333),
+            longest_seconds: None,
+            refused: Vec::new(),
+        };
+        let mut promise = ask(&asked(), String::new(), Second(1))
+            .ok()
+            .unwrap()
+            .promise;
+        (promise.read, promise.write) = (29_999_999, 5);
+        let shown = offered(&offer, &promise);
+        assert_eq!(shown.largest_read_bytes_per_second, Some(9_989_999));
+        assert_eq!(shown.largest_write_bytes_per_second, Some(1));
+        // Rounded to the nearest it would be 9.99 MB/s, which does not fit.
+        assert_eq!(shown.largest.as_deref(), Some("9.989 MB/s"));
+        assert_eq!(instead(&shown), "ask for at most 9.989 MB/s");
+        promise.read = 0;
+        let of_writes = offered(&offer, &promise);
+        assert_eq!(
+            (
+                of_writes.largest.as_deref(),
+                of_writes.largest_read_bytes_per_second
+            ),
+            (Some("1 B/s"), None)
+        );
     }
 }

@@ -34,8 +34,8 @@ use super::reservation_words::{
 };
 use crate::api::refusal::Refusal;
 use crate::api::reservation::{
-    ReservationAsk, ReservationChange, ReservationOffer, ReservationQuery, ReservationRefusal,
-    WholeReservation,
+    RELEASED, ReservationAsk, ReservationChange, ReservationOffer, ReservationQuery,
+    ReservationRefusal, WholeReservation,
 };
 
 /// What is not made or changed.
@@ -179,6 +179,14 @@ async fn shown(service: &Service, known: &Versioned) -> Result<WholeReservation,
     Ok(whole(known, &service.facts().await?))
 }
 
+/// Puts in its capability set. It is made or changed all the same: else the answer says why there is none.
+async fn put_capability(service: &Service, known: &Versioned, made: &mut WholeReservation) {
+    match service.capabilities(known).await {
+        Ok(all) => made.capability = encode_set(&all),
+        Err(error) => made.lacks.capability_error = Some(error.to_string()),
+    }
+}
+
 // --- requests -------------------------------------------------------------------------------------------
 
 /// Reserves for a volume, or for a set of stores; where the account has one of this name on the same terms, that one.
@@ -224,17 +232,9 @@ pub(super) async fn create(
         let mut made = shown(service, &known)
             .await
             .map_err(|error| failure(&error))?;
+        made.lacks.links_not_booked = open.reservations.links_not_booked(&known.record);
         if shows {
-            match service.capabilities(&known).await {
-                Ok(all) => made.capability = encode_set(&all),
-                // It is made all the same.
-                Err(error) => {
-                    made.cause = Some(format!(
-                        "its capability is to be asked for again (POST /v2/reservations/{}/capability): {error}",
-                        known.id
-                    ));
-                }
-            }
+            put_capability(service, &known, &mut made).await;
         }
         Ok::<_, NotDone>((Some((made, is_new)), ReservationOffer::default()))
     });
@@ -373,8 +373,8 @@ pub(super) async fn change(
         let amended = service.amend(known, change).await?;
         let mut changed = shown(&service, &amended).await?;
         if shows {
-            // Those of before open nothing any more.
-            changed.capability = encode_set(&service.capabilities(&amended).await?);
+            // Those of before are good, but for a part that was made anew.
+            put_capability(&service, &amended, &mut changed).await;
         }
         Ok(changed)
     };
@@ -393,7 +393,7 @@ pub(super) async fn release(
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Answer<WholeReservation> {
     let work = async |service: Rc<Service>, _, known: Versioned| {
-        shown(&service, &service.release(known, "released").await?).await
+        shown(&service, &service.release(known, RELEASED).await?).await
     };
     with_one(&control, caller, (name, query), Action::Book, work).await
 }

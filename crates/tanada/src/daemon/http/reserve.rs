@@ -67,7 +67,7 @@ pub(super) async fn add_reservation(
     })?;
     let mut made = done?;
     for it in made.iter_mut().filter(|_| !shows) {
-        it.capability = None;
+        it.given.capability = None;
     }
     Ok(Json(made))
 }
@@ -106,7 +106,7 @@ pub(super) async fn get_reservation(
     if names::may_have(&control, &caller, &reservation).await? {
         let capability =
             Stores(&control).at_store(&store, async move |store| store.node.capability(id));
-        reservation.capability = capability.await?;
+        reservation.given.capability = capability.await?;
     }
     names::hide_in_reservation(&caller, &mine, &mut reservation);
     Ok(Json(reservation))

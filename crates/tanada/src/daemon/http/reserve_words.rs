@@ -4,7 +4,7 @@ use policy::share::calendar::Refusal as Refuse;
 use policy::share::{self as share, BytesPerSec, Second};
 use store::qos::manager::Reserved;
 
-use crate::api::store::{Offer, Reservation};
+use crate::api::store::{Offer, Reservation, ReservationGiven};
 use crate::daemon::common::when;
 
 /// A refusal for people, in times of the day.
@@ -48,7 +48,9 @@ pub fn said(store: &str, refusal: &Refuse) -> String {
 /// What would fit, in a sentence.
 pub fn instead(offer: &Offer) -> String {
     let earliest = offer.earliest_unix_seconds.map(|at| when::utc(Second(at)));
-    let largest = offer.largest_bytes_per_second.map(BytesPerSec);
+    let largest = offer
+        .largest_bytes_per_second
+        .map(|it| BytesPerSec(it).floored());
     match (earliest, largest) {
         (Some(at), Some(rate)) => format!("ask for it from {at} on, or for at most {rate}"),
         (Some(at), None) => format!("ask for it from {at} on"),
@@ -78,6 +80,6 @@ pub fn shown(store: &str, it: &Reserved) -> Reservation {
         scope: ask.scope.clone(),
         holder: ask.holder.clone(),
         group: it.group.as_ref().map(|group| format!("{:032x}", group.id)),
-        capability: None,
+        given: ReservationGiven::default(),
     }
 }

@@ -97,8 +97,9 @@ const RIGHTS: [Right; 67] = [
 ];
 
 /// Looking at these goes into the audit log, too: what they answer is more than figures.
-const NOTED: [&str; 4] = [
+const NOTED: [&str; 5] = [
     "/v1/accounts",
+    "/v1/accounts/{name}",
     "/v1/audit",
     "/v1/reservations/{store}/{number}",
     "/v1/tokens",

@@ -546,10 +546,20 @@ fn what_was_asked_is_in_the_audit_log_without_secrets_and_strangers_do_not_fill_
             bed.ask(&Who::tcp("127.0.0.1", None), "GET", "/v1/volumes", "")
                 .await;
         }
+        assert_eq!(
+            bed.ask(&admin, "GET", "/v1/accounts/other", "").await.0,
+            200
+        );
         let (_, page) = bed.ask(&admin, "GET", "/v1/audit", "").await;
         let page: serde_json::Value = serde_json::from_str(&page).expect("JSON");
         let lines = page["lines"].as_array().expect("lines");
         assert_eq!(lines[0]["what"], "POST /v1/tokens");
+        // What was read of an account is noted, with which one.
+        let last = lines.last().expect("lines");
+        assert_eq!(
+            (&last["what"], &last["answer"]),
+            (&"GET /v1/accounts/other".into(), &200.into())
+        );
         assert_eq!(
             (&lines[0]["from"], &lines[0]["answer"]),
             (&"tcp 10.0.0.7".into(), &200.into())
@@ -566,7 +576,7 @@ fn what_was_asked_is_in_the_audit_log_without_secrets_and_strangers_do_not_fill_
         assert_eq!(lines[2]["who"], "a client without a token");
         assert_eq!(
             lines.len(),
-            22,
+            23,
             "what is only looked at is not noted, strangers 20 times"
         );
         let (_, page) = bed

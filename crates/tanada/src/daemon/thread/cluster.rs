@@ -193,7 +193,9 @@ impl OpenCluster {
                     waiting.remove(at);
                     drop(waiting);
                     if let Some(store) = self.own.get(&new.uuid) {
-                        self.reservations.take(record.number, store);
+                        let is_linked = !record.address.starts_with("unix:");
+                        let is_booked = self.config.network.is_some() || !is_linked;
+                        self.reservations.take(record.number, store, is_booked);
                     }
                     self.begin_announcing(record.number, new.uuid);
                 }

@@ -8,7 +8,7 @@
 //! Always true: a store of this node takes parts only once its number in the cluster is known.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 
 use base::Nanos;
@@ -17,7 +17,7 @@ use policy::share::cap::{Caps, check_booked};
 use reservations::calendar::{Calendar, LocalCalendar, PartError, RemoteCalendar};
 use reservations::confirm::{Own, confirm, note_lost};
 use reservations::quota::Quotas;
-use reservations::record::Place;
+use reservations::record::{Place, Reservation, Target};
 use reservations::stores::{ClusterStores, Facts, Pending, StoreFact, VolumeFact};
 use reservations::sweep::{EVERY, abort_own, sweep};
 use reservations::{ReservationError, Service, largest_of};
@@ -48,7 +48,10 @@ type OwnExports = Rc<RefCell<ExportCalendars>>;
 pub struct ClusterReservations {
     pub service: Rc<Service>,
     own: OwnStores,
+    /// Those of them that are behind a link that is not booked.
+    unbooked: RefCell<BTreeSet<StoreNumber>>,
     exports: OwnExports,
+    node: String,
     /// They end with this.
     tasks: RefCell<Vec<env::CancelOnDrop<()>>>,
 }
@@ -80,7 +83,9 @@ impl ClusterReservations {
         ClusterReservations {
             service,
             own,
+            unbooked: RefCell::default(),
             exports,
+            node: node.to_owned(),
             tasks: RefCell::new(tasks.into()),
         }
     }
@@ -116,14 +121,30 @@ impl ClusterReservations {
         })
     }
 
+    /// Nodes of its stores whose link is not booked with it, as far as this node knows: itself. What is reached over Unix
+    /// sockets alone crosses no link, and no export's queue is behind one.
+    pub fn links_not_booked(&self, record: &Reservation) -> Vec<String> {
+        let unbooked = self.unbooked.borrow();
+        let is_export = matches!(record.target, Target::Export { .. });
+        let mut parts = record.parts.iter();
+        match !is_export && parts.any(|part| unbooked.contains(&part.store)) {
+            true => vec![self.node.clone()],
+            false => Vec::new(),
+        }
+    }
+
     /// The stores are about to close: no part is settled any more.
     pub fn stop(&self) {
         self.tasks.borrow_mut().clear();
     }
 
-    /// A store of this node is registered in the cluster: from now on it takes parts.
-    pub fn take(&self, number: StoreNumber, store: &Rc<Manager>) {
+    /// A store of this node is registered in the cluster: from now on it takes parts. Is the link booked with them, if it is
+    /// behind one?
+    pub fn take(&self, number: StoreNumber, store: &Rc<Manager>, is_link_booked: bool) {
         store.parts().take_by_record();
+        if !is_link_booked {
+            self.unbooked.borrow_mut().insert(number);
+        }
         self.own.borrow_mut().insert(number, Rc::clone(store));
     }
 

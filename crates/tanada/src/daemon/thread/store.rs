@@ -45,6 +45,8 @@ pub struct OpenStore {
     pub config: StoreConfig,
     pub node: Rc<Manager>,
     pub addresses: Vec<Address>,
+    /// Is the node's link booked with it? `None`: it is of no cluster, or reached over Unix sockets alone.
+    pub link_booked: Option<bool>,
     /// Does the device have heads to move?
     pub rotating: bool,
     server: Rc<Server>,
@@ -75,6 +77,8 @@ pub struct Shared<'a> {
     pub accounts: &'a Rc<AccountCaps>,
     /// The node's link, if its speed is known.
     pub network: Option<&'a Rc<Network>>,
+    /// Is it of the node's cluster, behind its link?
+    pub is_of_cluster: bool,
 }
 
 impl OpenStore {
@@ -115,10 +119,13 @@ impl OpenStore {
                 return Err(anyhow::Error::from(error).context(what()));
             }
         }
+        let is_linked = |it: &Address| !matches!(it, Address::Unix(_));
+        let is_behind_link = shared.is_of_cluster && addresses.iter().any(is_linked);
         let store = Rc::new(OpenStore {
             config,
             node,
             addresses,
+            link_booked: is_behind_link.then_some(shared.network.is_some()),
             rotating,
             server,
             signing_key,
