@@ -82,6 +82,16 @@ pub fn pace(got: &[f64]) -> String {
     format!("{:.1} MB/s, least in a second {least:.1}", mean(got))
 }
 
+/// Which windows were not kept, for people.
+fn broken(report: &mut Report, got: &[f64], rate: f64) {
+    let all = got.iter().enumerate().filter(|(_, got)| **got < rate);
+    let said = all.take(8).map(|(nth, got)| format!("{nth}: {got:.1}"));
+    let said: Vec<String> = said.collect();
+    if !said.is_empty() {
+        report.note(&format!("broken, by number: {}", said.join(", ")));
+    }
+}
+
 /// The booked client, and those beside it that nothing is promised to.
 pub struct Beside<'a> {
     pub booked: &'a Load,
@@ -106,6 +116,7 @@ impl Beside<'_> {
         let metric = format!("{what}: windows kept, of {}", got.len());
         report.row(&metric, kept(&got, self.rate), "", Bar::Least(0.99));
         report.note(&pace(&got));
+        broken(report, &got, self.rate);
         self.asked(report, what, span);
     }
 
@@ -223,10 +234,11 @@ pub fn loss(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let known = known.unwrap_or(lasts).as_secs_f64();
     report.row("until the reservation says so", known, "s", Bar::Most(20.0));
     let got = booked.seconds(span);
-    let broken = got.iter().filter(|it| **it < RATE as f64).count();
+    let count = got.iter().filter(|it| **it < RATE as f64).count();
     let metric = "windows broken after a node was killed, of 120";
-    report.row(metric, broken as f64, "", Bar::Most(2.0));
+    report.row(metric, count as f64, "", Bar::Most(2.0));
     report.note(&pace(&got));
+    broken(report, &got, RATE as f64);
     loads.asked(report, "after", span);
     Ok(())
 }
