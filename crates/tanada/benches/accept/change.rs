@@ -53,21 +53,31 @@ pub fn amend(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let mut http = nodes.node(1).connect()?;
     let from = Span::begin();
     let mut force = InForce(vec![(from, RATE)]);
-    let mut rate = RATE;
+    let (mut rate, mut refused) = (RATE, Vec::new());
     for nth in 1..=RENEWALS {
         // Now a little more, now a little less, always longer.
         let next = RATE + nth % 3;
         force.0.push((tick(Instant::now()), rate.min(next)));
         let asked = json!({ "read": format!("{next}MB/s"), "for": "30s" });
         let (status, answer) = http.ask("PATCH", "/v2/reservations/night", &asked)?;
-        if status != 200 {
-            return Err(format!("renewal {nth}: status {status}: {answer}").into());
+        if status == 200 {
+            force.0.push((tick(Instant::now()) + 1, next));
+            rate = next;
+        } else {
+            // It stays as it was.
+            force.0.push((tick(Instant::now()) + 1, rate));
+            refused.push(format!("renewal {nth}: status {status}: {answer}"));
         }
-        force.0.push((tick(Instant::now()) + 1, next));
-        rate = next;
         sleep(Duration::from_millis(900));
     }
     let span = Span::since(from);
+    report.row(
+        "renewals refused",
+        refused.len() as f64,
+        "",
+        Bar::Exactly(0.0),
+    );
+    refused.iter().take(2).for_each(|it| report.note(it));
     let got = booked.seconds(span);
     // What a window is short of its promise, or has beyond it.
     let rates = (0..got.len()).map(|nth| {

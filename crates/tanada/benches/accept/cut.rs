@@ -63,7 +63,7 @@ impl Seen {
             self.last
                 .push(last.saturating_duration_since(end).as_secs_f64());
         }
-        if !read.said.contains("over") {
+        if !read.said.contains("is over, and") {
             self.silent.push(read.said.clone());
         }
     }

@@ -7,13 +7,12 @@
 //! Always true: a window counts only if the cleaner wrote and the booked reads were answered by the slow disk.
 
 use std::error::Error;
-use std::os::unix::net::UnixStream;
 use std::thread::sleep;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::daemon::{Daemon, Http};
+use super::daemon::Daemon;
 use super::load::{Load, Pattern, Span, Target, fill};
 use super::report::{Bar, Report};
 use super::windows::Beside;
@@ -28,6 +27,9 @@ const FEWER: usize = 30;
 const COLD: u64 = 2 << 30;
 /// Bytes behind them for all others.
 const OTHERS: u64 = 1 << 30;
+
+/// Exports of greedy clients, one client each: the queue shares out by export what is not promised.
+const GREEDY: usize = 16;
 
 /// The disk's model reads 78 MB/s at its outer edge.
 const CONFIG: &str = r#"
@@ -52,10 +54,6 @@ write_speed = "70MB/s"
 device = "h"
 name = "booked"
 nbd = "unix:disks.sock"
-[[export]]
-device = "h"
-name = "greedy"
-nbd = "unix:disks.sock"
 [admin]
 listen = "unix:admin.sock"
 "#;
@@ -69,8 +67,8 @@ struct Below {
 }
 
 impl Below {
-    fn now(http: &mut Http<UnixStream>) -> Result<Below, Box<dyn Error>> {
-        let shown = http.get("/v1/volumes/h")?;
+    fn now(daemon: &Daemon) -> Result<Below, Box<dyn Error>> {
+        let shown = daemon.connect()?.get("/v1/volumes/h")?;
         let count = |of: &Value, key: &str| of[key].as_u64().ok_or(format!("no {key}"));
         let (queue, cache) = (&shown["queue"], &shown["cache"]);
         // What greedy clients write past the cache counts against it: it is not less than this.
@@ -83,16 +81,17 @@ impl Below {
 }
 
 /// Ends the promise.
-fn end(http: &mut Http<UnixStream>, made: &Value) -> Result<(), Box<dyn Error>> {
+fn end(daemon: &Daemon, made: &Value) -> Result<(), Box<dyn Error>> {
     let id = made["id"].as_str().ok_or("an id")?;
     let number = id.rsplit('/').next().unwrap_or_default();
-    http.delete(&format!("/v1/exports/booked/reservations/{number}"))
+    let path = format!("/v1/exports/booked/reservations/{number}");
+    daemon.connect()?.delete(&path)
 }
 
 /// Windows with the promise, and what they stand on.
 fn with(
     report: &mut Report,
-    http: &mut Http<UnixStream>,
+    daemon: &Daemon,
     (loads, what, seconds): (&Beside<'_>, &str, usize),
 ) -> Result<(), Box<dyn Error>> {
     let asked = json!({
@@ -100,11 +99,13 @@ fn with(
         "rate_bytes_per_second": RATE * 1_000_000,
         "for_seconds": 3600,
     });
-    let made = http.made("/v1/exports/booked/reservations", &asked)?;
+    let made = daemon
+        .connect()?
+        .made("/v1/exports/booked/reservations", &asked)?;
     sleep(Duration::from_secs(3));
-    let before = Below::now(http)?;
+    let before = Below::now(daemon)?;
     let span = Span::of(seconds);
-    let after = Below::now(http)?;
+    let after = Below::now(daemon)?;
     loads.with(report, what, span);
     let cleaned = (after.cleaned - before.cleaned) as f64 / 1e6 / seconds as f64;
     report.row(
@@ -117,14 +118,18 @@ fn with(
     let missed = (after.missed - before.missed) / 1e6 / got;
     let metric = format!("{what}: part of booked bytes from the slow disk");
     report.row(&metric, missed, "", Bar::Least(0.9));
-    end(http, &made)?;
+    end(daemon, &made)?;
     sleep(Duration::from_secs(3));
     Ok(())
 }
 
 pub fn hybrid(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
-    let mut daemon = Daemon::new(dir.path(), CONFIG)?;
+    let export = |nth| {
+        format!("[[export]]\ndevice = \"h\"\nname = \"greedy{nth}\"\nnbd = \"unix:disks.sock\"\n")
+    };
+    let greedy: String = (0..GREEDY).map(export).collect();
+    let mut daemon = Daemon::new(dir.path(), &format!("{CONFIG}{greedy}"))?;
     daemon.begin()?;
     let target = |export: &str, from, size| Target {
         socket: daemon.dir.join("disks.sock"),
@@ -132,11 +137,11 @@ pub fn hybrid(report: &mut Report) -> Result<(), Box<dyn Error>> {
         from,
         size,
     };
-    let (booked, greedy) = (target("booked", 0, COLD), target("greedy", COLD, OTHERS));
+    let booked = target("booked", 0, COLD);
     fill(&booked)?;
-    fill(&greedy)?;
-    let greedy = Load::start(&vec![greedy; 16], 16, Pattern::MIXED)?;
-    let mut http = daemon.connect()?;
+    fill(&target("greedy0", COLD, OTHERS))?;
+    let greedy = (0..GREEDY).map(|nth| target(&format!("greedy{nth}"), COLD, OTHERS));
+    let greedy = Load::start(&greedy.collect::<Vec<_>>(), 16, Pattern::MIXED)?;
     let cold = [
         ("1 MiB in turn", Pattern::IN_TURN, 2, SECONDS),
         ("256 KiB anywhere", Pattern::RANDOM, 8, FEWER * 2),
@@ -151,7 +156,7 @@ pub fn hybrid(report: &mut Report) -> Result<(), Box<dyn Error>> {
         // The cache is to have dirty data, so that the cleaner is at work.
         sleep(Duration::from_secs(20));
         loads.without(report, &format!("{what}, before"), Span::of(FEWER));
-        with(report, &mut http, (&loads, what, seconds))?;
+        with(report, &daemon, (&loads, what, seconds))?;
         loads.without(report, &format!("{what}, after"), Span::of(FEWER));
     }
     Ok(())

@@ -66,7 +66,7 @@ pub struct Report {
     kind: &'static str,
     rows: Vec<Row>,
     failed: Vec<String>,
-    /// Everything as often as the contract says, however long that takes.
+    /// Kills and drawn calendars as often as the contract says, however long that takes.
     pub full: bool,
 }
 

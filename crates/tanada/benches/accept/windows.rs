@@ -129,7 +129,7 @@ impl Beside<'_> {
         self.asked(report, what, span);
     }
 
-    /// All clients asked in each second of it: nobody was silent who ought to be in the way.
+    /// No client ended, and in no second were the greedy ones silent that ought to be in the way.
     pub fn asked(&self, report: &mut Report, what: &str, span: Span) {
         let got = self.greedy.seconds(span);
         report.figure(&format!("{what}: greedy clients got"), mean(&got), "MB/s");
