@@ -39,8 +39,8 @@ fn books(
     client: usize,
     (begin, made, until): (u64, &AtomicU64, u64),
 ) -> Result<Took, String> {
-    let told = |error: Box<dyn Error>| error.to_string();
-    let mut http = nodes.node(1 + client % 3).connect().map_err(told)?;
+    let text = |error: Box<dyn Error>| error.to_string();
+    let mut http = nodes.node(1 + client % 3).connect().map_err(text)?;
     let mut rng = Rng::from_seed(until * 100 + client as u64);
     let mut took = Took::default();
     for nth in 0.. {
@@ -59,7 +59,7 @@ fn books(
             "for": format!("{}s", 1 + rng.below(LONGEST)),
         });
         let begun = Instant::now();
-        let (status, answer) = http.ask("POST", "/v2/reservations", &asked).map_err(told)?;
+        let (status, answer) = http.ask("POST", "/v2/reservations", &asked).map_err(text)?;
         let millis = begun.elapsed().as_secs_f64() * 1e3;
         match status {
             201 => took.accepted.push(millis),

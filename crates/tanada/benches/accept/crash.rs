@@ -51,7 +51,7 @@ type Gaps = Vec<Duration>;
 
 /// What all kills showed.
 #[derive(Default)]
-struct Seen {
+struct Tally {
     kills: usize,
     made: usize,
     creates: usize,
@@ -286,25 +286,25 @@ impl Killed {
     }
 
     /// One kill, and what came of it.
-    fn round(&mut self, seen: &mut Seen, kill: &Kill, gaps: &Gaps) -> Result<(), Box<dyn Error>> {
+    fn round(&mut self, tally: &mut Tally, kill: &Kill, gaps: &Gaps) -> Result<(), Box<dyn Error>> {
         let (way, name) = (kill.way, &*kill.name);
         if way != Way::Create {
             self.done(2, Way::Create, name)?;
         }
         let answered = self.kill(way, name, (gaps, kill.step))?;
-        seen.kills += 1;
-        seen.creates += usize::from(way == Way::Create);
-        seen.answered += usize::from(answered);
-        *seen
+        tally.kills += 1;
+        tally.creates += usize::from(way == Way::Create);
+        tally.answered += usize::from(answered);
+        *tally
             .fell
             .entry(self.fell(way, name, answered)?)
             .or_default() += 1;
         let record = match kill.all {
-            true => self.all_come_back(seen, kill)?,
-            false => self.others_settle(seen, kill)?,
+            true => self.all_come_back(tally, kill)?,
+            false => self.others_settle(tally, kill)?,
         };
         let stands = matches!(record["state"].as_str(), Some("committed" | "degraded"));
-        seen.made += usize::from(way == Way::Create && stands);
+        tally.made += usize::from(way == Way::Create && stands);
         let as_answered = match way {
             Way::Create => stands,
             Way::Set => stands && record["promise"]["read"] == 2_000_000,
@@ -312,34 +312,34 @@ impl Killed {
         };
         // Whatever was answered holds; what was there before a change that was not is there.
         if (answered && !as_answered) || (way == Way::Set && !stands) {
-            seen.lost.push(format!("{kill}: {record}"));
+            tally.lost.push(format!("{kill}: {record}"));
         }
         if stands {
             self.done(2, Way::Delete, name)?;
         }
         let (_, late) = self.settles(&[1, 2, 3], BACK)?;
-        seen.late(kill, "ended", late);
+        tally.late(kill, "ended", late);
         let stay = self.there(&[1, 2, 3])?;
         let stay = (!stay.is_empty()).then(|| format!("{stay:?} stand"));
-        seen.late(kill, "after all was ended", stay);
+        tally.late(kill, "after all was ended", stay);
         Ok(())
     }
 
     /// The others settle it, then the node is back; the record as the others made it.
-    fn others_settle(&mut self, seen: &mut Seen, kill: &Kill) -> Result<Value, Box<dyn Error>> {
+    fn others_settle(&mut self, tally: &mut Tally, kill: &Kill) -> Result<Value, Box<dyn Error>> {
         let (took, late) = self.settles(&[2, 3], OTHERS)?;
-        seen.settled = seen.settled.max(took);
-        seen.late(kill, "the others", late);
+        tally.settled = tally.settled.max(took);
+        tally.late(kill, "the others", late);
         let record = self.record(&kill.name)?;
         self.nodes.begin(1)?;
         let (took, late) = self.settles(&[1, 2, 3], BACK)?;
-        seen.back = seen.back.max(took);
-        seen.late(kill, "the node being back", late);
+        tally.back = tally.back.max(took);
+        tally.late(kill, "the node being back", late);
         Ok(record)
     }
 
     /// The others are killed as well, and all come back.
-    fn all_come_back(&mut self, seen: &mut Seen, kill: &Kill) -> Result<Value, Box<dyn Error>> {
+    fn all_come_back(&mut self, tally: &mut Tally, kill: &Kill) -> Result<Value, Box<dyn Error>> {
         for nth in [2, 3] {
             self.nodes.kill(nth);
         }
@@ -347,8 +347,8 @@ impl Killed {
             self.nodes.begin(nth)?;
         }
         let (took, late) = self.settles(&[1, 2, 3], BACK)?;
-        seen.all_back = seen.all_back.max(took);
-        seen.late(kill, "all being back", late);
+        tally.all_back = tally.all_back.max(took);
+        tally.late(kill, "all being back", late);
         self.record(&kill.name)
     }
 
@@ -367,30 +367,30 @@ impl Killed {
 }
 
 /// What one cluster saw of its part of all kills.
-fn one(volume: bool, (next, times): (&AtomicUsize, usize)) -> Result<Seen, String> {
-    let told = |error: Box<dyn Error>| error.to_string();
-    let mut cluster = Killed::start(volume).map_err(told)?;
-    let gaps = cluster.gaps().map_err(told)?;
-    let mut seen = Seen::default();
+fn one(volume: bool, (next, times): (&AtomicUsize, usize)) -> Result<Tally, String> {
+    let text = |error: Box<dyn Error>| error.to_string();
+    let mut cluster = Killed::start(volume).map_err(text)?;
+    let gaps = cluster.gaps().map_err(text)?;
+    let mut tally = Tally::default();
     loop {
         let nth = next.fetch_add(1, Ordering::Relaxed);
         if nth >= WAYS.len() * STEPS * times {
-            return Ok(seen);
+            return Ok(tally);
         }
         let kill = Kill::new(nth);
-        let round = cluster.round(&mut seen, &kill, &gaps[&kill.way]);
+        let round = cluster.round(&mut tally, &kill, &gaps[&kill.way]);
         round.map_err(|error| format!("{kill}: {error}"))?;
     }
 }
 
-impl Seen {
+impl Tally {
     /// Something was left for longer than it may be.
     fn late(&mut self, kill: &Kill, when: &str, how: Option<String>) {
         self.left
             .extend(how.map(|how| format!("{kill}, {when}, {how}")));
     }
 
-    fn add(&mut self, more: Seen) {
+    fn add(&mut self, more: Tally) {
         self.kills += more.kills;
         self.made += more.made;
         self.creates += more.creates;
@@ -409,7 +409,7 @@ impl Seen {
 pub fn crash(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let times = if report.full { FULL_TIMES } else { TIMES };
     let next = AtomicUsize::new(0);
-    let mut all = Seen::default();
+    let mut all = Tally::default();
     scope(|scope| {
         let next = &next;
         let start = |nth| scope.spawn(move || one(nth % 2 == 0, (next, times)));

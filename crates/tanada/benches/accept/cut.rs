@@ -44,7 +44,7 @@ struct Had {
 
 /// What was seen of all cuts of one way.
 #[derive(Default)]
-struct Seen {
+struct Tally {
     /// Seconds from the end to the last byte.
     last: Vec<f64>,
     /// Clients that were not reading at the end.
@@ -53,7 +53,7 @@ struct Seen {
     silent: Vec<String>,
 }
 
-impl Seen {
+impl Tally {
     fn note(&mut self, read: &Had, end: Instant) {
         let before = read.came.iter().rev().find(|(at, _)| *at <= end);
         let flowing =
@@ -188,7 +188,7 @@ pub fn cut(report: &mut Report) -> Result<(), Box<dyn Error>> {
     ];
     nodes.node(1).feed(&put, &vec![7; 400 << 20])?;
     for (what, span) in [("cancels", "1h"), ("ends", "3s")] {
-        let mut seen = Seen::default();
+        let mut tally = Tally::default();
         for batch in 0..CUTS / AT_ONCE {
             let named = |nth| format!("{what}{batch}-{nth}");
             let all = (0..AT_ONCE).map(|nth| reading(&nodes, named(nth), span));
@@ -201,10 +201,10 @@ pub fn cut(report: &mut Report) -> Result<(), Box<dyn Error>> {
             });
             let ends: Vec<Instant> = ends.collect::<Result<_, _>>()?;
             for (reading, end) in all.into_iter().zip(ends) {
-                seen.note(&reading.joined()?, end);
+                tally.note(&reading.joined()?, end);
             }
         }
-        seen.rows(report, what);
+        tally.rows(report, what);
     }
     Ok(())
 }

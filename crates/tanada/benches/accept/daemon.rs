@@ -185,8 +185,11 @@ impl<S: Read + Write> Http<S> {
     }
 }
 
-/// The status and the body of an answer that is there as a whole.
-fn whole(got: &[u8]) -> Result<Option<(u16, &[u8])>, Box<dyn Error>> {
+/// The status of an answer, and its body.
+type Answer<'a> = (u16, &'a [u8]);
+
+/// An answer that is there as a whole.
+fn whole(got: &[u8]) -> Result<Option<Answer<'_>>, Box<dyn Error>> {
     let Some(end) = got.windows(4).position(|it| it == b"\r\n\r\n") else {
         return Ok(None);
     };

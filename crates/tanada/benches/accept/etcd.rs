@@ -76,7 +76,7 @@ impl Watch {
                 let now = Instant::now();
                 let line: Value = serde_json::from_str(&line).unwrap_or_default();
                 for event in line["result"]["events"].as_array().into_iter().flatten() {
-                    // It is told until the watch is dropped.
+                    // It is sent until the watch is dropped.
                     let _ = send.send((now, record(&event["kv"]).unwrap_or_default()));
                 }
             }

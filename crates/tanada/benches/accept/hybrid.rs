@@ -1,7 +1,8 @@
 //! An export of a hybrid with a queue before its slow device: are cold reads kept beside the cleaner and greedy clients?
 //!
 //! ```text
-//! greedy clients: writes and reads -> cache, cleaner -> slow disk <- cold reads, without a promise, with it, without it
+//! greedy clients: writes -> cache, cleaner -> slow disk <- cold reads, without a promise, with it, without it
+//!                 cold reads ---------------'
 //! ```
 //!
 //! Always true: a window counts only if the cleaner wrote and the booked reads were answered by the slow disk.
@@ -30,6 +31,8 @@ const OTHERS: u64 = 1 << 30;
 
 /// Exports of greedy clients, one client each: the queue shares out by export what is not promised.
 const GREEDY: usize = 16;
+/// Of which so many have a client that writes as well.
+const WRITERS: usize = 4;
 
 /// The disk's model reads 78 MB/s at its outer edge.
 const CONFIG: &str = r#"
@@ -141,7 +144,10 @@ pub fn hybrid(report: &mut Report) -> Result<(), Box<dyn Error>> {
     fill(&booked)?;
     fill(&target("greedy0", COLD, OTHERS))?;
     let greedy = (0..GREEDY).map(|nth| target(&format!("greedy{nth}"), COLD, OTHERS));
-    let greedy = Load::start(&greedy.collect::<Vec<_>>(), 16, Pattern::MIXED)?;
+    let greedy: Vec<Target> = greedy.collect();
+    // Writes wait for the cleaner, so those who write ask the disk for little: others read.
+    let writers = Load::start(&greedy[..WRITERS], 16, Pattern::MIXED)?;
+    let greedy = Load::start(&greedy, 4, Pattern::RANDOM)?;
     let cold = [
         ("1 MiB in turn", Pattern::IN_TURN, 2, SECONDS),
         ("256 KiB anywhere", Pattern::RANDOM, 8, FEWER * 2),
@@ -159,5 +165,8 @@ pub fn hybrid(report: &mut Report) -> Result<(), Box<dyn Error>> {
         with(report, &daemon, (&loads, what, seconds))?;
         loads.without(report, &format!("{what}, after"), Span::of(FEWER));
     }
-    Ok(())
+    match writers.ended().first() {
+        Some(why) => Err(format!("a client that writes ended: {why}").into()),
+        None => Ok(()),
+    }
 }

@@ -5,7 +5,7 @@
 //! Span (whole tenths) -> windows of any length without a gap between them
 //! ```
 //!
-//! Always true: a lane that ends by an error is told; no case takes it for one that asks for nothing.
+//! Always true: a lane that ends by an error is noted; no case takes it for one that asks for nothing.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -94,8 +94,8 @@ async fn connect(target: &Target) -> Result<Rc<Client>, String> {
         ..ClientOptions::default()
     };
     let client = Client::connect(&Address::Unix(target.socket.clone()), &options).await;
-    let told = |error| format!("export {}: {error}", target.export);
-    client.map(Rc::new).map_err(told)
+    let text = |error| format!("export {}: {error}", target.export);
+    client.map(Rc::new).map_err(text)
 }
 
 /// Writes all of it; each MiB has its number in its bytes.
@@ -184,14 +184,14 @@ pub struct Came {
 
 /// What a load's lanes tell.
 #[derive(Default)]
-struct Told {
+struct Notes {
     stop: AtomicBool,
     ticks: Mutex<Vec<Came>>,
-    /// Why lanes ended before they were told to.
+    /// Why lanes ended before they were to.
     ended: Mutex<Vec<String>>,
 }
 
-impl Told {
+impl Notes {
     fn came(&self, bytes: u64) {
         let mut ticks = self.ticks.lock().expect("no lane panics with it");
         let now = tick(Instant::now());
@@ -209,7 +209,7 @@ impl Told {
 
 /// Clients at work.
 pub struct Load {
-    told: Arc<Told>,
+    notes: Arc<Notes>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -220,15 +220,15 @@ impl Load {
         depth: usize,
         pattern: Pattern,
     ) -> Result<Load, Box<dyn Error>> {
-        let told = Arc::<Told>::default();
+        let notes = Arc::<Notes>::default();
         let (open, opened) = mpsc::channel();
-        let (targets, telling) = (targets.to_vec(), Arc::clone(&told));
+        let (targets, telling) = (targets.to_vec(), Arc::clone(&notes));
         let thread = Builder::new().spawn(move || {
             let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
             runtime.block_on(lanes(targets, (depth, pattern), telling, open));
         })?;
         let load = Load {
-            told,
+            notes,
             thread: Some(thread),
         };
         opened.recv()??;
@@ -237,7 +237,7 @@ impl Load {
 
     /// What came in each tick of a span.
     pub fn ticks(&self, span: Span) -> Vec<Came> {
-        let ticks = self.told.ticks.lock().expect("no lane panics with it");
+        let ticks = self.notes.ticks.lock().expect("no lane panics with it");
         let at = |tick| ticks.get(tick).copied().unwrap_or_default();
         (span.from..span.until).map(at).collect()
     }
@@ -252,7 +252,7 @@ impl Load {
     /// Lanes that ended by an error, in words.
     pub fn ended(&self) -> Vec<String> {
         let mut ended = self
-            .told
+            .notes
             .ended
             .lock()
             .expect("no lane panics with it")
@@ -266,18 +266,18 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.told.stop.store(true, Ordering::Relaxed);
+        self.notes.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Connects, says so, and asks until it is told to stop.
+/// Connects, says so, and asks until it is to stop.
 async fn lanes(
     targets: Vec<Target>,
     (depth, pattern): (usize, Pattern),
-    told: Arc<Told>,
+    notes: Arc<Notes>,
     open: mpsc::Sender<Result<(), String>>,
 ) {
     let mut asking = Vec::new();
@@ -298,7 +298,7 @@ async fn lanes(
     let _ = open.send(Ok(()));
     let running = asking
         .into_iter()
-        .map(|it| env::spawn(it.run(Arc::clone(&told))));
+        .map(|it| env::spawn(it.run(Arc::clone(&notes))));
     for lane in running.collect::<Vec<_>>() {
         lane.await;
     }
@@ -315,9 +315,9 @@ struct Asking {
 }
 
 impl Asking {
-    async fn run(mut self, told: Arc<Told>) {
+    async fn run(mut self, notes: Arc<Notes>) {
         let mut nth = 0;
-        while !told.stop.load(Ordering::Relaxed) {
+        while !notes.stop.load(Ordering::Relaxed) {
             let (at, length) = self.next(nth);
             let sector = Sector((self.target.from + at) / 512);
             let each = self.pattern.read_each;
@@ -334,9 +334,9 @@ impl Asking {
                 }
             };
             if let Err(error) = done {
-                return told.ended(format!("export {}: {error}", self.target.export));
+                return notes.ended(format!("export {}: {error}", self.target.export));
             }
-            told.came(length);
+            notes.came(length);
             nth += 1;
         }
     }

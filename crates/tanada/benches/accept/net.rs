@@ -84,7 +84,7 @@ fn proxy(there: SocketAddr) -> Result<SocketAddr, Box<dyn Error>> {
             ];
             for (from, to, lane) in ways {
                 if let (Ok(from), Ok(to), lane) = (from, to, Arc::clone(lane)) {
-                    // Without a thread the connection ends, and is told as such.
+                    // Without a thread the connection ends, and is an error there.
                     let _ = Builder::new().spawn(move || copy(from, to, &lane));
                 }
             }

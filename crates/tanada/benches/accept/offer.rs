@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! drawn reservations -> the cluster  -> an offer: earliest, largest, longest -> taken up: granted
-//!                    '-> the twin    -> the same by sums per second          -> a step better: refused
+//!                    '-> the model    -> the same by sums per second          -> a step better: refused
 //! ```
 //!
-//! The twin knows what a store can promise from its status, adds up what was accepted second by second, and has no code in
-//! common with calendars.
+//! The reference model knows what a store can promise from its status, adds up what was accepted second by second, and
+//! has no code in common with calendars.
 
 use std::error::Error;
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ const APART: u64 = 1200;
 const STORES: usize = 3;
 
 /// What each store has promised in each second from `begin` on, in bytes per second.
-struct Twin {
+struct Model {
     /// In seconds since 1970.
     begin: u64,
     /// What a store can promise.
@@ -45,7 +45,7 @@ struct Asked {
     stripe: bool,
     /// In bytes per second.
     rate: u64,
-    /// Seconds after the twin's begin.
+    /// Seconds after the model's begin.
     from: u64,
     seconds: u64,
 }
@@ -90,8 +90,8 @@ impl Asked {
     }
 }
 
-impl Twin {
-    fn of(http: &mut Http<UnixStream>, begin: u64) -> Result<Twin, Box<dyn Error>> {
+impl Model {
+    fn of(http: &mut Http<UnixStream>, begin: u64) -> Result<Model, Box<dyn Error>> {
         let shown = http.get("/v1/stores/s1")?;
         let node = &shown["node"];
         let rate = node["capacity"]["read"].as_f64().ok_or("a capacity")?;
@@ -100,7 +100,7 @@ impl Twin {
             .ok_or("floors")?;
         // Nothing is measured yet, so a fifth is kept free.
         let left = (80.0 - floors) / 100.0;
-        Ok(Twin {
+        Ok(Model {
             begin,
             limit: rate * left,
             promised: Default::default(),
@@ -173,7 +173,7 @@ fn at_permille(asked: &Asked, permille: u64) -> Asked {
 
 /// What was seen in all calendars.
 #[derive(Default)]
-struct Seen {
+struct Tally {
     calendars: u64,
     offers: usize,
     /// What is not as it is to be, in words.
@@ -182,18 +182,18 @@ struct Seen {
     unlike: Vec<String>,
 }
 
-/// The cluster and its twin.
+/// The cluster and its model.
 struct Pair<'a> {
     http: &'a mut Http<UnixStream>,
-    twin: Twin,
-    seen: Seen,
+    model: Model,
+    tally: Tally,
 }
 
 impl Pair<'_> {
-    /// Asks both; is it granted? The twin keeps it if it is.
+    /// Asks both; is it granted? The model keeps it if it is.
     fn draw(&mut self, asked: &Asked) -> Result<(), Box<dyn Error>> {
-        if self.ask(&asked.json(self.twin.begin)?)?.is_none() {
-            self.twin.accept(asked);
+        if self.ask(&asked.json(self.model.begin)?)?.is_none() {
+            self.model.accept(asked);
         }
         Ok(())
     }
@@ -219,13 +219,14 @@ impl Pair<'_> {
 
     /// Compares what is offered, takes it up, and tries what is a step better.
     fn judge(&mut self, asked: &Asked) -> Result<(), Box<dyn Error>> {
-        let begin = self.twin.begin;
+        let begin = self.model.begin;
         let body = asked.json(begin)?;
-        let fits = self.twin.fits(asked);
+        let fits = self.model.fits(asked);
         let Some(answer) = self.ask(&body)? else {
             self.http
                 .delete(&format!("/v2/reservations/{}", asked.name))?;
-            return Ok(self.compare("granted", &body, Some(1), Some(u64::from(fits))));
+            self.compare("granted", &body, Some(1), Some(u64::from(fits)));
+            return Ok(());
         };
         self.compare("granted", &body, Some(0), Some(u64::from(fits)));
         let offer = &answer["offer"];
@@ -233,9 +234,9 @@ impl Pair<'_> {
         let earliest = earliest.map(|it| it.saturating_sub(begin));
         let (largest, longest) = (&offer["largest_permille"], &offer["longest_seconds"]);
         let (largest, longest) = (largest.as_u64(), longest.as_u64());
-        self.compare("earliest", &body, earliest, self.twin.earliest(asked));
-        self.compare("largest", &body, largest, self.twin.largest(asked));
-        self.compare("longest", &body, longest, self.twin.longest(asked));
+        self.compare("earliest", &body, earliest, self.model.earliest(asked));
+        self.compare("largest", &body, largest, self.model.largest(asked));
+        self.compare("longest", &body, longest, self.model.longest(asked));
         if let Some(from) = earliest {
             let at = |from| Asked {
                 from,
@@ -262,22 +263,22 @@ impl Pair<'_> {
         Ok(())
     }
 
-    fn compare(&mut self, what: &str, body: &Value, ours: Option<u64>, twin: Option<u64>) {
-        if ours != twin {
-            let text = format!("{what} of {body}: {ours:?}, the twin says {twin:?}");
-            self.seen.unlike.push(text);
+    fn compare(&mut self, what: &str, body: &Value, ours: Option<u64>, model: Option<u64>) {
+        if ours != model {
+            let text = format!("{what} of {body}: {ours:?}, the model says {model:?}");
+            self.tally.unlike.push(text);
         }
     }
 
     fn taken_up(&mut self, offered: Value, better: Option<Value>) -> Result<(), Box<dyn Error>> {
-        self.seen.offers += 1;
+        self.tally.offers += 1;
         if !self.granted(&offered)? {
-            self.seen.refused.push(offered.to_string());
+            self.tally.refused.push(offered.to_string());
         }
         if let Some(better) = better
             && self.granted(&better)?
         {
-            self.seen.better.push(better.to_string());
+            self.tally.better.push(better.to_string());
         }
         Ok(())
     }
@@ -289,38 +290,38 @@ pub fn offer(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let mut http = nodes.node(1).connect()?;
     // Fixed begins: what is asked twice is to be the same both times.
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-    let twin = Twin::of(&mut http, now.as_secs() + 3600)?;
+    let model = Model::of(&mut http, now.as_secs() + 3600)?;
     let mut pair = Pair {
         http: &mut http,
-        twin,
-        seen: Seen::default(),
+        model,
+        tally: Tally::default(),
     };
     let begun = Instant::now();
     while match report.full {
-        true => pair.seen.calendars < FULL,
+        true => pair.tally.calendars < FULL,
         false => begun.elapsed() < WHILE,
     } {
-        let nth = pair.seen.calendars;
+        let nth = pair.tally.calendars;
         for part in 0..DRAWN {
             let (name, from) = (format!("drawn{nth}-{part}"), nth * APART + rng.below(900));
             pair.draw(&Asked::drawn(&mut rng, name, from, (3, 25)))?;
         }
         let (name, from) = (format!("asked{nth}"), nth * APART + rng.below(600));
         pair.judge(&Asked::drawn(&mut rng, name, from, (15, 48)))?;
-        pair.seen.calendars += 1;
+        pair.tally.calendars += 1;
     }
-    let seen = pair.seen;
-    report.figure("drawn calendars", seen.calendars as f64, "");
+    let tally = pair.tally;
+    report.figure("drawn calendars", tally.calendars as f64, "");
     report.row(
         "offers taken up at once",
-        seen.offers as f64,
+        tally.offers as f64,
         "",
         Bar::More(0.0),
     );
     for (metric, all) in [
-        ("of which refused", seen.refused),
-        ("a step better than offered, and granted", seen.better),
-        ("unlike the twin", seen.unlike),
+        ("of which refused", tally.refused),
+        ("a step better than offered, and granted", tally.better),
+        ("unlike the reference model", tally.unlike),
     ] {
         report.row(metric, all.len() as f64, "", Bar::Exactly(0.0));
         all.iter().take(3).for_each(|it| report.note(it));

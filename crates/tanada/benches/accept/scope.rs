@@ -31,7 +31,7 @@ const OWN: &str = "a/own";
 
 /// What was asked with all capabilities, and how that ended.
 #[derive(Default)]
-struct Seen {
+struct Tally {
     asked: usize,
     refused: usize,
     /// Lists that showed nothing.
@@ -40,7 +40,7 @@ struct Seen {
     failed: Vec<String>,
 }
 
-impl Seen {
+impl Tally {
     fn note<T>(&mut self, what: String, outcome: Result<T, ClientError>) {
         self.asked += 1;
         match outcome {
@@ -84,35 +84,36 @@ async fn names(address: &Address, key: [u8; 32]) -> Result<Vec<String>, ClientEr
 async fn try_all(
     address: Address,
     (scope, token, names): (String, String, Rc<Vec<String>>),
-) -> Result<Seen, ClientError> {
-    let mut seen = Seen::default();
+) -> Result<Tally, ClientError> {
+    let mut tally = Tally::default();
     let client = come(&address, Credentials::Capability(token)).await?;
     let made_up = HIDDEN.iter().map(|it| format!("{it}made-up"));
     let change = Change::default();
     for name in names.iter().cloned().chain(made_up) {
         let what = |how: &str| format!("{how} {name} with scope '{scope}'");
-        seen.note(what("read"), client.read(&name, 0, 512).await);
-        seen.note(what("look at"), client.stat(&name).await);
+        tally.note(what("read"), client.read(&name, 0, 512).await);
+        tally.note(what("look at"), client.stat(&name).await);
         let data = View::copy_of(&[9; 512]);
-        seen.note(what("write"), client.write(&name, 0, data, change).await);
-        seen.note(what("create"), client.create(&name, &[], change).await);
-        seen.note(what("delete"), client.delete(&name, change).await);
+        tally.note(what("write"), client.write(&name, 0, data, change).await);
+        tally.note(what("create"), client.create(&name, &[], change).await);
+        tally.note(what("delete"), client.delete(&name, change).await);
     }
     for prefix in HIDDEN.iter().chain(&["", "s", ".tanada/"]) {
-        seen.asked += 1;
+        tally.asked += 1;
         match client.list(prefix, None, 100).await {
-            Err(ClientError::Refused { .. }) => seen.refused += 1,
-            Err(error) => seen.failed.push(format!("list {prefix}: {error}")),
+            Err(ClientError::Refused { .. }) => tally.refused += 1,
+            Err(error) => tally.failed.push(format!("list {prefix}: {error}")),
             Ok(listing) => {
                 let hidden = |name: &str| HIDDEN.iter().any(|it| name.starts_with(it));
                 let shown = listing.objects.iter().find(|it| hidden(&it.name));
-                seen.empty += usize::from(shown.is_none());
-                seen.opened
+                tally.empty += usize::from(shown.is_none());
+                tally
+                    .opened
                     .extend(shown.map(|it| format!("list {prefix}: {}", it.name)));
             }
         }
     }
-    Ok(seen)
+    Ok(tally)
 }
 
 /// The token for s1 in a capability set.
@@ -141,7 +142,7 @@ pub fn scope(report: &mut Report) -> Result<(), Box<dyn Error>> {
     );
     let mut http = nodes.node(1).connect()?;
     let (mut made, mut not_made) = (0, 0);
-    let mut all = Seen::default();
+    let mut all = Tally::default();
     for (nth, scope) in SCOPES.iter().enumerate() {
         for direction in ["read", "write"] {
             let mut asked = json!({
@@ -164,12 +165,12 @@ pub fn scope(report: &mut Report) -> Result<(), Box<dyn Error>> {
                 address.clone(),
                 (scope.to_string(), token(&answer)?, Rc::clone(&names)),
             );
-            let seen = runtime.block_on(async move { try_all(there, with).await })?;
-            all.asked += seen.asked;
-            all.refused += seen.refused;
-            all.empty += seen.empty;
-            all.opened.extend(seen.opened);
-            all.failed.extend(seen.failed);
+            let tally = runtime.block_on(async move { try_all(there, with).await })?;
+            all.asked += tally.asked;
+            all.refused += tally.refused;
+            all.empty += tally.empty;
+            all.opened.extend(tally.opened);
+            all.failed.extend(tally.failed);
         }
     }
     rows(report, (made, not_made), &all);
@@ -183,7 +184,7 @@ pub fn scope(report: &mut Report) -> Result<(), Box<dyn Error>> {
     own(report, &nodes)
 }
 
-fn rows(report: &mut Report, (made, not_made): (usize, usize), all: &Seen) {
+fn rows(report: &mut Report, (made, not_made): (usize, usize), all: &Tally) {
     report.row("capabilities made", made as f64, "", Bar::More(0.0));
     report.figure("scopes that were refused themselves", not_made as f64, "");
     report.row("requests", all.asked as f64, "", Bar::More(0.0));

@@ -105,7 +105,7 @@ impl Coming {
         come.await.map_err(|it| it.to_string())
     }
 
-    /// Reads until it is cut off or told to stop: when bytes came, and why they came no more.
+    /// Reads until it is cut off or stopped: when bytes came, and why they came no more.
     fn read(self, stop: Arc<AtomicBool>) -> Result<Reading, Box<dyn Error>> {
         let thread = Builder::new().spawn(move || {
             let runtime = Runtime::real(RealConfig::default()).map_err(|it| it.to_string())?;
@@ -145,7 +145,7 @@ impl Reading {
 
 /// What all revocations showed.
 #[derive(Default)]
-struct Seen {
+struct Tally {
     /// Seconds from the command to the last byte, at n1 and n2.
     last: [Vec<f64>; 2],
     /// What is not as it ought to be, in words.
@@ -155,7 +155,7 @@ struct Seen {
 /// Revokes one certificate of n3 while its clients read.
 fn revoked(
     nodes: &Nodes,
-    seen: &mut Seen,
+    tally: &mut Tally,
     (nth, root): (usize, &Path),
 ) -> Result<(), Box<dyn Error>> {
     let (stolen, honest) = (issued(root, "n3", nth)?, root.join("honest/n4"));
@@ -176,7 +176,7 @@ fn revoked(
     sleep(Duration::from_secs(1));
     let asked = Instant::now();
     nodes.text(1, &["cluster", "ca", "revoke", "n3", "--ca", "../ca"])?;
-    // Who is not cut off is told to stop, and is seen by that.
+    // Who is not cut off is stopped, and then says nothing of an end.
     while clients.iter().any(|it| !it.0.is_finished()) && asked.elapsed() < Duration::from_secs(30)
     {
         sleep(Duration::from_millis(10));
@@ -187,23 +187,25 @@ fn revoked(
         let (came, why) = client.joined()?;
         let before = came.iter().rev().find(|it| **it <= asked);
         if before.is_none_or(|it| asked.duration_since(*it) > FLOWING) {
-            seen.wrong
+            tally
+                .wrong
                 .push(format!("{nth}: n{node} sent nothing when it was revoked"));
         }
         if let Some(last) = came.last() {
             let late = last.saturating_duration_since(asked);
-            seen.last[node - 1].push(late.as_secs_f64());
+            tally.last[node - 1].push(late.as_secs_f64());
         }
         if why.as_ref().is_none_or(|it| !it.contains("revoked")) {
-            seen.wrong
+            tally
+                .wrong
                 .push(format!("{nth}: n{node} ended with {why:?}"));
         }
         if !coming(&stolen, node)?.turned_away()? {
-            seen.wrong.push(format!("{nth}: n{node} lets it in again"));
+            tally.wrong.push(format!("{nth}: n{node} lets it in again"));
         }
     }
     if let (_, Some(why)) = others.joined()? {
-        seen.wrong.push(format!(
+        tally.wrong.push(format!(
             "{nth}: another node's certificate was cut off: {why}"
         ));
     }
@@ -227,24 +229,24 @@ pub fn tls(report: &mut Report) -> Result<(), Box<dyn Error>> {
         };
         Runtime::real(RealConfig::default())?.block_on(async move {
             let client = coming.connect().await?;
-            let told = |error: store::net::client::ClientError| error.to_string();
+            let text = |error: store::net::client::ClientError| error.to_string();
             client
                 .create(OBJECT, &[], Change::default())
                 .await
-                .map_err(told)?;
+                .map_err(text)?;
             let data = View::copy_of(&vec![7; BYTES as usize]);
             client
                 .write(OBJECT, 0, data, Change::default())
                 .await
-                .map_err(told)?;
+                .map_err(text)?;
             Ok::<(), String>(())
         })?;
     }
-    let mut seen = Seen::default();
+    let mut tally = Tally::default();
     for nth in 0..TIMES {
-        revoked(&nodes, &mut seen, (nth, &root))?;
+        revoked(&nodes, &mut tally, (nth, &root))?;
     }
-    for (last, at) in seen
+    for (last, at) in tally
         .last
         .iter()
         .zip(["where it was revoked", "at another node"])
@@ -255,10 +257,10 @@ pub fn tls(report: &mut Report) -> Result<(), Box<dyn Error>> {
     }
     report.row(
         "what else is wrong",
-        seen.wrong.len() as f64,
+        tally.wrong.len() as f64,
         "",
         Bar::Exactly(0.0),
     );
-    seen.wrong.iter().take(5).for_each(|it| report.note(it));
+    tally.wrong.iter().take(5).for_each(|it| report.note(it));
     Ok(())
 }

@@ -194,7 +194,7 @@ fn two_copies(report: &mut Report) -> Result<(), Box<dyn Error>> {
 }
 
 /// Does the reservation say that it has lost node 3?
-fn told(nodes: &Nodes) -> Result<bool, Box<dyn Error>> {
+fn knows_of_loss(nodes: &Nodes) -> Result<bool, Box<dyn Error>> {
     let shown = nodes.json(1, &["reservation", "show", "night", "--json"])?;
     let mut parts = shown["parts"].as_array().into_iter().flatten();
     let state = shown["state"].as_str().unwrap_or_default();
@@ -217,7 +217,7 @@ pub fn loss(report: &mut Report) -> Result<(), Box<dyn Error>> {
     reserve(&nodes, RATE, &["--for", "1h"])?;
     sleep(SETTLE);
     loads.with(report, "before", Span::of(FEWER));
-    if told(&nodes)? {
+    if knows_of_loss(&nodes)? {
         return Err("the reservation speaks of a loss before there is one".into());
     }
     let (killed, from) = (Instant::now(), Span::begin());
@@ -226,7 +226,7 @@ pub fn loss(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let mut known = None;
     while known.is_none() && killed.elapsed() < lasts {
         sleep(Duration::from_millis(200));
-        known = told(&nodes)?.then(|| killed.elapsed());
+        known = knows_of_loss(&nodes)?.then(|| killed.elapsed());
     }
     sleep((lasts + Duration::from_millis(300)).saturating_sub(killed.elapsed()));
     let until = from + SECONDS * TICKS_PER_SECOND;
