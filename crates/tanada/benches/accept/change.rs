@@ -21,7 +21,7 @@ const RENEWALS: u64 = 100;
 /// What is reserved at least, in MB/s.
 const RATE: u64 = 40;
 /// Seconds without a reservation.
-const FEWER: usize = 30;
+const FEWER: usize = 15;
 
 /// Which rate was in force from which tick on, in MB/s.
 struct InForce(Vec<(usize, u64)>);

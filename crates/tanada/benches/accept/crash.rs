@@ -6,8 +6,8 @@
 //!           -> others: within 20 s records and parts agree -> restarted: within 5 s -> ended: nothing is left
 //! ```
 //!
-//! Six moments of each of the three, in several clusters at a time. Nothing is left when the parts at stores that answer
-//! are those that committed records list there.
+//! Six moments of each of the three, in several clusters at a time. Nothing is left when the parts at stores that
+//! answer are those that committed records list there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
@@ -260,8 +260,8 @@ impl Killed {
         Ok(all)
     }
 
-    /// Waits until records and parts agree, longer than they may take; how long that took, and, if it was too long, how they
-    /// differed when the time was over.
+    /// Waits until records and parts agree, longer than they may take; how long that took, and, if it was too long, how
+    /// they differed when the time was over.
     fn settles(
         &self,
         at: &[usize],

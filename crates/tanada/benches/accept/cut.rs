@@ -21,7 +21,7 @@ use super::report::{Bar, Report};
 /// Cancels, and as many ends.
 const CUTS: usize = 100;
 /// Clients that read at a time.
-const AT_ONCE: usize = 4;
+const AT_ONCE: usize = 5;
 /// What each of them must have had before the end, and how late before it.
 const BYTES: usize = 1 << 20;
 const FLOWING: Duration = Duration::from_millis(500);

@@ -58,6 +58,11 @@ impl Pattern {
         lengths: &[1 << 20],
         read_each: 1,
     };
+    /// Reads of 256 KiB, one place after the other.
+    pub const SHORT: Pattern = Pattern {
+        places: Places::InTurn,
+        ..Pattern::RANDOM
+    };
     /// Writes of 64 KiB in random places, and a read for every two of them.
     pub const MIXED: Pattern = Pattern {
         places: Places::Anywhere,

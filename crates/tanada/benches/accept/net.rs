@@ -4,8 +4,8 @@
 //! store of node 1 -> proxy of 100 MB/s -> node 2 <- NBD clients: one that is booked, 16 greedy ones
 //! ```
 //!
-//! The proxy is a link: what comes is sent on in the order it came, as fast as the link is. Who is first is decided before,
-//! by the store's node, if it knows how fast its link is.
+//! The proxy is a link: what comes is sent on in the order it came, as fast as the link is. Who is first is decided
+//! before, by the store's node, if it knows how fast its link is.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ const RATE: u64 = 60;
 /// What the link carries each way, in bytes per second.
 const LINK: f64 = 100e6;
 /// Windows counted, and without a reservation.
-const SECONDS: usize = 60;
+const SECONDS: usize = 40;
 const FEWER: usize = 15;
 /// What is sent on at once.
 const PIECE: usize = 64 << 10;

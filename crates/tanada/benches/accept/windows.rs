@@ -13,7 +13,7 @@ const RATE: u64 = 60;
 /// Windows counted.
 const SECONDS: usize = 120;
 /// Windows counted without a reservation, before a node is lost, and of each row beside.
-const FEWER: usize = 30;
+const FEWER: usize = 20;
 /// Bytes of the booked volume.
 const SIZE: u64 = 128 << 20;
 /// Volumes of greedy clients, one client each.
