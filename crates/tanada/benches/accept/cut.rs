@@ -99,7 +99,7 @@ fn reading(nodes: &Nodes, name: String, span: &str) -> Result<Reading, Box<dyn E
     let asked = json!({
         "name": name,
         "target": { "stores": ["s1"], "scope": "cut/" },
-        "read": "8MB/s",
+        "read": "5MB/s",
         "for": span,
     });
     let made = nodes.node(1).connect()?.made("/v2/reservations", &asked)?;

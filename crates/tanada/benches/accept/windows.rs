@@ -248,19 +248,21 @@ pub fn fair(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let nodes = Nodes::start(Disks::Modelled)?;
     let (one, sixteen) = volumes(&nodes, 2, &[1, 2])?;
     let one = [one];
-    let part = |depth: usize| -> Result<f64, Box<dyn Error>> {
+    let part = |report: &Report, depth: usize| -> Result<f64, Box<dyn Error>> {
         let others = Load::start(&sixteen, depth, Pattern::RANDOM)?;
         let load = Load::start(&one, depth, Pattern::RANDOM)?;
         sleep(SETTLE);
         let span = Span::of(FEWER);
-        let sum = |load: &Load| load.seconds(span).iter().sum::<f64>();
-        let (got, beside) = (sum(&load), sum(&others));
+        let (got, beside) = (mean(&load.seconds(span)), mean(&others.seconds(span)));
+        report.note(&format!(
+            "{depth} requests each: {got:.1} beside {beside:.1} MB/s"
+        ));
         match [load.ended(), others.ended()].concat().first() {
             Some(why) => Err(format!("a client ended: {why}").into()),
             None => Ok(got / (got + beside)),
         }
     };
-    let (before, before_few) = (part(16)?, part(4)?);
+    let (before, before_few) = (part(report, 16)?, part(report, 4)?);
     for account in ["astro", "bio"] {
         nodes.text(1, &["account", "create", account, "--role", "booker"])?;
     }
@@ -269,7 +271,7 @@ pub fn fair(report: &mut Report) -> Result<(), Box<dyn Error>> {
         nodes.text(1, &["volume", "set", &target.export, "--holder", "bio"])?;
     }
     sleep(Duration::from_secs(10));
-    let (fair, fair_few) = (part(16)?, part(4)?);
+    let (fair, fair_few) = (part(report, 16)?, part(report, 4)?);
     report.row(
         "part of 1 client beside 16, two accounts",
         fair,
