@@ -8,6 +8,8 @@ pub struct Results {
     bench: &'static str,
     as_json: bool,
     rows: Vec<String>,
+    /// More fields of the rows that are added from now on, in JSON, each with a comma before it.
+    pub more: String,
 }
 
 impl Results {
@@ -17,6 +19,7 @@ impl Results {
             bench,
             as_json: std::env::args().any(|argument| argument == "--json"),
             rows: Vec::new(),
+            more: String::new(),
         }
     }
 
@@ -37,10 +40,11 @@ impl Results {
         let median = sorted[sorted.len() / 2];
         self.rows.push(format!(
             "{{\"experiment\":\"bench-{}\",\"case\":{case:?},\"method\":{method:?},\"metric\":{metric:?},\
-             \"unit\":{unit:?},\"ours\":{median},\"low\":{low},\"high\":{high},\"runs\":{},\"kind\":{kind:?},\"modelled\":{}}}",
+             \"unit\":{unit:?},\"ours\":{median},\"low\":{low},\"high\":{high},\"runs\":{},\"kind\":{kind:?},\"modelled\":{}{}}}",
             self.bench,
             sorted.len(),
-            kind != "real"
+            kind != "real",
+            self.more
         ));
     }
 

@@ -61,7 +61,7 @@ enum Chore {
     },
     /// Real daemons in real time: are reservations over a cluster kept? Exit status 1 if a case falls short
     Accept {
-        /// Which cases, and --json; without one all
+        /// Which cases (without one all), --full, --runs N and --json
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

@@ -1,152 +1,104 @@
-//! Reservations that are renewed, cancelled and that end, under load.
+//! Reservations that are renewed under load: is there a window that is not kept?
+//!
+//! ```text
+//! this thread: set, set, set ...        load: what came in each tenth of a second
+//!            '-> when each rate came into force -> each second of the whole run, by the least rate in it
+//! ```
 
 use std::error::Error;
-use std::io::Read;
-use std::process::Stdio;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::Report;
-use super::load::{Load, Pattern};
+use serde_json::json;
+
+use super::load::{Load, Pattern, Span, TICKS_PER_SECOND, tick};
 use super::nodes::{Disks, Nodes};
-use super::windows::{reserve, seconds, volumes};
+use super::report::{Bar, Report};
+use super::windows::{Beside, kept, pace, reserve, volumes};
 
 /// Renewals.
-const RENEWALS: usize = 100;
-/// Cancels, and as many ends.
-const CUTS: usize = 100;
-/// What is reserved, in MB/s.
+const RENEWALS: u64 = 100;
+/// What is reserved at least, in MB/s.
 const RATE: u64 = 40;
+/// Seconds without a reservation.
+const FEWER: usize = 15;
+
+/// Which rate was in force from which tick on, in MB/s.
+struct InForce(Vec<(usize, u64)>);
+
+impl InForce {
+    /// The least that was promised at some time in these ticks.
+    fn least(&self, from: usize, until: usize) -> u64 {
+        let before = self.0.iter().rev().find(|(at, _)| *at <= from);
+        let within = self.0.iter().filter(|(at, _)| *at > from && *at < until);
+        let rates = before.into_iter().chain(within);
+        rates.map(|(_, rate)| *rate).min().unwrap_or(0)
+    }
+}
 
 pub fn amend(report: &mut Report) -> Result<(), Box<dyn Error>> {
     let nodes = Nodes::start(Disks::Modelled)?;
-    let (booked, greedy) = volumes(&nodes)?;
-    reserve(&nodes, RATE, &["--tolerate", "0", "--for", "30s"])?;
-    let _greedy = Load::start(&greedy, 4, Pattern::Random);
-    let load = Load::start(&[booked], 8, Pattern::Random);
+    let (booked, greedy) = volumes(&nodes, 2, &[1, 2])?;
+    let greedy = Load::start(&greedy, 4, Pattern::RANDOM)?;
+    let booked = Load::start(&[booked], 8, Pattern::RANDOM)?;
+    let loads = Beside {
+        booked: &booked,
+        greedy: &greedy,
+        rate: RATE as f64,
+    };
     sleep(Duration::from_secs(3));
-    let mut got = Vec::new();
-    for nth in 0..RENEWALS {
+    loads.without(report, "before", Span::of(FEWER));
+    reserve(&nodes, RATE, &["--tolerate", "0", "--for", "30s"])?;
+    sleep(Duration::from_secs(3));
+    let mut http = nodes.node(1).connect()?;
+    let from = Span::begin();
+    let mut force = InForce(vec![(from, RATE)]);
+    let (mut rate, mut refused) = (RATE, Vec::new());
+    for nth in 1..=RENEWALS {
         // Now a little more, now a little less, always longer.
-        let rate = format!("{}MB/s", RATE + nth as u64 % 3);
-        nodes.text(
-            1,
-            &[
-                "reservation",
-                "set",
-                "night",
-                "--read",
-                &rate,
-                "--for",
-                "30s",
-            ],
-        )?;
-        got.extend(seconds(&load, 1));
-    }
-    let broken = got.iter().filter(|it| **it < RATE as f64).count();
-    report.row(
-        ("amend", "windows broken in 100 renewals", ""),
-        &[broken as f64],
-        "0",
-        broken == 0,
-    );
-    Ok(())
-}
-
-/// A client of store s1 that reads until it is cut; how long after `end` its last byte came.
-fn last_byte(
-    nodes: &Nodes,
-    capability: &str,
-    end: impl FnOnce() -> Result<Instant, Box<dyn Error>>,
-) -> Result<f64, Box<dyn Error>> {
-    let mut client = nodes
-        .node(1)
-        .tanada(&[
-            "object",
-            "get",
-            "cut/big",
-            "-",
-            "--store",
-            "unix:s.sock",
-            "--capability",
-            capability,
-        ])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let mut output = client.stdout.take().expect("piped");
-    let reader = std::thread::Builder::new().spawn(move || {
-        let mut buf = vec![0; 64 << 10];
-        let mut last = Instant::now();
-        while let Ok(1..) = output.read(&mut buf) {
-            last = Instant::now();
+        let next = RATE + nth % 3;
+        force.0.push((tick(Instant::now()), rate.min(next)));
+        let asked = json!({ "read": format!("{next}MB/s"), "for": "30s" });
+        let (status, answer) = http.ask("PATCH", "/v2/reservations/night", &asked)?;
+        if status == 200 {
+            force.0.push((tick(Instant::now()) + 1, next));
+            rate = next;
+        } else {
+            // It stays as it was.
+            force.0.push((tick(Instant::now()) + 1, rate));
+            refused.push(format!("renewal {nth}: status {status}: {answer}"));
         }
-        last
-    })?;
-    sleep(Duration::from_millis(300));
-    let ended = end()?;
-    let last = reader.join().map_err(|_| "the reader panicked")?;
-    let status = client.wait()?;
-    if status.success() {
-        return Err("it was read to its end before it was cut".into());
+        sleep(Duration::from_millis(900));
     }
-    Ok(last.saturating_duration_since(ended).as_secs_f64())
-}
-
-/// Reserves reads of the objects in `cut/`; the capability set.
-fn reserved(nodes: &Nodes, name: &str, span: &str) -> Result<String, Box<dyn Error>> {
-    let of = [
-        "--store", "s1", "--read", "20MB/s", "--scope", "cut/", "--for", span,
-    ];
-    nodes.text(1, &[&["reservation", "create", name], &of[..]].concat())
-}
-
-pub fn cut(report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let nodes = Nodes::start(Disks::Modelled)?;
-    let object = vec![7; 200 << 20];
-    let key = nodes.dir(1).join("../cluster.node");
-    let key = key.to_str().ok_or("a path")?;
-    nodes.node(1).feed(
-        &[
-            "object",
-            "put",
-            "-",
-            "cut/big",
-            "--store",
-            "unix:s.sock",
-            "--node-key",
-            key,
-        ],
-        &object,
-    )?;
-    let (mut cancelled, mut over): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
-    for nth in 0..CUTS {
-        let name = format!("cancel{nth}");
-        let set = reserved(&nodes, &name, "1h")?;
-        cancelled.push(last_byte(&nodes, set.trim(), || {
-            let asked = Instant::now();
-            nodes.text(1, &["reservation", "delete", &name])?;
-            Ok(asked)
-        })?);
-    }
-    for nth in 0..CUTS {
-        let name = format!("end{nth}");
-        let set = reserved(&nodes, &name, "2s")?;
-        let shown = nodes.json(1, &["reservation", "show", &name, "--json"])?;
-        let until = shown["until_unix_seconds"].as_u64().ok_or("an end")?;
-        over.push(last_byte(&nodes, set.trim(), || {
-            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
-            Ok(Instant::now() + Duration::from_secs(until).saturating_sub(now))
-        })?);
-    }
-    for (of, all) in [("after 100 cancels", cancelled), ("after 100 ends", over)] {
-        let most = all.iter().copied().fold(0.0, f64::max);
-        report.row(
-            ("cut", &format!("latest last byte {of}"), "s"),
-            &[most],
-            "<= 1",
-            most <= 1.0,
-        );
-    }
+    let span = Span::since(from);
+    report.row(
+        "renewals refused",
+        refused.len() as f64,
+        "",
+        Bar::Exactly(0.0),
+    );
+    refused.iter().take(2).for_each(|it| report.note(it));
+    let got = booked.seconds(span);
+    // What a window is short of its promise, or has beyond it.
+    let rates = (0..got.len()).map(|nth| {
+        let begin = span.from + nth * TICKS_PER_SECOND;
+        force.least(begin, begin + TICKS_PER_SECOND) as f64
+    });
+    let beyond: Vec<f64> = got
+        .iter()
+        .zip(rates)
+        .map(|(got, rate)| got - rate)
+        .collect();
+    let broken = beyond.iter().filter(|it| **it < 0.0).count();
+    let metric = "windows broken in 100 renewals";
+    report.row(metric, broken as f64, "", Bar::Exactly(0.0));
+    report.note(&format!(
+        "{} windows without a gap; {}; least beyond the promise {:.1}",
+        got.len(),
+        pace(&got),
+        beyond.iter().copied().fold(f64::MAX, f64::min)
+    ));
+    report.figure("kept of the least rate", kept(&got, RATE as f64), "");
+    loads.asked(report, "in renewals", span);
     Ok(())
 }

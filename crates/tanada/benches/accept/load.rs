@@ -1,10 +1,19 @@
-//! NBD clients that ask as fast as they are let, and count what they get in each second.
+//! NBD clients that ask as fast as they are let, and note when what they asked for came.
+//!
+//! ```text
+//! lane: request -> answer -> the tenth of a second in which it came: bytes and requests
+//! Span (whole tenths) -> windows of any length without a gap between them
+//! ```
+//!
+//! Always true: a lane that ends by an error is noted; no case takes it for one that asks for nothing.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, mpsc};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::{Duration, Instant};
 
 use base::{Buf, Nanos, Sector, View};
 use device::{Class, Device, WriteFlags};
@@ -14,13 +23,62 @@ use front::nbd::{Client, ClientOptions};
 
 /// What clients ask for.
 #[derive(Clone, Copy)]
-pub enum Pattern {
-    /// Reads of 256 KiB in random places.
-    Random,
-    /// Reads of 1 MiB, one place after the other.
+pub struct Pattern {
+    pub places: Places,
+    /// Lengths in bytes, drawn for each request.
+    pub lengths: &'static [u64],
+    /// Each such request is a read, the others are writes; 0: there is no read.
+    pub read_each: u64,
+}
+
+#[derive(Clone, Copy)]
+pub enum Places {
+    Anywhere,
+    /// Four of five requests in the first twentieth.
+    Hot,
+    /// One after the other.
     InTurn,
+}
+
+impl Pattern {
+    /// Reads of 256 KiB in random places.
+    pub const RANDOM: Pattern = Pattern {
+        places: Places::Anywhere,
+        lengths: &[256 << 10],
+        read_each: 1,
+    };
+    /// Such reads, most of them in a few places.
+    pub const HOT: Pattern = Pattern {
+        places: Places::Hot,
+        ..Pattern::RANDOM
+    };
+    /// Reads of 1 MiB, one place after the other.
+    pub const IN_TURN: Pattern = Pattern {
+        places: Places::InTurn,
+        lengths: &[1 << 20],
+        read_each: 1,
+    };
+    /// Reads of 256 KiB, one place after the other.
+    pub const SHORT: Pattern = Pattern {
+        places: Places::InTurn,
+        ..Pattern::RANDOM
+    };
     /// Writes of 64 KiB in random places, and a read for every two of them.
-    Mixed,
+    pub const MIXED: Pattern = Pattern {
+        places: Places::Anywhere,
+        lengths: &[64 << 10],
+        read_each: 3,
+    };
+    /// Writes of 256 KiB in random places.
+    pub const WRITES: Pattern = Pattern {
+        read_each: 0,
+        ..Pattern::RANDOM
+    };
+    /// Reads of 4 KiB and of 256 KiB in random places.
+    pub const TWO_SIZES: Pattern = Pattern {
+        lengths: &[4 << 10, 256 << 10],
+        ..Pattern::RANDOM
+    };
 }
 
 /// A part of an export.
@@ -34,93 +92,220 @@ pub struct Target {
     pub size: u64,
 }
 
-async fn connect(target: &Target) -> Rc<Client> {
+async fn connect(target: &Target) -> Result<Rc<Client>, String> {
     let options = ClientOptions {
         export: target.export.clone(),
         timeout: Nanos::secs(90),
         ..ClientOptions::default()
     };
     let client = Client::connect(&Address::Unix(target.socket.clone()), &options).await;
-    Rc::new(client.expect("the export can be opened"))
+    let text = |error| format!("export {}: {error}", target.export);
+    client.map(Rc::new).map_err(text)
 }
 
-/// Writes all of it.
-pub fn fill(target: &Target) {
-    let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
+/// Writes all of it; each MiB has its number in its bytes.
+pub fn fill(target: &Target) -> Result<(), Box<dyn Error>> {
+    let runtime = Runtime::real(RealConfig::default())?;
     let target = target.clone();
-    runtime.block_on(async move {
-        let client = connect(&target).await;
+    let done: Result<(), String> = runtime.block_on(async move {
+        let client = connect(&target).await?;
         for at in (0..target.size).step_by(1 << 20) {
             let data = View::copy_of(&vec![(at >> 20) as u8 | 1; 1 << 20]);
-            let written = client
-                .write(
-                    Sector((target.from + at) / 512),
-                    data,
-                    WriteFlags::default(),
-                )
-                .await;
-            written.expect("written");
+            let sector = Sector((target.from + at) / 512);
+            let written = client.write(sector, data, WriteFlags::default()).await;
+            written.map_err(|error| error.to_string())?;
         }
-        client.flush().await.expect("flushed");
+        client.flush().await.map_err(|error| error.to_string())
     });
+    Ok(done?)
+}
+
+/// Does all of it read as [`fill`] wrote it?
+pub fn is_filled(target: &Target) -> Result<bool, Box<dyn Error>> {
+    let runtime = Runtime::real(RealConfig::default())?;
+    let target = target.clone();
+    let same: Result<bool, String> = runtime.block_on(async move {
+        let client = connect(&target).await?;
+        for at in (0..target.size).step_by(1 << 20) {
+            let sector = Sector((target.from + at) / 512);
+            let read = client.read(sector, Buf::for_read(1 << 20), Class::Foreground);
+            let read = read.await.map_err(|error| error.to_string())?;
+            if read.iter().any(|byte| *byte != (at >> 20) as u8 | 1) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    });
+    Ok(same?)
+}
+
+/// Ticks are tenths of a second since the program first asked for one.
+const TICK: Duration = Duration::from_millis(100);
+pub const TICKS_PER_SECOND: usize = 10;
+static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The tick of a moment.
+pub fn tick(at: Instant) -> usize {
+    (at.saturating_duration_since(*BEGUN).as_nanos() / TICK.as_nanos()) as usize
+}
+
+/// Whole ticks from one on, up to another.
+#[derive(Clone, Copy)]
+pub struct Span {
+    pub from: usize,
+    pub until: usize,
+}
+
+impl Span {
+    /// From the next tick on.
+    pub fn begin() -> usize {
+        tick(Instant::now()) + 1
+    }
+
+    /// What began then and ends with the last whole second.
+    pub fn since(from: usize) -> Span {
+        let ticks = tick(Instant::now()).saturating_sub(from);
+        let until = from + ticks / TICKS_PER_SECOND * TICKS_PER_SECOND;
+        Span { from, until }
+    }
+
+    /// So many seconds from now on; it returns when they are over.
+    pub fn of(seconds: usize) -> Span {
+        let from = Span::begin();
+        let until = from + seconds * TICKS_PER_SECOND;
+        while tick(Instant::now()) < until {
+            sleep(Duration::from_millis(20));
+        }
+        Span { from, until }
+    }
+}
+
+/// What came in a tick.
+#[derive(Clone, Copy, Default)]
+pub struct Came {
+    pub bytes: u64,
+    pub requests: u64,
+}
+
+/// What a load's lanes tell.
+#[derive(Default)]
+struct Notes {
+    stop: AtomicBool,
+    ticks: Mutex<Vec<Came>>,
+    /// Why lanes ended before they were to.
+    ended: Mutex<Vec<String>>,
+}
+
+impl Notes {
+    fn came(&self, bytes: u64) {
+        let mut ticks = self.ticks.lock().expect("no lane panics with it");
+        let now = tick(Instant::now());
+        if ticks.len() <= now {
+            ticks.resize(now + 1, Came::default());
+        }
+        ticks[now].bytes += bytes;
+        ticks[now].requests += 1;
+    }
+
+    fn ended(&self, why: String) {
+        self.ended.lock().expect("no lane panics with it").push(why);
+    }
 }
 
 /// Clients at work.
 pub struct Load {
-    stop: Arc<AtomicBool>,
-    bytes: Arc<AtomicU64>,
+    notes: Arc<Notes>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Load {
-    /// A connection to each of `targets`, with `depth` requests under way each.
-    pub fn start(targets: &[Target], depth: usize, pattern: Pattern) -> Load {
-        let (stop, bytes) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU64::new(0)),
-        );
-        let (targets, ending, counted) = (targets.to_vec(), Arc::clone(&stop), Arc::clone(&bytes));
+    /// A connection to each of `targets`, with `depth` requests under way each; returns when all are open.
+    pub fn start(
+        targets: &[Target],
+        depth: usize,
+        pattern: Pattern,
+    ) -> Result<Load, Box<dyn Error>> {
+        let notes = Arc::<Notes>::default();
+        let (open, opened) = mpsc::channel();
+        let (targets, telling) = (targets.to_vec(), Arc::clone(&notes));
         let thread = Builder::new().spawn(move || {
             let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
-            runtime.block_on(async move {
-                let mut lanes = Vec::new();
-                for (nth, target) in targets.into_iter().enumerate() {
-                    let client = connect(&target).await;
-                    for lane in 0..depth {
-                        let asking = Asking {
-                            client: Rc::clone(&client),
-                            target: target.clone(),
-                            place: (lane as u64, depth as u64),
-                            rng: Rng::from_seed((nth * depth + lane) as u64),
-                        };
-                        let (stop, bytes) = (Arc::clone(&ending), Arc::clone(&counted));
-                        lanes.push(env::spawn(asking.run(pattern, stop, bytes)));
-                    }
-                }
-                for lane in lanes {
-                    lane.await;
-                }
-            });
-        });
-        Load {
-            stop,
-            bytes,
-            thread: Some(thread.expect("a thread")),
-        }
+            runtime.block_on(lanes(targets, (depth, pattern), telling, open));
+        })?;
+        let load = Load {
+            notes,
+            thread: Some(thread),
+        };
+        opened.recv()??;
+        Ok(load)
     }
 
-    /// Bytes answered so far.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+    /// What came in each tick of a span.
+    pub fn ticks(&self, span: Span) -> Vec<Came> {
+        let ticks = self.notes.ticks.lock().expect("no lane panics with it");
+        let at = |tick| ticks.get(tick).copied().unwrap_or_default();
+        (span.from..span.until).map(at).collect()
+    }
+
+    /// What came in each second of it, in MB.
+    pub fn seconds(&self, span: Span) -> Vec<f64> {
+        let ticks = self.ticks(span);
+        let second = |ticks: &[Came]| ticks.iter().map(|it| it.bytes).sum::<u64>() as f64 / 1e6;
+        ticks.chunks_exact(TICKS_PER_SECOND).map(second).collect()
+    }
+
+    /// Lanes that ended by an error, in words.
+    pub fn ended(&self) -> Vec<String> {
+        let mut ended = self
+            .notes
+            .ended
+            .lock()
+            .expect("no lane panics with it")
+            .clone();
+        if self.thread.as_ref().is_none_or(JoinHandle::is_finished) {
+            ended.push("all of its clients ended".to_owned());
+        }
+        ended
     }
 }
 
 impl Drop for Load {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.notes.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Connects, says so, and asks until it is to stop.
+async fn lanes(
+    targets: Vec<Target>,
+    (depth, pattern): (usize, Pattern),
+    notes: Arc<Notes>,
+    open: mpsc::Sender<Result<(), String>>,
+) {
+    let mut asking = Vec::new();
+    for (nth, target) in targets.into_iter().enumerate() {
+        let client = match connect(&target).await {
+            Ok(client) => client,
+            Err(why) => return drop(open.send(Err(why))),
+        };
+        asking.extend((0..depth).map(|lane| Asking {
+            client: Rc::clone(&client),
+            target: target.clone(),
+            place: (lane as u64, depth as u64),
+            rng: Rng::from_seed((nth * depth + lane) as u64),
+            pattern,
+        }));
+    }
+    // Nothing waits for it if the case is over already.
+    let _ = open.send(Ok(()));
+    let running = asking
+        .into_iter()
+        .map(|it| env::spawn(it.run(Arc::clone(&notes))));
+    for lane in running.collect::<Vec<_>>() {
+        lane.await;
     }
 }
 
@@ -131,45 +316,48 @@ struct Asking {
     /// Which lane of how many.
     place: (u64, u64),
     rng: Rng,
+    pattern: Pattern,
 }
 
 impl Asking {
-    async fn run(mut self, pattern: Pattern, stop: Arc<AtomicBool>, bytes: Arc<AtomicU64>) {
+    async fn run(mut self, notes: Arc<Notes>) {
         let mut nth = 0;
-        while !stop.load(Ordering::Relaxed) {
-            let (at, length, write) = self.next(pattern, nth);
+        while !notes.stop.load(Ordering::Relaxed) {
+            let (at, length) = self.next(nth);
             let sector = Sector((self.target.from + at) / 512);
-            let failed = match write {
+            let each = self.pattern.read_each;
+            let done = match each != 0 && nth.is_multiple_of(each) {
                 true => {
-                    let data = View::copy_of(&vec![7; length as usize]);
-                    let write = self.client.write(sector, data, WriteFlags::default());
-                    write.await.is_err()
-                }
-                false => {
                     let buf = Buf::for_read(length as usize);
                     let read = self.client.read(sector, buf, Class::Foreground);
-                    read.await.is_err()
+                    read.await.map(drop)
+                }
+                false => {
+                    let data = View::copy_of(&vec![7; length as usize]);
+                    let write = self.client.write(sector, data, WriteFlags::default());
+                    write.await
                 }
             };
-            if failed {
-                return;
+            if let Err(error) = done {
+                return notes.ended(format!("export {}: {error}", self.target.export));
             }
-            bytes.fetch_add(length, Ordering::Relaxed);
+            notes.came(length);
             nth += 1;
         }
     }
 
-    /// Where, how much, and is it a write?
-    fn next(&mut self, pattern: Pattern, nth: u64) -> (u64, u64, bool) {
-        let mut somewhere = |length: u64| self.rng.below(self.target.size / length) * length;
-        match pattern {
-            Pattern::Random => (somewhere(256 << 10), 256 << 10, false),
-            Pattern::Mixed => (somewhere(64 << 10), 64 << 10, !nth.is_multiple_of(3)),
-            Pattern::InTurn => {
+    /// Where, and how much?
+    fn next(&mut self, nth: u64) -> (u64, u64) {
+        let lengths = self.pattern.lengths;
+        let length = lengths[self.rng.below(lengths.len() as u64) as usize];
+        let within = match self.pattern.places {
+            Places::InTurn => {
                 let (lane, lanes) = self.place;
-                let at = (nth * lanes + lane) << 20;
-                (at % self.target.size, 1 << 20, false)
+                return ((nth * lanes + lane) * length % self.target.size, length);
             }
-        }
+            Places::Hot if self.rng.below(5) > 0 => self.target.size / 20,
+            Places::Hot | Places::Anywhere => self.target.size,
+        };
+        (self.rng.below(within / length) * length, length)
     }
 }

@@ -1,13 +1,13 @@
 //! Do reservations over a cluster keep what they promise, with real daemons in real time?
 //!
 //! ```text
-//! etcd <- three nodes, each a store on a modelled disk of 60 MB/s <- NBD clients, `tanada reservation`
+//! etcd <- three nodes, each a store on a modelled disk of 60 MB/s <- NBD clients, stores' clients, HTTP
 //! case -> rows: what was measured, what the bar is, whether it holds
 //! ```
 //!
-//! Modelled: the disks. Real: time, processes, sockets, etcd.
+//! Modelled: the disks, where a row is `emulated`. Real: time, processes, sockets, etcd.
 //!
-//! `cargo xtask accept [CASE...] [--json]`; without a case all of them.
+//! `cargo xtask accept [CASE...] [--full] [--runs N] [--json]`; without a case all of them.
 
 // An acceptance run reads the clock; that is what it is for.
 #![allow(clippy::disallowed_methods)]
@@ -16,140 +16,223 @@
 mod figures;
 
 mod book;
+mod caps;
 mod change;
 mod crash;
+mod cut;
 mod daemon;
+mod etcd;
 mod hybrid;
 mod limits;
 mod load;
+mod net;
 mod nodes;
+mod offer;
+mod report;
+mod scope;
+mod tls;
 mod windows;
 
 use std::error::Error;
 use std::process::ExitCode;
 
-use figures::Results;
+use report::Report;
 
-/// What a case does with a fresh cluster.
-type Case = fn(&mut Report) -> Result<(), Box<dyn Error>>;
-
-const CASES: [(&str, &str, Case); 12] = [
-    (
-        "cluster",
-        "a volume keeps its windows beside 16 greedy clients",
-        windows::cluster,
-    ),
-    ("loss", "the same, and a node is killed", windows::loss),
-    (
-        "hybrid",
-        "cold reads of a hybrid keep their rate",
-        hybrid::hybrid,
-    ),
-    (
-        "fair",
-        "one client of an account beside 16 of another",
-        windows::fair,
-    ),
-    (
-        "amend",
-        "renewals under load break no window",
-        change::amend,
-    ),
-    (
-        "cut",
-        "the last byte comes within a second of the end",
-        change::cut,
-    ),
-    (
-        "crash",
-        "a killed coordinator leaves no part without a record",
-        crash::crash,
-    ),
-    (
-        "quota",
-        "64 at once never get more than the quota",
-        limits::quota,
-    ),
-    ("caps", "caps of exports are kept", limits::caps),
-    (
-        "scope",
-        "a capability shows nothing of virtual disks",
-        limits::scope,
-    ),
-    ("offer", "what is offered is granted", limits::offer),
-    ("book", "three parts with full calendars", book::book),
-];
-
-/// Rows of all cases.
-pub struct Report {
-    figures: Results,
-    failed: usize,
+/// What is measured under one name.
+struct Case {
+    name: &'static str,
+    about: &'static str,
+    /// `emulated` where a model is the disk, else `real`.
+    kind: &'static str,
+    /// Does it count windows? Then `--runs` repeats it.
+    windows: bool,
+    run: fn(&mut Report) -> Result<(), Box<dyn Error>>,
 }
 
-impl Report {
-    /// What was measured of a case, and whether that is within its bar.
-    pub fn row(
-        &mut self,
-        (case, metric, unit): (&str, &str, &str),
-        runs: &[f64],
-        bar: &str,
-        holds: bool,
-    ) {
-        self.figure((case, metric, unit), runs);
-        let verdict = if holds { "holds" } else { "FALLS SHORT" };
-        self.say(&format!("{:<9}bar {bar}: {verdict}", ""));
-        self.failed += usize::from(!holds);
-    }
+const CASES: [Case; 14] = [
+    Case {
+        name: "cluster",
+        about: "a volume keeps its windows beside 16 greedy clients",
+        kind: "emulated",
+        windows: true,
+        run: windows::cluster,
+    },
+    Case {
+        name: "loss",
+        about: "the same, and a node is killed",
+        kind: "emulated",
+        windows: true,
+        run: windows::loss,
+    },
+    Case {
+        name: "hybrid",
+        about: "cold reads of a hybrid keep their rate",
+        kind: "emulated",
+        windows: true,
+        run: hybrid::hybrid,
+    },
+    Case {
+        name: "fair",
+        about: "one client of an account beside 16 of another",
+        kind: "emulated",
+        windows: true,
+        run: windows::fair,
+    },
+    Case {
+        name: "amend",
+        about: "renewals under load break no window",
+        kind: "emulated",
+        windows: true,
+        run: change::amend,
+    },
+    Case {
+        name: "cut",
+        about: "the last byte comes within a second of the end",
+        kind: "emulated",
+        windows: false,
+        run: cut::cut,
+    },
+    Case {
+        name: "crash",
+        about: "a killed coordinator leaves no part without a record",
+        kind: "real",
+        windows: false,
+        run: crash::crash,
+    },
+    Case {
+        name: "quota",
+        about: "64 at once never get more than the quota",
+        kind: "real",
+        windows: false,
+        run: limits::quota,
+    },
+    Case {
+        name: "tls",
+        about: "a revoked node is cut off",
+        kind: "real",
+        windows: false,
+        run: tls::tls,
+    },
+    Case {
+        name: "net",
+        about: "a booking of a link keeps its windows beside 16 greedy clients",
+        kind: "real",
+        windows: true,
+        run: net::net,
+    },
+    Case {
+        name: "caps",
+        about: "caps of exports are kept",
+        kind: "real",
+        windows: true,
+        run: caps::caps,
+    },
+    Case {
+        name: "scope",
+        about: "a capability shows nothing of virtual disks",
+        kind: "emulated",
+        windows: false,
+        run: scope::scope,
+    },
+    Case {
+        name: "offer",
+        about: "what is offered is granted, and is the best there is",
+        kind: "emulated",
+        windows: false,
+        run: offer::offer,
+    },
+    Case {
+        name: "book",
+        about: "three parts with full calendars",
+        kind: "real",
+        windows: false,
+        run: book::book,
+    },
+];
 
-    /// What a row stands beside; there is no bar for it.
-    pub fn figure(&mut self, (case, metric, unit): (&str, &str, &str), runs: &[f64]) {
-        let figure: Vec<String> = runs.iter().map(|it| format!("{it:.3}")).collect();
-        self.figures.say(&format!(
-            "{case:<9}{metric:<44}{:>22} {unit}",
-            figure.join(" ")
-        ));
-        self.figures
-            .add((case, "tanada", metric, unit), runs, "emulated");
-    }
+/// What is asked for here and is carried out elsewhere, or not at all.
+const ELSEWHERE: [(&str, &str); 6] = [
+    (
+        "rights",
+        "each route by each caller is `cargo test -p tanada rights`",
+    ),
+    (
+        "slurm",
+        "jobs under Slurm are `cargo test -p tanada --test slurm`",
+    ),
+    ("s3", "there is no gateway yet"),
+    ("s3-booked", "there is no gateway yet"),
+    ("s3-crash", "there is no gateway yet"),
+    ("python", "there is no library for Python yet"),
+];
 
-    /// A line for people.
-    pub fn say(&self, line: &str) {
-        self.figures.say(line);
+/// What was asked for on the command line.
+struct Wanted {
+    cases: Vec<String>,
+    full: bool,
+    runs: usize,
+}
+
+impl Wanted {
+    /// # Errors
+    /// A word that is no case, or a number that is none, in words for people.
+    fn of(words: impl Iterator<Item = String>) -> Result<Wanted, String> {
+        let (mut cases, mut full, mut runs) = (Vec::new(), false, 1);
+        let mut words = words.peekable();
+        while let Some(word) = words.next() {
+            match &*word {
+                "--full" => full = true,
+                "--runs" => {
+                    let number = words.next().and_then(|it| it.parse().ok());
+                    runs = number.filter(|it| *it > 0).ok_or("--runs takes a number")?;
+                }
+                // Of `cargo bench`, and of the figures.
+                "--json" | "--bench" => {}
+                name if CASES.iter().any(|it| it.name == name) => cases.push(word),
+                name => return Err(unknown(name)),
+            }
+        }
+        Ok(Wanted { cases, full, runs })
     }
+}
+
+/// Where a case is that is not here.
+fn unknown(name: &str) -> String {
+    if let Some((_, how)) = ELSEWHERE.iter().find(|(known, _)| *known == name) {
+        return format!("{name} is no case here: {how}");
+    }
+    let known: Vec<&str> = CASES.iter().map(|it| it.name).collect();
+    let known = known.join(", ");
+    format!("there is no case {name}; the cases are {known}, the options --full, --runs N, --json")
 }
 
 fn main() -> ExitCode {
-    let words = std::env::args().skip(1).filter(|it| !it.starts_with('-'));
-    let wanted: Vec<String> = words.collect();
-    let unknown = wanted
-        .iter()
-        .find(|it| CASES.iter().all(|(name, ..)| name != it));
-    if let Some(unknown) = unknown {
-        let known: Vec<&str> = CASES.iter().map(|(name, ..)| *name).collect();
-        eprintln!(
-            "accept: there is no case {unknown}; the cases are {}",
-            known.join(", ")
-        );
-        return ExitCode::from(2);
-    }
-    let mut report = Report {
-        figures: Results::new("accept"),
-        failed: 0,
+    let wanted = match Wanted::of(std::env::args().skip(1)) {
+        Ok(wanted) => wanted,
+        Err(why) => {
+            eprintln!("accept: {why}");
+            return ExitCode::from(2);
+        }
     };
-    for (name, about, case) in CASES {
-        if !wanted.is_empty() && wanted.iter().all(|it| it != name) {
+    let mut report = Report::new(wanted.full);
+    for case in CASES {
+        if !wanted.cases.is_empty() && wanted.cases.iter().all(|it| it != case.name) {
             continue;
         }
-        report.say(&format!("{name}: {about}"));
-        if let Err(error) = case(&mut report) {
-            eprintln!("accept: {name}: {error}");
-            report.failed += 1;
+        report.begin(case.name, case.kind);
+        report.say(&format!("{}: {}", case.name, case.about));
+        for _ in 0..if case.windows { wanted.runs } else { 1 } {
+            if let Err(error) = (case.run)(&mut report) {
+                report.broke(&error);
+            }
         }
     }
-    let failed = report.failed;
-    report.figures.finish();
-    match failed {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    let failed = report.finish();
+    for what in &failed {
+        eprintln!("accept: falls short: {what}");
+    }
+    match failed.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }

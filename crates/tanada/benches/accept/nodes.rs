@@ -2,12 +2,13 @@
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use env::net::Address;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -22,9 +23,8 @@ pub struct Nodes {
     // Daemons end before what they ask.
     daemons: Vec<Daemon>,
     _etcd: Running,
-    pub root: TempDir,
+    root: TempDir,
     port: u16,
-    disks: Disks,
 }
 
 /// On what the stores are.
@@ -34,9 +34,65 @@ pub enum Disks {
     Modelled,
     /// Files that outlive it.
     Files,
+    /// Memory that takes no time.
+    Memory,
 }
 
-fn free_port() -> Result<u16, Box<dyn Error>> {
+/// What a node is to be.
+pub struct Node {
+    /// Lines that say where its store listens; empty: it has no store.
+    pub listen: String,
+    /// More sections of its configuration.
+    pub more: String,
+}
+
+/// What a cluster is to be.
+pub struct Setting {
+    pub disks: Disks,
+    pub nodes: Vec<Node>,
+    /// Where the folders of the nodes are: `n1`, `n2` and so on.
+    pub root: TempDir,
+}
+
+impl Setting {
+    /// Three nodes with a store each, at Unix sockets.
+    pub fn of(disks: Disks) -> Result<Setting, Box<dyn Error>> {
+        let node = |_| Node {
+            listen: "listen = \"unix:s.sock\"\n".to_owned(),
+            more: String::new(),
+        };
+        Ok(Setting {
+            disks,
+            nodes: (1..=3).map(node).collect(),
+            root: tempfile::tempdir()?,
+        })
+    }
+
+    fn config(&self, nth: usize, port: u16) -> String {
+        let node = &self.nodes[nth - 1];
+        let (disk, speed) = match self.disks {
+            Disks::Files => ("path = \"d.img\"\nsize = \"256MiB\"", "60MB/s"),
+            Disks::Modelled => ("model = \"disk.toml\"\nmemory = true", "60MB/s"),
+            Disks::Memory => ("memory = true\nsize = \"1GiB\"", "1GB/s"),
+        };
+        let store = match &*node.listen {
+            "" => String::new(),
+            listen => format!(
+                "[[device]]\nname = \"disk\"\n{disk}\n[[store]]\nname = \"s{nth}\"\ndevice = \"disk\"\n\
+                 {listen}create = true\nread_speed = \"{speed}\"\nwrite_speed = \"{speed}\"\n"
+            ),
+        };
+        format!(
+            "{store}[cluster]\nnode = \"n{nth}\"\nmeta = {{ etcd = [\"http://127.0.0.1:{port}\"] }}\n\
+             key_file = \"{}/cluster.node\"\nnbd = \"unix:disks.sock\"\n[admin]\nlisten = \"unix:admin.sock\"\n{}",
+            self.root.path().display(),
+            node.more
+        )
+    }
+}
+
+/// A port of loopback that nothing listens at.
+pub fn free_port() -> Result<u16, Box<dyn Error>> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
@@ -71,45 +127,67 @@ fn start_etcd(root: &Path, port: u16) -> Result<Running, Box<dyn Error>> {
 }
 
 impl Nodes {
-    /// Starts all of it, and waits until the three stores are registered.
+    /// Three nodes with a store each.
     pub fn start(disks: Disks) -> Result<Nodes, Box<dyn Error>> {
-        let root = tempfile::tempdir()?;
+        Nodes::with(Setting::of(disks)?)
+    }
+
+    /// Starts all of it, and waits until all stores are registered.
+    pub fn with(setting: Setting) -> Result<Nodes, Box<dyn Error>> {
         let port = free_port()?;
+        let etcd = start_etcd(setting.root.path(), port)?;
+        let count = setting.nodes.len();
+        let configs = (1..=count).map(|nth| setting.config(nth, port));
+        let configs: Vec<String> = configs.collect();
+        let stores = setting.nodes.iter().filter(|it| !it.listen.is_empty());
+        let stores = stores.count();
         let mut nodes = Nodes {
-            _etcd: start_etcd(root.path(), port)?,
             daemons: Vec::new(),
-            root,
+            _etcd: etcd,
+            root: setting.root,
             port,
-            disks,
         };
-        for nth in 1..=3 {
-            let daemon = Daemon::new(&nodes.dir(nth), &nodes.config(nth))?;
+        for (nth, config) in (1..).zip(&configs) {
+            let daemon = Daemon::new(&nodes.dir(nth), config)?;
             nodes.daemons.push(daemon);
             nodes.begin(nth)?;
         }
         for _ in 0..100 {
             let known = nodes.json(1, &["node", "list", "--json"])?;
-            if known["stores"].as_array().is_some_and(|all| all.len() == 3) {
+            if known["stores"]
+                .as_array()
+                .is_some_and(|all| all.len() == stores)
+            {
                 return Ok(nodes);
             }
             sleep(Duration::from_millis(200));
         }
-        Err("the three stores are not registered".into())
+        Err("the stores are not registered".into())
     }
 
-    fn config(&self, nth: usize) -> String {
-        let disk = match self.disks {
-            Disks::Files => "path = \"d.img\"\nsize = \"256MiB\"",
-            Disks::Modelled => "model = \"disk.toml\"\nmemory = true",
-        };
-        format!(
-            "[[device]]\nname = \"disk\"\n{disk}\n[[store]]\nname = \"s{nth}\"\ndevice = \"disk\"\n\
-             listen = \"unix:s.sock\"\ncreate = true\nread_speed = \"60MB/s\"\nwrite_speed = \"60MB/s\"\n\
-             [cluster]\nnode = \"n{nth}\"\nmeta = {{ etcd = [\"http://127.0.0.1:{}\"] }}\n\
-             key_file = \"{}/cluster.node\"\nnbd = \"unix:disks.sock\"\n[admin]\nlisten = \"unix:admin.sock\"\n",
-            self.port,
-            self.root.path().display()
-        )
+    /// Where the folders of the nodes are.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Where etcd answers.
+    pub fn etcd(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// The key by which nodes come in at stores.
+    pub fn key(&self) -> Result<[u8; 32], Box<dyn Error>> {
+        let text = std::fs::read_to_string(self.root.path().join("cluster.node"))?;
+        let mut key = [0; 32];
+        for (byte, digits) in key.iter_mut().zip(text.trim().as_bytes().chunks(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(digits)?, 16)?;
+        }
+        Ok(key)
+    }
+
+    /// Where store `s<nth>` listens at a Unix socket.
+    pub fn store(&self, nth: usize) -> Address {
+        Address::Unix(self.dir(nth).join("s.sock"))
     }
 
     /// Starts node `nth`.
