@@ -169,6 +169,8 @@ impl Booking<'_> {
         if known.record.changing.is_some() {
             return Err(ReservationError::Changing(next.name));
         }
+        // What a former run of this node was changing is another matter.
+        let _making = Making::begin(self.service, self.id);
         let noted = self.service.records.swap(known, &before, beside);
         if noted.await? == Swapped::Not {
             return Err(ReservationError::Changing(next.name));
@@ -418,6 +420,22 @@ impl Booking<'_> {
             // Else it is aborted when its time is out.
             let _ = endings.end_judged(&known, &why).await;
         }
+    }
+}
+
+/// This run of the node makes or changes it, until this is dropped.
+pub(crate) struct Making<'a>(&'a Service, ReservationId);
+
+impl Making<'_> {
+    pub fn begin(service: &Service, id: ReservationId) -> Making<'_> {
+        service.making.borrow_mut().insert(id);
+        Making(service, id)
+    }
+}
+
+impl Drop for Making<'_> {
+    fn drop(&mut self) {
+        self.0.making.borrow_mut().remove(&self.1);
     }
 }
 

@@ -10,7 +10,7 @@ use vdisk::meta::MetaStore;
 
 use crate::admission::Admission;
 use crate::ask::{Ask, Planned, parts};
-use crate::book::{Booking, HOLD_SECONDS, MARGIN, what};
+use crate::book::{Booking, HOLD_SECONDS, MARGIN, Making, what, within};
 use crate::calendar::PartError;
 use crate::capability::StoreCapability;
 use crate::caps::check_caps;
@@ -48,7 +48,7 @@ pub struct Service {
     pub(crate) mirror: Rc<Mirror>,
     /// Who may ask what would fit now.
     offers: Turns,
-    /// What this node is making now.
+    /// What this run of the node makes or changes now.
     pub(crate) making: RefCell<BTreeSet<ReservationId>>,
     /// When what may end unused is looked at next.
     pub(crate) looks: RefCell<BTreeMap<ReservationId, Instant>>,
@@ -162,10 +162,8 @@ impl Service {
         let service = Rc::clone(self);
         env::spawn(async move {
             let id = draw_id();
-            service.making.borrow_mut().insert(id);
-            let made = service.do_create(id, &ask).await;
-            service.making.borrow_mut().remove(&id);
-            made
+            let _making = Making::begin(&service, id);
+            service.do_create(id, &ask).await
         })
         .await
     }
@@ -373,9 +371,12 @@ impl Service {
                 ReservationError::of_part(&what(&known.record.promise), name.clone(), error)
             };
             let place = known.record.target.place(part.store);
-            let calendar = self.cluster.calendar(place).await.map_err(failed)?;
-            // A part that its store does not know as committed yet is committed by this.
-            let token = calendar.commit(part.name(known.id)).await.map_err(failed)?;
+            let asked = async {
+                let calendar = self.cluster.calendar(place).await?;
+                // A part that its store does not know as committed yet is committed by this.
+                calendar.commit(part.name(known.id)).await
+            };
+            let token = within(asked).await.map_err(failed)?;
             let Some(store) = facts.stores.get(&part.store) else {
                 continue;
             };

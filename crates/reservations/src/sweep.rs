@@ -274,7 +274,7 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     Ok(())
 }
 
-/// After a start: what this node was making before is aborted at once.
+/// After a start: what this node was making before is aborted at once, and what it was changing stays as it was.
 ///
 /// # Errors
 /// [`ReservationError::Meta`].
@@ -286,7 +286,22 @@ pub async fn abort_own(service: &Service) -> Result<(), ReservationError> {
             let why = "the node that was making it began anew";
             Endings(service).end_judged(&known, why).await?;
         }
+        let is_changed = known.record.changing.as_deref() == Some(&*service.node);
+        if is_changed && !service.making.borrow().contains(&known.id) {
+            forget_change(service, &known).await?;
+        }
     }
+    Ok(())
+}
+
+/// What was being changed stays as it was: stores release what is held and not listed.
+async fn forget_change(service: &Service, known: &Versioned) -> Result<(), ReservationError> {
+    let next = Reservation {
+        changing: None,
+        ..known.record.clone()
+    };
+    let records = &service.records;
+    records.swap(known, &next, TxnPart::default()).await?;
     Ok(())
 }
 
@@ -343,14 +358,7 @@ async fn sweep_one(
                 let _ended = Endings(service).end_judged(known, why).await?;
             }
         }
-        Due::ForgetChange => {
-            let next = Reservation {
-                changing: None,
-                ..known.record.clone()
-            };
-            let records = &service.records;
-            records.swap(known, &next, TxnPart::default()).await?;
-        }
+        Due::ForgetChange => forget_change(service, known).await?,
         Due::Over(why) => {
             let _ended = Endings(service).end_judged(known, &why).await?;
         }

@@ -8,8 +8,9 @@
 //! without padding. The payload names the key it was signed with, so keys can change: the signer signs with the
 //! new one, the ring goes on accepting the old public key until the last grant signed with it has ended.
 //!
-//! What took the place of another reservation keeps, as `first`, a digest of the first one's grant. So the capability of
-//! any of them tells that they are one reservation, which was renewed. The store then goes by the last one's slot.
+//! What took the place of another reservation keeps, as `first`, a digest of the first one's grant; a part of a reservation
+//! over several stores one of the whole. So the capability of any of them tells that they are one reservation, which was
+//! renewed. The store then goes by the last one's slot.
 //!
 //! Pure: time is an argument, and nothing but the ring is looked at.
 //!
@@ -65,7 +66,8 @@ pub struct Grant {
     pub space: Bytes,
     /// When.
     pub slot: Slot,
-    /// Of the first of those whose place it took, one after the other: its [`lineage`](Grant::lineage). `None`: it took none.
+    /// What it has in common with all that take its place: of a part of a reservation over several stores
+    /// [`of_whole`](Grant::of_whole), else the [`lineage`](Grant::lineage) of the first one. `None`: it took the place of none.
     pub first: Option<u128>,
 }
 
@@ -86,7 +88,19 @@ impl Grant {
         }
     }
 
-    /// What it has in common with all that take its place, and with nothing else: a digest of the first one's grant.
+    /// What parts of `whole` have in common at `store`, in one scope and direction, also one that was lost and made anew.
+    pub fn of_whole(whole: u128, store: u128, scope: &str, direction: Direction) -> u128 {
+        let mut digest = Sha256::new();
+        digest.update(whole.to_be_bytes());
+        digest.update(store.to_be_bytes());
+        digest.update(direction.name());
+        // Its end is the end: nothing follows.
+        digest.update(scope);
+        u128::from_be_bytes(*digest.finalize().first_chunk().expect("32 bytes"))
+    }
+
+    /// What it has in common with all that take its place, and with nothing else: what was written down as `first`, or a
+    /// digest of its own.
     pub fn lineage(&self) -> u128 {
         self.first.unwrap_or_else(|| {
             let payload = serde_json::to_vec(&Payload::of(self, KeyId(0)));

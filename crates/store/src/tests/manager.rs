@@ -775,6 +775,41 @@ fn a_capability_lives_as_long_as_its_reservation_is_renewed() {
 }
 
 #[test]
+fn a_capability_opens_a_part_that_was_lost_and_made_anew_and_no_other_whole() {
+    env::Runtime::simulated(1).block_on(async {
+        let (_, manager) = manager().await;
+        manager.parts().take_by_record();
+        let reading = request(&manager, Direction::Read, 10).scope("a/");
+        let part = async |whole: u128, wanted: &ReservationRequest| {
+            let group = Group {
+                id: whole,
+                stores: vec![manager.uuid(), Group::BY_RECORD],
+            };
+            let held = manager.hold(wanted, Some(group), soon(&manager)).await;
+            let name = PartName::of(held.unwrap(), whole);
+            (name, manager.commit(name).await.unwrap())
+        };
+        let opens = |capability: &str, part: PartName| {
+            let session = manager.open_session(Access::Capability(capability));
+            session
+                .map(|it| it.reservation() == Some(part.id))
+                .unwrap_or(false)
+        };
+        let (lost, capability) = part(7, &reading).await;
+        assert!(opens(&capability, lost));
+        manager.release(lost).await.unwrap();
+        assert!(why_refused(&manager, &capability).contains("it was released"));
+        // Another whole's, of the same terms, and others of its own are not it.
+        part(8, &reading).await;
+        part(7, &request(&manager, Direction::Read, 10).scope("b/")).await;
+        part(7, &request(&manager, Direction::Write, 10).scope("a/")).await;
+        assert!(why_refused(&manager, &capability).contains("it was released"));
+        let (anew, again) = part(7, &reading).await;
+        assert!(opens(&capability, anew) && opens(&again, anew));
+    });
+}
+
+#[test]
 fn a_capability_of_before_dies_with_its_reservation_and_with_its_key() {
     env::Runtime::simulated(1).block_on(async {
         let (_, manager) = manager().await;

@@ -243,26 +243,53 @@ pub fn loss(report: &mut Report) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One volume of an account against sixteen of another: what part of all does the one get?
+/// One client of an account beside sixteen of another: what part of all does the one get?
+///
+/// Volumes of one copy judge the stores: whose turn it is. With two copies the clients' nodes choose as well, by queues that
+/// are all accounts' together, so the one may have nothing waiting at a store that would serve it.
 pub fn fair(report: &mut Report) -> Result<(), Box<dyn Error>> {
+    let [deep, few] = shared(report, 1)?;
+    report.row(
+        "part of 1 client beside 16, two accounts",
+        deep.after,
+        "",
+        Bar::Least(0.45),
+    );
+    report.row("the same, one account", deep.before, "", Bar::Most(0.25));
+    report.figure("4 requests each, two accounts", few.after, "");
+    report.figure("4 requests each, one account", few.before, "");
+    let [deep, _] = shared(report, 2)?;
+    report.figure("volumes of 2 copies, two accounts", deep.after, "");
+    report.figure("volumes of 2 copies, one account", deep.before, "");
+    Ok(())
+}
+
+/// What part the one gets, of one account and of two.
+struct Part {
+    before: f64,
+    after: f64,
+}
+
+/// With 16 requests of each client under way, and with 4.
+fn shared(report: &Report, copies: u8) -> Result<[Part; 2], Box<dyn Error>> {
     let nodes = Nodes::start(Disks::Modelled)?;
-    let (one, sixteen) = volumes(&nodes, 2, &[1, 2])?;
+    let (one, sixteen) = volumes(&nodes, copies, &[1, 2])?;
     let one = [one];
-    let part = |report: &Report, depth: usize| -> Result<f64, Box<dyn Error>> {
+    let part = |depth: usize| -> Result<f64, Box<dyn Error>> {
         let others = Load::start(&sixteen, depth, Pattern::RANDOM)?;
         let load = Load::start(&one, depth, Pattern::RANDOM)?;
         sleep(SETTLE);
         let span = Span::of(FEWER);
         let (got, beside) = (mean(&load.seconds(span)), mean(&others.seconds(span)));
         report.note(&format!(
-            "{depth} requests each: {got:.1} beside {beside:.1} MB/s"
+            "copies {copies}, {depth} requests each: {got:.1} beside {beside:.1} MB/s"
         ));
         match [load.ended(), others.ended()].concat().first() {
             Some(why) => Err(format!("a client ended: {why}").into()),
             None => Ok(got / (got + beside)),
         }
     };
-    let (before, before_few) = (part(report, 16)?, part(report, 4)?);
+    let before = [part(16)?, part(4)?];
     for account in ["astro", "bio"] {
         nodes.text(1, &["account", "create", account, "--role", "booker"])?;
     }
@@ -271,15 +298,10 @@ pub fn fair(report: &mut Report) -> Result<(), Box<dyn Error>> {
         nodes.text(1, &["volume", "set", &target.export, "--holder", "bio"])?;
     }
     sleep(Duration::from_secs(10));
-    let (fair, fair_few) = (part(report, 16)?, part(report, 4)?);
-    report.row(
-        "part of 1 client beside 16, two accounts",
-        fair,
-        "",
-        Bar::Least(0.45),
-    );
-    report.row("the same, one account", before, "", Bar::Most(0.25));
-    report.figure("the same, two accounts, 4 requests each", fair_few, "");
-    report.figure("the same, one account, 4 requests each", before_few, "");
-    Ok(())
+    let after = [part(16)?, part(4)?];
+    let [deep, few] = [0, 1].map(|at| Part {
+        before: before[at],
+        after: after[at],
+    });
+    Ok([deep, few])
 }

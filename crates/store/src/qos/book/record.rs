@@ -78,7 +78,8 @@ pub(crate) struct Record {
     pub made: Second,
     /// Once it is committed it takes the place of this one.
     pub replaces: Option<BookingId>,
-    /// What it has in common with those whose place it took, one after the other; see [`Grant::first`].
+    /// What it has in common with those whose place it took, one after the other, where it is no part of a whole; see
+    /// [`Grant::first`].
     pub first: Option<u128>,
     /// It is of what the parts of this whole, an allotment, promise here, and takes no time of the device beside them.
     pub within: Option<u128>,
@@ -123,10 +124,19 @@ impl Record {
         self.is_by_record() && !self.group.as_ref().is_some_and(offline)
     }
 
+    /// Is this what its capability says at that store? Those signed before parts had a lineage of their whole have none.
+    pub fn is_of(&self, grant: &Grant) -> bool {
+        let own = self.grant(grant.store);
+        let first = grant.first.and(own.first);
+        Grant { first, ..own } == *grant
+    }
+
     /// What its capability allows at the store of this number.
     pub fn grant(&self, store: u128) -> Grant {
+        let (scope, direction) = (&self.scope, self.contract.direction);
+        let of_whole = |group: &Group| Grant::of_whole(group.id, store, scope, direction);
         Grant {
-            first: self.first,
+            first: self.group.as_ref().map(of_whole).or(self.first),
             ..Grant::of(self.id, store, self.scope.clone(), &self.contract)
         }
     }

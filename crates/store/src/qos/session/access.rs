@@ -109,7 +109,7 @@ pub(super) fn admitted(
             },
         });
     };
-    let why = if record.grant(store.uuid()) != *grant {
+    let why = if grant.store != store.uuid() || !record.is_of(grant) {
         "is another"
     } else if record.state != State::Committed {
         "is only held"

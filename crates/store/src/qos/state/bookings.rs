@@ -159,16 +159,16 @@ impl Bookings {
             .cloned()
     }
 
-    /// What took the place of the reservation that `grant` was of, and promises now: of the same lineage, to the same objects,
-    /// the same way.
+    /// What took the place of the reservation that `grant` was of at this store, and promises now: of the same lineage, to the
+    /// same objects, the same way.
     pub fn successor(&self, grant: &Grant) -> Option<Record> {
         let lineage = grant.lineage();
         let records = self.records.borrow();
         let follows = |it: &&Record| {
             it.state == State::Committed
-                && it.first == Some(lineage)
                 && it.scope == grant.scope
                 && it.contract.direction == grant.direction
+                && it.grant(grant.store).first == Some(lineage)
         };
         records.values().rfind(follows).cloned()
     }

@@ -12,13 +12,13 @@
 
 use std::rc::Rc;
 
-use axum::Json;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+
 use base::{Bytes, Nanos};
 use config::store::unknown_store;
 use policy::share::calendar::{BookingId, Refusal as Refuse};
 use policy::share::{BytesPerSec, Direction, Probability, Second, Slot};
+use reservations::book::HOLD_SECONDS;
 use store::qos::manager::{
     Decision, Group, Outcome, PartName, Reconciled, ReservationRequest, ReserveError, reconcile,
 };
@@ -26,14 +26,12 @@ use tokio::sync::oneshot;
 use vdisk::names::RESERVED_HOLDER;
 
 use super::charged::{Charged, Payer, Taken, commitment, fresh_id};
-use super::control::{Control, Failure, gone};
+use super::control::{Control, Failure, NotMade, gone};
 use super::reserve_words::{instead, said, shown};
 use crate::api::store::{Offer, Reservation, ReserveAsk, ReserveRefusal, StoreRefusal};
 use crate::daemon::thread::command::{Command, ThreadHandle};
 use crate::daemon::thread::store::OpenStore;
 
-/// How long a hold waits for the rest of its reservation.
-const HOLD_SECONDS: u64 = 30;
 /// Several stores agree on a slot within so many rounds of asking, or on none.
 const ROUNDS_MAX: usize = 100;
 
@@ -452,25 +450,7 @@ fn flat<T>(done: Result<Result<T, ReserveError>, Failure>) -> Result<T, NotDone>
 }
 
 /// Why nothing was reserved.
-pub enum NotReserved {
-    Failure(Failure),
-    Refused(Box<ReserveRefusal>),
-}
-
-impl From<Failure> for NotReserved {
-    fn from(failure: Failure) -> NotReserved {
-        NotReserved::Failure(failure)
-    }
-}
-
-impl IntoResponse for NotReserved {
-    fn into_response(self) -> Response {
-        match self {
-            NotReserved::Failure(failure) => failure.into_response(),
-            NotReserved::Refused(refusal) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
-        }
-    }
-}
+pub type NotReserved = NotMade<ReserveRefusal>;
 
 pub(super) fn failed(store: &str, error: &ReserveError) -> Failure {
     let status = match error {

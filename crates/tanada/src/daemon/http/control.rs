@@ -102,6 +102,28 @@ impl From<Refused> for Failure {
     }
 }
 
+/// What was not made or changed: why not, or with what would be instead.
+pub enum NotMade<R> {
+    Failure(Failure),
+    /// Status 409.
+    Refused(Box<R>),
+}
+
+impl<R> From<Failure> for NotMade<R> {
+    fn from(failure: Failure) -> NotMade<R> {
+        NotMade::Failure(failure)
+    }
+}
+
+impl<R: serde::Serialize> IntoResponse for NotMade<R> {
+    fn into_response(self) -> Response {
+        match self {
+            NotMade::Failure(failure) => failure.into_response(),
+            NotMade::Refused(refusal) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
+        }
+    }
+}
+
 pub(super) type Answer<T> = Result<Json<T>, Failure>;
 
 impl Control {

@@ -13,6 +13,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Second, Slot};
+use reservations::book::HOLD_SECONDS;
 use store::qos::manager::{ReservationRequest, ReserveError, Reserved};
 
 use super::cluster_thread::ClusterThread;
@@ -23,9 +24,6 @@ use crate::api::store::{ExportReserveAsk, Reservation};
 use crate::daemon::thread::command::{QueueOf, ThreadHandle};
 use crate::daemon::thread::export_calendars::{ExportCalendars, above_cap, at_queue, beside};
 use crate::daemon::thread::queued::{Queued, holder_of};
-
-/// A hold waits so long at most for its commit, which follows at once.
-const HOLD_SECONDS: u64 = 30;
 
 /// Why nothing was made or ended.
 enum Trouble {

@@ -28,7 +28,7 @@ use reservations::service::{Change, Service};
 use vdisk::meta::MetaError;
 
 use super::cluster_thread::ClusterThread;
-use super::control::{Answer, Control, Failure, body};
+use super::control::{Answer, Control, Failure, NotMade, body};
 use super::reservation_words::{
     ASK, CHANGE, ask, instead, offered, rate, seconds, unprocessable, whole,
 };
@@ -38,26 +38,7 @@ use crate::api::reservation::{
     ReservationRefusal, WholeReservation,
 };
 
-/// What is not made or changed.
-pub enum NotDone {
-    Failure(Failure),
-    Refused(Box<ReservationRefusal>),
-}
-
-impl From<Failure> for NotDone {
-    fn from(failure: Failure) -> NotDone {
-        NotDone::Failure(failure)
-    }
-}
-
-impl IntoResponse for NotDone {
-    fn into_response(self) -> Response {
-        match self {
-            NotDone::Failure(failure) => failure.into_response(),
-            NotDone::Refused(refusal) => (StatusCode::CONFLICT, Json(refusal)).into_response(),
-        }
-    }
-}
+type NotDone = NotMade<ReservationRefusal>;
 
 /// Why it was not done, and what to do.
 fn failure(error: &ReservationError) -> Failure {
