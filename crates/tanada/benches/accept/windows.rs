@@ -271,7 +271,7 @@ struct Part {
 }
 
 /// With 16 requests of each client under way, and with 4.
-fn shared(report: &Report, copies: u8) -> Result<[Part; 2], Box<dyn Error>> {
+fn shared(report: &Report, copies: u64) -> Result<[Part; 2], Box<dyn Error>> {
     let nodes = Nodes::start(Disks::Modelled)?;
     let (one, sixteen) = volumes(&nodes, copies, &[1, 2])?;
     let one = [one];
