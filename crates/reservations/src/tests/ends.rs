@@ -113,7 +113,7 @@ fn an_account_that_is_switched_off_while_a_change_is_under_way_has_nothing_left_
             env::sleep(Nanos::millis(moment)).await;
             switch_off(&registry, "astro").await;
             ending.end_account("astro").await.unwrap();
-            // At once: nobody tends the stores here.
+            // At once: the stores settle nothing by themselves here.
             let committed = world.parts().into_iter();
             let committed = committed
                 .filter(|(_, it)| matches!(it.state, policy::share::calendar::State::Committed));

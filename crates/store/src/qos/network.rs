@@ -29,6 +29,8 @@ use crate::qos::queue::{Queue, QueueOptions};
 
 /// So much of the link is promised to no reservation: frames, and what else the node says.
 pub const HEADROOM: Share = Share::percent(10);
+/// Frames of 1500 bytes leave so much of a link for data; it is paced by that, so that none wait beyond the queue.
+const DATA_PERCENT: u64 = 94;
 /// What promises are reckoned in.
 const UNIT: Bytes = Bytes::kib(256);
 
@@ -121,8 +123,9 @@ pub struct Network {
 }
 
 impl Network {
-    /// That of `node`, with this speed each way. To be called inside a runtime.
-    pub fn new(node: &str, speed: BytesPerSec) -> Rc<Network> {
+    /// That of `node`, a link of this speed each way, as it is sold. To be called inside a runtime.
+    pub fn new(node: &str, link: BytesPerSec) -> Rc<Network> {
+        let speed = BytesPerSec(link.0 / 100 * DATA_PERCENT);
         let queue = |way: &str| {
             let wire = Wire {
                 name: format!("{node}/{way}"),

@@ -23,8 +23,8 @@ const MIB: u64 = 1 << 20;
 const LENGTH: u64 = 8 * MIB;
 const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const CLIENTS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
-/// What of the link's 100 MB/s is for data.
-const SPEED: BytesPerSec = BytesPerSec::mb(98);
+/// As the link is sold; 94 of it are for data.
+const SPEED: BytesPerSec = BytesPerSec::mb(100);
 
 fn address() -> Address {
     "10.0.0.1:7400".parse().unwrap()
@@ -145,13 +145,13 @@ fn what_the_link_has_no_room_for_is_refused_with_an_offer() {
             panic!("{refused}");
         };
         assert!(
-            why.contains("n1/out of 98 MB/s has no room for 40 MB/s"),
+            why.contains("n1/out of 94 MB/s has no room for 40 MB/s"),
             "{why}"
         );
         // The offer can be taken up.
         let offered = why.rsplit("at most ").next().unwrap();
         let rate: BytesPerSec = offered.replace(' ', "").parse().unwrap();
-        assert_eq!(rate.0 / 1_000_000, 28, "{why}");
+        assert_eq!(rate.0 / 1_000_000, 24, "{why}");
         // As it is written it is rounded.
         let rate = BytesPerSec(rate.0 - 100_000);
         let fits = ReservationRequest::new(Direction::Read, rate, Slot::new(manager.now(), 60));
@@ -224,7 +224,7 @@ fn what_is_no_more_than_before_is_granted_on_a_link_that_has_less() {
 #[test]
 fn what_is_amended_at_two_stores_of_a_node_counts_once_at_each() {
     env::Runtime::simulated(8).block_on(async {
-        let (old, new) = (reads(40, 100), reads(44, 100));
+        let (old, new) = (reads(40, 100), reads(42, 100));
         let amended: Rc<dyn Booked> =
             Rc::new(Before(1, vec![there(4, old, None), there(5, new, Some(4))]));
         let next: Rc<dyn Booked> = Rc::new(Before(2, vec![there(9, old, None)]));
@@ -236,7 +236,7 @@ fn what_is_amended_at_two_stores_of_a_node_counts_once_at_each() {
             let replaced = Some((2, BookingId(9)));
             network.admits(Second(1), &reads(mb, 100), replaced).is_ok()
         };
-        assert!(admits(44));
-        assert!(!admits(47), "90 are for promises");
+        assert!(admits(42));
+        assert!(!admits(43), "84.6 are for promises");
     });
 }
