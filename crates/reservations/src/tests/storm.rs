@@ -119,7 +119,7 @@ async fn charged_agree(world: &World, keeper: &Service) -> Result<(), String> {
     let used = usage(&*world.meta.client(), &"astro".parse().unwrap()).await;
     let used = used.map_err(|error| error.to_string())?;
     let counted = used.commitments().filter(|it| it.until > now.0);
-    let counted: BTreeSet<_> = counted.map(|it| of(&it)).collect();
+    let counted: BTreeSet<_> = counted.map(of).collect();
     match counted == wanted {
         true => Ok(()),
         false => Err(format!(

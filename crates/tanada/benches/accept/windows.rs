@@ -243,65 +243,80 @@ pub fn loss(report: &mut Report) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One client of an account beside sixteen of another: what part of all does the one get?
+/// One client of an account beside sixteen of another: what part does the one get?
 ///
-/// Volumes of one copy judge the stores: whose turn it is. With two copies the clients' nodes choose as well, by queues that
-/// are all accounts' together, so the one may have nothing waiting at a store that would serve it.
+/// Stores share out what they have, so the part is judged at the store that gives the one most. Of all stores together it gets
+/// less: its extents are not everywhere, and nodes choose among copies by queues that are all accounts' together, so it may
+/// have nothing waiting where it would be served.
 pub fn fair(report: &mut Report) -> Result<(), Box<dyn Error>> {
-    let [deep, few] = shared(report, 1)?;
-    report.row(
-        "part of 1 client beside 16, two accounts",
-        deep.after,
-        "",
-        Bar::Least(0.45),
-    );
-    report.row("the same, one account", deep.before, "", Bar::Most(0.25));
-    report.figure("4 requests each, two accounts", few.after, "");
-    report.figure("4 requests each, one account", few.before, "");
-    let [deep, _] = shared(report, 2)?;
-    report.figure("volumes of 2 copies, two accounts", deep.after, "");
-    report.figure("volumes of 2 copies, one account", deep.before, "");
+    for copies in [1, 2] {
+        let what = |of: &str| format!("copies {copies}: {of}");
+        let nodes = Nodes::start(Disks::Modelled)?;
+        let (one, sixteen) = volumes(&nodes, copies, &[1, 2])?;
+        let before = shared(&nodes, (&one, &sixteen))?;
+        for account in ["astro", "bio"] {
+            nodes.text(1, &["account", "create", account, "--role", "booker"])?;
+        }
+        nodes.text(1, &["volume", "set", &one.export, "--holder", "astro"])?;
+        for target in &sixteen {
+            nodes.text(1, &["volume", "set", &target.export, "--holder", "bio"])?;
+        }
+        sleep(Duration::from_secs(10));
+        let after = shared(&nodes, (&one, &sixteen))?;
+        let metric = what("part of 1 beside 16 at its store, two accounts");
+        report.row(&metric, after.at_store, "", Bar::Least(0.45));
+        report.row(
+            &what("of all stores, one account"),
+            before.of_all,
+            "",
+            Bar::Most(0.25),
+        );
+        report.figure(&what("of all stores, two accounts"), after.of_all, "");
+    }
     Ok(())
 }
 
-/// What part the one gets, of one account and of two.
+/// What part the one got.
 struct Part {
-    before: f64,
-    after: f64,
+    of_all: f64,
+    /// At the store that gave it most; of one account it cannot be told.
+    at_store: f64,
 }
 
-/// With 16 requests of each client under way, and with 4.
-fn shared(report: &Report, copies: u64) -> Result<[Part; 2], Box<dyn Error>> {
-    let nodes = Nodes::start(Disks::Modelled)?;
-    let (one, sixteen) = volumes(&nodes, copies, &[1, 2])?;
-    let one = [one];
-    let part = |depth: usize| -> Result<f64, Box<dyn Error>> {
-        let others = Load::start(&sixteen, depth, Pattern::RANDOM)?;
-        let load = Load::start(&one, depth, Pattern::RANDOM)?;
-        sleep(SETTLE);
-        let span = Span::of(FEWER);
-        let (got, beside) = (mean(&load.seconds(span)), mean(&others.seconds(span)));
-        report.note(&format!(
-            "copies {copies}, {depth} requests each: {got:.1} beside {beside:.1} MB/s"
-        ));
-        match [load.ended(), others.ended()].concat().first() {
-            Some(why) => Err(format!("a client ended: {why}").into()),
-            None => Ok(got / (got + beside)),
-        }
-    };
-    let before = [part(16)?, part(4)?];
-    for account in ["astro", "bio"] {
-        nodes.text(1, &["account", "create", account, "--role", "booker"])?;
+/// With 16 requests of each client under way.
+fn shared(nodes: &Nodes, (one, sixteen): (&Target, &[Target])) -> Result<Part, Box<dyn Error>> {
+    let others = Load::start(sixteen, 16, Pattern::RANDOM)?;
+    let load = Load::start(std::slice::from_ref(one), 16, Pattern::RANDOM)?;
+    sleep(SETTLE);
+    let before = given(nodes)?;
+    let span = Span::of(FEWER);
+    let after = given(nodes)?;
+    let (got, beside) = (mean(&load.seconds(span)), mean(&others.seconds(span)));
+    if let Some(why) = [load.ended(), others.ended()].concat().first() {
+        return Err(format!("a client ended: {why}").into());
     }
-    nodes.text(1, &["volume", "set", &one[0].export, "--holder", "astro"])?;
-    for target in &sixteen {
-        nodes.text(1, &["volume", "set", &target.export, "--holder", "bio"])?;
+    let stores = before.iter().zip(&after);
+    let stores = stores.map(|(before, after)| [0, 1].map(|of| (after[of] - before[of]) as f64));
+    let most = stores
+        .max_by(|a, b| a[0].total_cmp(&b[0]))
+        .ok_or("a store")?;
+    Ok(Part {
+        of_all: got / (got + beside),
+        at_store: most[0] / (most[0] + most[1]).max(1.0),
+    })
+}
+
+/// What each store gave the two accounts so far, in bytes.
+fn given(nodes: &Nodes) -> Result<Vec<[u64; 2]>, Box<dyn Error>> {
+    let mut all = Vec::new();
+    for nth in 1..=3 {
+        let stores = nodes.node(nth).connect()?.get("/v1/stores")?;
+        let sessions = stores[0]["sessions"].as_array().ok_or("sessions")?;
+        let of = |account: &str| {
+            let own = sessions.iter().filter(|it| it["account"] == account);
+            own.filter_map(|it| it["delivered_bytes"].as_u64()).sum()
+        };
+        all.push([of("astro"), of("bio")]);
     }
-    sleep(Duration::from_secs(10));
-    let after = [part(16)?, part(4)?];
-    let [deep, few] = [0, 1].map(|at| Part {
-        before: before[at],
-        after: after[at],
-    });
-    Ok([deep, few])
+    Ok(all)
 }
