@@ -160,20 +160,6 @@ impl Costs {
         }
     }
 
-    /// The same where every piece is one that jumps: a promise is then kept to requests that follow on nothing, too.
-    #[must_use]
-    pub fn all_jump(self) -> Costs {
-        let jumps = |cost: Cost| Cost {
-            fixed: cost.fixed + cost.jump,
-            jump: Nanos(0),
-            ..cost
-        };
-        Costs {
-            read: jumps(self.read),
-            write: jumps(self.write),
-        }
-    }
-
     /// One direction.
     pub const fn direction(&self, direction: Direction) -> &Cost {
         match direction {

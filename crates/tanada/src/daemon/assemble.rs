@@ -400,8 +400,7 @@ async fn queued_of(
         return Ok(None);
     };
     let below = (&*config.slow, queue.assumed);
-    // What misses a cache follows on nothing: of a stream most are hits, and others come in between.
-    let costs = assumed_costs(below, devices, hybrids, slow.info().rotational).all_jump();
+    let costs = assumed_costs(below, devices, hybrids, slow.info().rotational);
     let slow: Rc<dyn Device> = Rc::clone(slow) as _;
     let slow = (slow, disk_identity::of_device(&config.slow, devices));
     let opened = Queued::open(config.name(), queue, slow, costs, data_dir).await;

@@ -127,6 +127,10 @@ fn in_a_cluster() -> String {
     with_queue().replace("[admin]", more)
 }
 
+async fn pause() {
+    env::sleep(Nanos::millis(250)).await;
+}
+
 /// Asks until the answer is as wanted: a node that has just started finds its stores and exports within seconds.
 pub fn soon(
     dir: &Path,
@@ -143,7 +147,7 @@ pub fn soon(
         }
         last = answer;
         let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
-        runtime.block_on(env::sleep(Nanos::millis(250)));
+        runtime.block_on(pause());
     }
     panic!("{what}: {last}");
 }

@@ -27,7 +27,7 @@ use device::{Device, FileOptions, Memory};
 use env::sync::{Permit, Semaphore};
 use hybrid::WriteMode;
 use policy::share::cap::{Caps, check_booked};
-use policy::share::{BytesPerSec, Costs, Direction, Share};
+use policy::share::{BytesPerSec, Costs, Direction};
 use store::OpenError;
 use store::qos::manager::{BookDevice, Manager, ManagerOptions, ReservationRequest, open_beside};
 use store::qos::session::{Access, Flowed, Session};
@@ -111,10 +111,6 @@ impl Queued {
         let costs = options.queue.share.costs;
         options.scrub = None;
         config.scheduling.put_into(UNIT, &mut options.queue);
-        // A twentieth of what it does in pieces, as promises are reckoned.
-        let unit = options.queue.share.tags.quantum;
-        let of_pieces = |direction| costs.rate(direction, Share::percent(5), unit);
-        options.queue.floor = of_pieces(Direction::Read).min(of_pieces(Direction::Write));
         // Nothing else wants what users leave, and a full cache must be destaged as fast as the device can.
         options.queue.ceiling = costs.read.rate.max(costs.write.rate);
         let manager = open_beside(book, device, options).await?;
