@@ -135,7 +135,8 @@ impl AllotmentCalendar {
         // What begins and ends there; all of it is looked at once, however many stretches there are.
         let mut steps: BTreeMap<(StoreNumber, bool), BTreeMap<u64, i128>> = BTreeMap::new();
         for it in self.inside.iter().filter(|it| it.id != asked.id) {
-            for rate in &it.rates {
+            let asked_for = |it: &&Rate| asked.rates.iter().any(|place| place.is_at(it));
+            for rate in it.rates.iter().filter(asked_for) {
                 let of_place = steps.entry((rate.store, rate.reads)).or_default();
                 *of_place.entry(it.from).or_default() += i128::from(rate.rate);
                 *of_place.entry(it.until).or_default() -= i128::from(rate.rate);

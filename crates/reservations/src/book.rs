@@ -376,7 +376,7 @@ impl Booking<'_> {
     }
 
     /// Tells the stores that their parts stand. One that does not hear asks the record itself.
-    pub async fn commit(&self, parts: &[Part]) {
+    async fn commit(&self, parts: &[Part]) {
         let commits = parts.iter().map(async |part| {
             let done = async {
                 let calendar = self.calendar(part.store).await?;
@@ -388,6 +388,22 @@ impl Booking<'_> {
             }
         });
         env::sync::join_all(commits).await;
+    }
+
+    /// Gives parts back that may only be held yet: what is to take another one's place does so first, else that one would
+    /// be left. Those whose store did not answer are left.
+    pub async fn end(&self, parts: Vec<Part>) -> Vec<Part> {
+        let ends = parts.into_iter().map(async |part| {
+            let committed = async {
+                let calendar = self.calendar(part.store).await?;
+                calendar.commit(part.name(self.id)).await.map(drop)
+            };
+            match within(committed).await {
+                Err(PartError::Unreachable(_)) => vec![part],
+                _ => self.release([part].into_iter()).await,
+            }
+        });
+        env::sync::join_all(ends).await.concat()
     }
 
     /// Gives parts back; those whose store did not answer are left.

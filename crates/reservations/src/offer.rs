@@ -23,7 +23,7 @@ use vdisk::StoreNumber;
 use crate::admission::{Admission, Clash, first_in};
 use crate::allotment::{Allotments, Inside};
 use crate::ask::{Ask, Planned};
-use crate::book::{request, what};
+use crate::book::{request, what, within};
 use crate::error::ReservationError;
 use crate::quota::Limits;
 use crate::record::{Promise, Reservation, ReservationId, Terms};
@@ -153,20 +153,26 @@ impl Default for Turns {
 
 impl Turns {
     /// Waits for the turn of `account`, which ends when this is dropped.
-    pub async fn turn(&self, account: &str) -> (Rc<Semaphore>, [Permit; 2]) {
-        let own = {
-            let mut of = self.of.borrow_mut();
-            of.retain(|_, it| it.strong_count() > 0);
-            let own = of.get(account).and_then(Weak::upgrade);
-            own.unwrap_or_else(|| {
-                let own = Semaphore::new(1);
-                of.insert(account.to_owned(), Rc::downgrade(&own));
-                own
-            })
-        };
-        let first = own.acquire(1).await;
-        let permits = [first, self.all.acquire(1).await];
-        (own, permits)
+    pub async fn turn(&self, account: &str) -> [Permit; 2] {
+        let own = self.own(account).acquire(1).await;
+        [own, self.all.acquire(1).await]
+    }
+
+    /// The turn of `account`, if it may have it now.
+    pub fn try_turn(&self, account: &str) -> Option<[Permit; 2]> {
+        let own = self.own(account).try_acquire(1)?;
+        Some([own, self.all.try_acquire(1)?])
+    }
+
+    fn own(&self, account: &str) -> Rc<Semaphore> {
+        let mut of = self.of.borrow_mut();
+        of.retain(|_, it| it.strong_count() > 0);
+        let own = of.get(account).and_then(Weak::upgrade);
+        own.unwrap_or_else(|| {
+            let own = Semaphore::new(1);
+            of.insert(account.to_owned(), Rc::downgrade(&own));
+            own
+        })
     }
 }
 
@@ -203,6 +209,7 @@ impl Asking<'_> {
                 let calendar = self.service.cluster.calendar(place).await?;
                 calendar.quote(parts).await
             };
+            let quote = within(quote);
             let failed = |error| {
                 let what = what(&planned.promise);
                 ReservationError::of_part(&what, self.facts.label(*store), error)

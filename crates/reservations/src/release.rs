@@ -10,7 +10,7 @@ use base::Nanos;
 use vdisk::meta::TxnPart;
 
 use crate::allotment::Allotments;
-use crate::book::Booking;
+use crate::book::{Booking, HOLD_SECONDS};
 use crate::error::ReservationError;
 use crate::record::{Part, Phase, QUEUE, Reservation, ReservationId};
 use crate::records::{Swapped, Versioned};
@@ -64,20 +64,27 @@ impl Endings<'_> {
         }
     }
 
-    /// Ends one of an account that is let in no longer, unless it is again.
-    pub async fn end_of_account(&self, known: Versioned) -> Result<(), ReservationError> {
+    /// The record of one of an account that is let in no longer says so, unless it is again. Answers what is to be released:
+    /// the record of before, and what is inside it.
+    pub async fn end_of_account(
+        &self,
+        known: Versioned,
+    ) -> Result<Option<(Versioned, Vec<ReservationId>)>, ReservationError> {
         let why = account_off(&known.record.account);
         let mut known = known;
         for tried in 1..RELEASE_TRIES {
             let is_on = self.0.quotas.is_on(&known.record.account).await?;
-            if is_on || self.end_judged(&known, &why).await? {
+            if is_on || known.record.over_since.is_some() {
                 break;
+            }
+            if let Some(inside) = self.end_once(&known, &why).await? {
+                return Ok(Some((known, inside)));
             }
             let wait = env::rng("again").below(10 * tried);
             env::sleep(Nanos::millis(1 + wait.min(200))).await;
             known = self.0.get(known.id).await?;
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The record says that it is over; answers what is inside it. `None`: it was changed before.
@@ -93,7 +100,7 @@ impl Endings<'_> {
     }
 
     /// Ends what was inside of what is over, and releases its parts. Where this fails a sweep goes on.
-    async fn end_rest(
+    pub async fn end_rest(
         &self,
         known: &Versioned,
         inside: Vec<ReservationId>,
@@ -150,9 +157,12 @@ impl Endings<'_> {
         let there = known.record.parts.iter();
         let there = there.filter(|it| it.store == QUEUE || facts.stores.contains_key(&it.store));
         let there: Vec<Part> = there.copied().collect();
-        // What is held to take another one's place does so first: else that one would be left.
-        booking.commit(&there).await;
-        let left = booking.release(there.into_iter()).await;
+        // Some time after a change its parts are settled, one way or the other.
+        let is_settled = self.0.now().0 > known.record.hold_until + HOLD_SECONDS;
+        let left = match is_settled {
+            true => booking.release(there.into_iter()).await,
+            false => booking.end(there).await,
+        };
         if left != known.record.parts {
             let next = Reservation {
                 parts: left,

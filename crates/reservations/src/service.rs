@@ -137,6 +137,16 @@ impl Service {
     /// [`ReservationError::Meta`], [`ReservationError::Unreachable`].
     pub async fn quote(&self, ask: &Ask) -> Result<Offer, ReservationError> {
         let _turn = self.offers.turn(&ask.account).await;
+        self.do_quote(ask).await
+    }
+
+    /// The same where the account has its turn now; `None`: another offer is being made for it.
+    pub async fn quote_now(&self, ask: &Ask) -> Option<Result<Offer, ReservationError>> {
+        let _turn = self.offers.try_turn(&ask.account)?;
+        Some(self.do_quote(ask).await)
+    }
+
+    async fn do_quote(&self, ask: &Ask) -> Result<Offer, ReservationError> {
         let facts = self.cluster.facts().await?;
         let planned = ask.plan(&facts)?;
         let terms = self.terms(ask).await?;
@@ -275,16 +285,28 @@ impl Service {
             let of = &it.record.account;
             it.record.state.stands() && (of == account || of.starts_with(&project))
         });
-        // All of them change the use of one quota: more at a time are only in each other's way.
+        let endings = Endings(self);
+        let later = |id: ReservationId, error: ReservationError| {
+            tracing::info!(reservation = %id, %error, "what an account has ends with the next sweep");
+        };
+        // First all records, whatever their stores do. They change the use of one quota: more at a time are only in each
+        // other's way.
+        let mut over = Vec::new();
         for some in all.chunks(ENDS_AT_ONCE) {
-            let ends = some.iter().map(async |it| {
-                if let Err(error) = Endings(self).end_of_account(it.clone()).await {
-                    let name = &it.record.name;
-                    tracing::info!(reservation = name, %error, "what an account has ends with the next sweep");
+            let ends = some.iter().map(|it| endings.end_of_account(it.clone()));
+            for (it, ended) in some.iter().zip(env::sync::join_all(ends).await) {
+                match ended {
+                    Ok(ended) => over.extend(ended),
+                    Err(error) => later(it.id, error),
                 }
-            });
-            env::sync::join_all(ends).await;
+            }
         }
+        let rest = over.into_iter().map(async |(known, inside)| {
+            if let Err(error) = endings.end_rest(&known, inside).await {
+                later(known.id, error);
+            }
+        });
+        env::sync::join_all(rest).await;
         Ok(())
     }
 

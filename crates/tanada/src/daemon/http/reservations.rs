@@ -141,7 +141,8 @@ async fn refused(service: &Service, ask: &Ask, error: ReservationError) -> NotDo
     if !may_fit_otherwise {
         return NotDone::Failure(failure(&error));
     }
-    let offer = service.quote(ask).await.ok().filter(|it| !it.fits);
+    let offer = service.quote_now(ask).await.and_then(Result::ok);
+    let offer = offer.filter(|it| !it.fits);
     let offer = offer.map(|it| offered(&it, &ask.promise));
     let is_of_room = matches!(error, ReservationError::Refused { .. });
     let Refusal { error, what_to_do } = failure(&error).refusal;
