@@ -49,11 +49,8 @@ pub(crate) fn first_in(clashes: &[Clash], slot: Slot) -> Option<Clash> {
 fn clashes(
     all: &[Versioned],
     own: ReservationId,
-    (target, promise, terms): (&Target, &Promise, &Terms),
+    (target, promise): (&Target, &Promise),
 ) -> Vec<Clash> {
-    if terms.allotment || target.key().is_none() {
-        return Vec::new();
-    }
     let is_same = |other: &Target| match (other, target) {
         // It may have been called otherwise.
         (Target::Volume { id, .. }, Target::Volume { id: own, .. }) => id == own,
@@ -91,7 +88,7 @@ impl Admission<'_> {
             return Ok(Vec::new());
         }
         let all = self.0.records.all().await?;
-        Ok(clashes(&all, own, (target, promise, terms)))
+        Ok(clashes(&all, own, (target, promise)))
     }
 
     /// May it be, as far as caps and other reservations of its target go? What is decided by looking at all of them goes

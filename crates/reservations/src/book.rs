@@ -27,7 +27,7 @@ use crate::calendar::{Calendar, PartError, PartRequest};
 use crate::error::ReservationError;
 use crate::plan::Wanted;
 use crate::record::{Part, Phase, Promise, Reservation, ReservationId, Target};
-use crate::records::{Swapped, Versioned};
+use crate::records::{Swapped, Versioned, again};
 use crate::release::Endings;
 use crate::service::Service;
 use crate::stores::Facts;
@@ -284,9 +284,7 @@ impl Booking<'_> {
         // What a silent store promises already is enough where no more of it is wanted.
         let has_less = |it: &&Wanted| {
             let part = there.get(&(it.store, it.direction));
-            !part.is_some_and(|it_has| {
-                it_has.rate >= it.rate && it_has.until >= record.promise.until
-            })
+            !part.is_some_and(|part| part.gives(it.rate, record.promise.until))
         };
         let stores = silent.iter().filter(has_less).map(|it| it.store);
         let stores: BTreeSet<StoreNumber> = stores.collect();
@@ -369,8 +367,7 @@ impl Booking<'_> {
             if service.records.swap(&known, &next, beside).await? == Swapped::Done {
                 return Ok(next);
             }
-            let wait = env::rng("again").below(10 * tried);
-            env::sleep(Nanos::millis(1 + wait.min(200))).await;
+            again(tried).await;
         }
         unreachable!("time goes on")
     }
@@ -378,11 +375,7 @@ impl Booking<'_> {
     /// Tells the stores that their parts stand. One that does not hear asks the record itself.
     async fn commit(&self, parts: &[Part]) {
         let commits = parts.iter().map(async |part| {
-            let done = async {
-                let calendar = self.calendar(part.store).await?;
-                calendar.commit(part.name(self.id)).await.map(drop)
-            };
-            if let Err(error) = within(done).await {
+            if let Err(error) = self.commit_one(part).await {
                 tracing::info!(reservation = %self.id, store = self.facts.label(part.store), %error,
                     "a store will ask for the record of its part");
             }
@@ -390,19 +383,23 @@ impl Booking<'_> {
         env::sync::join_all(commits).await;
     }
 
+    async fn commit_one(&self, part: &Part) -> Result<(), PartError> {
+        let done = async {
+            let calendar = self.calendar(part.store).await?;
+            calendar.commit(part.name(self.id)).await.map(drop)
+        };
+        within(done).await
+    }
+
     /// Gives parts back that may only be held yet: what is to take another one's place does so first, else that one would
     /// be left. Those whose store did not answer are left.
     pub async fn end(&self, parts: Vec<Part>) -> Vec<Part> {
-        let ends = parts.into_iter().map(async |part| {
-            let committed = async {
-                let calendar = self.calendar(part.store).await?;
-                calendar.commit(part.name(self.id)).await.map(drop)
-            };
-            match within(committed).await {
+        let ends = parts
+            .into_iter()
+            .map(async |part| match self.commit_one(&part).await {
                 Err(PartError::Unreachable(_)) => vec![part],
                 _ => self.release([part].into_iter()).await,
-            }
-        });
+            });
         env::sync::join_all(ends).await.concat()
     }
 

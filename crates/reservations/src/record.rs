@@ -205,6 +205,11 @@ impl Part {
         }
     }
 
+    /// Does it promise this rate until then, or more?
+    pub(crate) fn gives(&self, rate: u64, until: u64) -> bool {
+        self.rate >= rate && self.until >= until
+    }
+
     /// The number in the store's calendar.
     pub fn booking(&self) -> BookingId {
         BookingId(self.number)

@@ -210,3 +210,9 @@ impl Records {
         Err(unknown.expect("else it was answered").into())
     }
 }
+
+/// Waits a while before what another change came before is tried again.
+pub(crate) async fn again(tried: u64) {
+    let wait = env::rng("again").below(10 * tried);
+    env::sleep(Nanos::millis(1 + wait.min(200))).await;
+}

@@ -6,14 +6,13 @@
 //!
 //! Always true: what was judged by a record ends that version of it alone; only a user's own word ends whatever there is.
 
-use base::Nanos;
 use vdisk::meta::TxnPart;
 
 use crate::allotment::Allotments;
 use crate::book::{Booking, HOLD_SECONDS};
 use crate::error::ReservationError;
 use crate::record::{Part, Phase, QUEUE, Reservation, ReservationId};
-use crate::records::{Swapped, Versioned};
+use crate::records::{Swapped, Versioned, again};
 use crate::service::{Service, account_off};
 use crate::stores::Facts;
 
@@ -45,8 +44,7 @@ impl Endings<'_> {
             if tried == RELEASE_TRIES {
                 return Err(ReservationError::Changing(known.record.name));
             }
-            let wait = env::rng("again").below(10 * tried);
-            env::sleep(Nanos::millis(1 + wait.min(200))).await;
+            again(tried).await;
             // Another change came first: what it left is released.
             known = self.0.get(known.id).await?;
         }
@@ -80,8 +78,7 @@ impl Endings<'_> {
             if let Some(inside) = self.end_once(&known, &why).await? {
                 return Ok(Some((known, inside)));
             }
-            let wait = env::rng("again").below(10 * tried);
-            env::sleep(Nanos::millis(1 + wait.min(200))).await;
+            again(tried).await;
             known = self.0.get(known.id).await?;
         }
         Ok(None)

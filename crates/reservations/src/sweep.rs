@@ -211,7 +211,7 @@ pub fn promised_now(record: &Reservation, facts: &Facts) -> (u64, u64) {
     let keeps = |it: &&Wanted| {
         let mut parts = record.parts.iter();
         let part = parts.find(|part| (part.store, part.direction()) == (it.store, it.direction));
-        part.is_some_and(|part| part.rate >= it.rate && part.until >= promise.until)
+        part.is_some_and(|part| part.gives(it.rate, promise.until))
     };
     let lacking = wanted.iter().filter(|it| !keeps(it));
     let lacking = lacking
