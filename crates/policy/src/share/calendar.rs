@@ -36,7 +36,8 @@ pub use super::booking::{Booking, BookingId, NoBooking, State, Stretch};
 pub use super::demand::Demand;
 pub use super::refusal::{Offer, Refusal};
 
-use super::demand::{Open, both};
+use super::demand::both;
+use super::sweep::Stretches;
 use super::{
     BytesPerSec, Contract, Costs, Direction, Headroom, Mix, Probability, Second, Share, Slot,
     Space, SpaceError,
@@ -108,22 +109,49 @@ impl Calendar {
         until: Second,
     ) -> Result<BookingId, Refusal> {
         self.expire(now);
-        check(now, &contract)?;
-        let stretches = self.sweep(contract.slot);
-        if let Some(stretch) = stretches
-            .iter()
-            .find(|it| !self.fits(it.demand.with(&contract)))
-        {
-            return Err(self.refuse(contract, stretch, &stretches));
-        }
+        self.admits(now, std::slice::from_ref(&contract))?;
         self.enter(contract, until)
+    }
+
+    /// Would all of `contracts`, which are asked for in one slot, be held now, one after the other? Nothing is set aside,
+    /// and room is not asked about. What is over must have been [dropped](Self::expire) before.
+    ///
+    /// # Errors
+    /// [`Refusal`] of the first that would not be; the offered begin is one for all of them together.
+    pub fn admits(&self, now: Second, contracts: &[Contract]) -> Result<(), Refusal> {
+        for (before, contract) in contracts.iter().enumerate() {
+            check(now, contract)?;
+            let with_those_before = |mut stretch: Stretch| {
+                stretch.demand = contracts[..before]
+                    .iter()
+                    .fold(stretch.demand, Demand::with);
+                stretch.promised = self.share(&stretch.demand);
+                stretch
+            };
+            let mut stretches = self.stretches(contract.slot).map(with_those_before);
+            let full = stretches.find(|it| !self.fits(it.demand.with(contract)));
+            if let Some(full) = full {
+                let all: Vec<Stretch> = self
+                    .stretches(contract.slot)
+                    .map(with_those_before)
+                    .collect();
+                return Err(self.refuse(*contract, &full, &all, self.earliest(contracts)));
+            }
+        }
+        self.check_lines(contracts.len())
+    }
+
+    /// Are there lines for so many more?
+    fn check_lines(&self, more: usize) -> Result<(), Refusal> {
+        match self.bookings.len() + more > self.bookings_max {
+            true => Err(Refusal::TooMany(self.bookings_max)),
+            false => Ok(()),
+        }
     }
 
     /// Gives it a number and a line.
     fn enter(&mut self, contract: Contract, until: Second) -> Result<BookingId, Refusal> {
-        if self.bookings.len() >= self.bookings_max {
-            return Err(Refusal::TooMany(self.bookings_max));
-        }
+        self.check_lines(1)?;
         let id = BookingId(self.next_id);
         self.space.reserve(id, contract.space)?;
         self.next_id += 1;
@@ -175,7 +203,8 @@ impl Calendar {
             let full = |it: &&Stretch| is_new && !others.fits(it.demand.with(&piece));
             if let Some(stretch) = stretches.iter().find(full) {
                 let all = others.sweep(contract.slot);
-                return Err(others.refuse(contract, stretch, &all));
+                let earliest = others.earliest(std::slice::from_ref(&contract));
+                return Err(others.refuse(contract, stretch, &all, earliest));
             }
         }
         let id = self.enter(contract, until)?;
@@ -305,42 +334,18 @@ impl Calendar {
 
     /// What is promised in `slot`, stretch by stretch, without gaps.
     pub fn sweep(&self, slot: Slot) -> Vec<Stretch> {
-        let mut edges = vec![slot.start, slot.end];
-        let mut begins: BTreeMap<Second, Vec<&Contract>> = BTreeMap::new();
-        let mut ends: BTreeMap<Second, Vec<&Contract>> = BTreeMap::new();
-        let contracts = self.contracts(slot);
-        for contract in &contracts {
-            if contract.slot.overlaps(slot) {
-                let from = contract.slot.start.max(slot.start);
-                let to = contract.slot.end.min(slot.end);
-                begins.entry(from).or_default().push(contract);
-                ends.entry(to).or_default().push(contract);
-                edges.extend([from, to]);
-            }
-        }
-        edges.sort_unstable();
-        edges.dedup();
-        let mut open = Open::default();
-        let mut stretches = Vec::new();
-        for pair in edges.windows(2) {
-            for contract in ends.get(&pair[0]).into_iter().flatten() {
-                open.remove(contract);
-            }
-            for contract in begins.get(&pair[0]).into_iter().flatten() {
-                open.add(contract);
-            }
-            let demand = open.demand();
-            stretches.push(Stretch {
-                slot: Slot {
-                    start: pair[0],
-                    end: pair[1],
-                },
-                demand,
-                promised: self.share(&demand),
-                headroom: self.headroom(&demand),
-            });
-        }
-        stretches
+        self.stretches(slot).collect()
+    }
+
+    /// The same, as far as they are asked for.
+    fn stretches(&self, slot: Slot) -> impl Iterator<Item = Stretch> {
+        let demands = Stretches::new(self.contracts(slot), slot);
+        demands.map(|(slot, demand)| Stretch {
+            slot,
+            demand,
+            promised: self.share(&demand),
+            headroom: self.headroom(&demand),
+        })
     }
 
     /// What counts in `slot`: of a booking and what is to replace it, the greater at each second.
@@ -375,7 +380,10 @@ impl Calendar {
 
     /// What would fit in place of `contract` (which may fit as it is).
     pub fn offer(&self, contract: &Contract) -> Offer {
-        self.offer_by(contract, &self.sweep(contract.slot))
+        Offer {
+            earliest: self.earliest(std::slice::from_ref(contract)),
+            largest: self.largest(contract, &self.sweep(contract.slot)),
+        }
     }
 
     fn share(&self, demand: &Demand) -> Share {
@@ -401,7 +409,14 @@ impl Calendar {
         promised.saturating_add(aside.0) <= Share::WHOLE.0
     }
 
-    fn refuse(&self, asked: Contract, at: &Stretch, stretches: &[Stretch]) -> Refusal {
+    /// `asked` does not fit beside what is promised `at` one of all `stretches`; there is room for it at `earliest`.
+    fn refuse(
+        &self,
+        asked: Contract,
+        at: &Stretch,
+        stretches: &[Stretch],
+        earliest: Option<Slot>,
+    ) -> Refusal {
         let headroom = self.headroom(&at.demand.with(&asked));
         let aside = at.promised + headroom + self.floors;
         Refusal::Full {
@@ -412,15 +427,11 @@ impl Calendar {
             floors: self.floors,
             left: Share::WHOLE.saturating_sub(aside),
             needed: self.costs.share(asked.direction, asked.rate, self.unit),
-            offer: self.offer_by(&asked, stretches),
+            offer: Offer {
+                earliest,
+                largest: self.largest(&asked, stretches),
+            },
             asked: Box::new(asked),
-        }
-    }
-
-    fn offer_by(&self, contract: &Contract, stretches: &[Stretch]) -> Offer {
-        Offer {
-            earliest: self.earliest(std::slice::from_ref(contract)),
-            largest: self.largest(contract, stretches),
         }
     }
 
@@ -434,7 +445,7 @@ impl Calendar {
             end: Second(u64::MAX),
         };
         let mut run = ever.start;
-        for stretch in self.sweep(ever) {
+        for stretch in self.stretches(ever) {
             if !self.fits(contracts.iter().fold(stretch.demand, Demand::with)) {
                 run = stretch.slot.end;
             } else if stretch.slot.end.0 - run.0 >= seconds {

@@ -44,6 +44,7 @@ mod rounds;
 mod sessions;
 mod space;
 mod split;
+mod sweep;
 mod tags;
 mod tags_options;
 #[cfg(test)]

@@ -168,6 +168,59 @@ fn compare(seed: u64) -> (usize, usize) {
     (held, refused)
 }
 
+/// Several contracts for one slot: asked about together, and held one after the other.
+fn compare_together(seed: u64) -> (usize, usize) {
+    let mut dice = Dice::new(seed);
+    let mut calendar = calendar();
+    for _ in 0..30 {
+        let direction = Direction::ALL[dice.below(2) as usize];
+        let slot = Slot::new(Second(dice.below(80)), 1 + dice.below(20));
+        let contract = Contract::new(BytesPerSec::mb(1 + dice.below(60)), direction, slot);
+        let _ = calendar.hold(Second(0), contract, Second(1000));
+    }
+    let (mut fitted, mut refused) = (0, 0);
+    for ask in 0..30 {
+        let slot = Slot::new(Second(dice.below(80)), 1 + dice.below(20));
+        let ways = 1 + dice.below(2) as usize;
+        let contracts = Direction::ALL[..ways].iter().map(|direction| {
+            let rate = BytesPerSec::mb(1 + dice.below(90));
+            Contract::new(rate, *direction, slot)
+        });
+        let contracts: Vec<Contract> = contracts.collect();
+        let held_at = |slot: Slot| {
+            let mut calendar = calendar.clone();
+            let mut at = contracts.iter().map(|it| Contract { slot, ..*it });
+            at.try_for_each(|it| calendar.hold(Second(0), it, Second(1000)).map(drop))
+        };
+        let said = calendar.admits(Second(0), &contracts);
+        let at = format!("seed {seed} ask {ask}: {contracts:?}");
+        assert_eq!(said.is_ok(), held_at(slot).is_ok(), "{at}");
+        let Err(Refusal::Full { offer, .. }) = said else {
+            fitted += 1;
+            continue;
+        };
+        refused += 1;
+        let earliest = (slot.start.0..=SECONDS).map(|at| Slot::new(Second(at), slot.seconds()));
+        let earliest = earliest.into_iter().find(|it| held_at(*it).is_ok());
+        assert_eq!(offer.earliest, earliest, "{at}");
+    }
+    (fitted, refused)
+}
+
+#[test]
+fn what_is_admitted_together_is_held_one_after_the_other() {
+    let all: Vec<_> = (0..40).map(compare_together).collect();
+    let sum = |of: fn(&(usize, usize)) -> usize| all.iter().map(of).sum::<usize>();
+    let (fitted, refused) = (sum(|it| it.0), sum(|it| it.1));
+    assert!(fitted > 100 && refused > 100, "{fitted} {refused}");
+    let mut full = calendar();
+    full.set_bookings_max(1);
+    let both =
+        Direction::ALL.map(|way| Contract::new(BytesPerSec::mb(1), way, Slot::new(Second(0), 9)));
+    assert_eq!(full.admits(Second(0), &both), Err(Refusal::TooMany(1)));
+    assert_eq!(full.admits(Second(0), &both[..1]), Ok(()));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 

@@ -100,30 +100,26 @@ pub struct Quote {
 }
 
 impl Quote {
-    /// What a calendar, of which this is a copy, says of requests for one slot together.
+    /// What a calendar says of requests for one slot together.
     pub(super) fn of(
-        mut calendar: Calendar,
+        calendar: &Calendar,
         wanted: &[ReservationRequest],
         space: &SpaceFigures,
         now: Second,
     ) -> Quote {
-        let contracts: Vec<Contract> = wanted
-            .iter()
-            .map(|it| it.contract().without_room())
-            .collect();
+        let contracts = wanted.iter().map(|it| it.contract().without_room());
+        let contracts: Vec<Contract> = contracts.collect();
         let room = wanted.iter().map(|it| it.space.0);
         let room = check_room(space, Bytes(room.fold(0, u64::saturating_add)));
-        let earliest = match &room {
-            Ok(()) => calendar.earliest(&contracts),
-            Err(_) => None,
+        let refused = room.and_then(|()| calendar.admits(now, &contracts)).err();
+        let earliest = match &refused {
+            None => contracts.first().map(|it| it.slot),
+            Some(Refusal::Full { offer, .. }) => offer.earliest,
+            Some(_) => None,
         };
-        let refused = room.and_then(|()| {
-            let mut each = contracts.iter();
-            each.try_for_each(|it| calendar.hold(now, *it, Second(u64::MAX)).map(drop))
-        });
         Quote {
             earliest: earliest.map(|slot| slot.start),
-            refused: refused.err().map(|refusal| with_cause(&refusal)),
+            refused: refused.as_ref().map(with_cause),
         }
     }
 }

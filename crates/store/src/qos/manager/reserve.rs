@@ -49,8 +49,7 @@ impl Reserver {
     /// Would it fit now? Nothing is set aside.
     pub fn offer(&self, request: &ReservationRequest) -> Result<Contract, Refusal> {
         let contract = request.contract();
-        let mut calendar = self.calendar_meanwhile();
-        calendar.hold(self.core().now(), contract.without_room(), Second(u64::MAX))?;
+        self.by_calendar(|calendar, now| calendar.admits(now, &[contract.without_room()]))?;
         check_room(&self.core().store.space(), contract.space)?;
         Ok(contract)
     }
@@ -59,7 +58,7 @@ impl Reserver {
     pub fn quote(&self, wanted: &[ReservationRequest]) -> Quote {
         let core = self.core();
         let space = core.store.space();
-        let mut quote = Quote::of(self.calendar_meanwhile(), wanted, &space, core.now());
+        let mut quote = self.by_calendar(|calendar, now| Quote::of(calendar, wanted, &space, now));
         for request in wanted {
             if let Err(full) = core.check_link(&request.contract(), None) {
                 // Both must have room: that begin is asked about again.
@@ -70,21 +69,24 @@ impl Reserver {
         quote
     }
 
-    /// The calendar, with what a calibration takes of it.
-    fn calendar_meanwhile(&self) -> Calendar {
-        let core = self.core();
-        let mut calendar: Calendar = core.bookings.calendar.borrow().clone();
-        if let Some(slot) = core.bookings.calibrating.get() {
-            let costs = core.capacity.borrow().costs;
-            let rate = costs.rate(Direction::Read, Share::WHOLE, core.options.unit());
-            let booking = Booking {
-                contract: Contract::new(rate, Direction::Read, slot),
-                state: State::Committed,
-            };
-            let adopted = calendar.adopt(calendar.next_id(), booking, Bytes(0));
-            adopted.expect("the calendar keeps no room");
-        }
-        calendar
+    /// What `asked` says of the calendar as it is now, with what a calibration takes of it.
+    fn by_calendar<T>(&self, asked: impl FnOnce(&Calendar, Second) -> T) -> T {
+        let (core, now) = (self.core(), self.core().now());
+        core.bookings.calendar.borrow_mut().expire(now);
+        let calendar = core.bookings.calendar.borrow();
+        let Some(slot) = core.bookings.calibrating.get() else {
+            return asked(&calendar, now);
+        };
+        let mut meanwhile = calendar.clone();
+        let costs = core.capacity.borrow().costs;
+        let rate = costs.rate(Direction::Read, Share::WHOLE, core.options.unit());
+        let booking = Booking {
+            contract: Contract::new(rate, Direction::Read, slot),
+            state: State::Committed,
+        };
+        let adopted = meanwhile.adopt(meanwhile.next_id(), booking, Bytes(0));
+        adopted.expect("the calendar keeps no room");
+        asked(&meanwhile, now)
     }
 
     /// Every reservation, by number.
