@@ -441,14 +441,19 @@ pub(crate) struct Making<'a>(&'a Service, ReservationId);
 
 impl Making<'_> {
     pub fn begin(service: &Service, id: ReservationId) -> Making<'_> {
-        service.making.borrow_mut().insert(id);
+        *service.making.borrow_mut().entry(id).or_default() += 1;
         Making(service, id)
     }
 }
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        self.0.making.borrow_mut().remove(&self.1);
+        let mut making = self.0.making.borrow_mut();
+        // Another call may change the same one.
+        match making.get_mut(&self.1) {
+            Some(calls) if *calls > 1 => *calls -= 1,
+            _ => drop(making.remove(&self.1)),
+        }
     }
 }
 

@@ -301,3 +301,29 @@ impl Asking<'_> {
         Ok(None)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base::Nanos;
+
+    use super::*;
+
+    #[test]
+    fn one_offer_of_an_account_is_made_at_a_time_and_four_of_all() {
+        env::Runtime::simulated(1).block_on(async {
+            let turns = Turns::default();
+            let first = turns.try_turn("a").unwrap();
+            assert!(turns.try_turn("a").is_none());
+            let others = ["b", "c", "d"].map(|it| turns.try_turn(it).unwrap());
+            assert!(turns.try_turn("e").is_none());
+            drop(first);
+            assert!(turns.try_turn("a").is_some());
+            // Its own is under way, though there is a place.
+            let waits = |account| env::timeout(Nanos::secs(1), turns.turn(account));
+            assert!(waits("b").await.is_err());
+            assert!(waits("e").await.is_ok());
+            drop(others);
+            assert!(waits("b").await.is_ok());
+        });
+    }
+}

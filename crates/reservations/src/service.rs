@@ -1,7 +1,7 @@
 //! Reservations as operators and the API have them: made, asked about, changed, released.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::Instant;
@@ -48,8 +48,8 @@ pub struct Service {
     pub(crate) mirror: Rc<Mirror>,
     /// Who may ask what would fit now.
     offers: Turns,
-    /// What this run of the node makes or changes now.
-    pub(crate) making: RefCell<BTreeSet<ReservationId>>,
+    /// What this run of the node makes or changes now, and how many do.
+    pub(crate) making: RefCell<BTreeMap<ReservationId, usize>>,
     /// When what may end unused is looked at next.
     pub(crate) looks: RefCell<BTreeMap<ReservationId, Instant>>,
     /// This node's clock is wrong by so many seconds.

@@ -39,6 +39,8 @@ use crate::stores::Facts;
 
 /// Between two sweeps.
 pub const EVERY: Nanos = Nanos::secs(3);
+/// So many are swept side by side: a store that does not answer keeps those at other stores waiting only so often.
+const AT_ONCE: usize = 16;
 /// So long what is over can be looked at.
 const KEPT_SECONDS: u64 = 24 * 60 * 60;
 /// So long after its slot one is over whose stores say nothing.
@@ -263,13 +265,17 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
         let mut looks = service.looks.borrow_mut();
         looks.retain(|id, _| there.contains(id));
     }
+    let is_allotment = |it: &Observed| it.known.record.terms.allotment;
+    let (allotments, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_allotment);
     // What is inside an allotment ends before its parts are given away.
-    all.sort_by_key(|it| it.known.record.terms.allotment);
-    for seen in all {
-        let name = seen.known.record.name.clone();
-        if let Err(error) = sweep_one(service, &seen, (&facts, &whole)).await {
-            tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
-        }
+    for some in others.chunks(AT_ONCE).chain(allotments.chunks(AT_ONCE)) {
+        let swept = some.iter().map(async |seen| {
+            if let Err(error) = sweep_one(service, seen, (&facts, &whole)).await {
+                let name = &seen.known.record.name;
+                tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
+            }
+        });
+        env::sync::join_all(swept).await;
     }
     Ok(())
 }
@@ -282,12 +288,12 @@ pub async fn abort_own(service: &Service) -> Result<(), ReservationError> {
     for known in service.records.all().await? {
         let is_own = known.record.state == Phase::Holding && known.record.by == service.node;
         // Not what this very run makes.
-        if is_own && !service.making.borrow().contains(&known.id) {
+        if is_own && !service.making.borrow().contains_key(&known.id) {
             let why = "the node that was making it began anew";
             Endings(service).end_judged(&known, why).await?;
         }
         let is_changed = known.record.changing.as_deref() == Some(&*service.node);
-        if is_changed && !service.making.borrow().contains(&known.id) {
+        if is_changed && !service.making.borrow().contains_key(&known.id) {
             forget_change(service, &known).await?;
         }
     }

@@ -92,6 +92,40 @@ fn what_an_account_and_its_projects_have_ends_at_once_and_no_other() {
 }
 
 #[test]
+fn all_records_of_an_account_are_over_before_a_store_is_asked_to_release() {
+    let mut begun = 0;
+    for steps in (0..).step_by(5) {
+        let (left, standing) = env::Runtime::simulated(steps).block_on(async move {
+            let world = World::new().await;
+            let registry = accounts(&world).await;
+            let service = node(&world, "n1", Nanos(0));
+            for nth in 0..6 {
+                let mut ask = at_s1(&service, "astro");
+                ask.name = format!("job{nth}");
+                service.create(ask).await.unwrap();
+            }
+            switch_off(&registry, "astro").await;
+            let quotas: Rc<dyn Quotas> = Rc::new(AccountQuotas(world.meta.client()));
+            // It stands still after so many steps.
+            let (ending, ..) = world.node_with("n2", steps, quotas);
+            let _ending =
+                env::cancel_scope(env::spawn(async move { ending.end_account("astro").await }));
+            env::sleep(Nanos::secs(2)).await;
+            let standing = records(&service).await;
+            let standing = standing.iter().filter(|it| it.state.stands()).count();
+            (world.parts().len(), standing)
+        });
+        assert!(left == 6 || standing == 0, "{steps}: {left}, {standing}");
+        begun += u32::from(left == 6 && standing < 6);
+        if left == 0 {
+            break;
+        }
+        assert!(steps < 2000, "it does not come to an end");
+    }
+    assert!(begun > 1, "stopped {begun} times among the records");
+}
+
+#[test]
 fn an_account_that_is_switched_off_while_a_change_is_under_way_has_nothing_left_at_its_stores() {
     let mut changed = 0;
     for moment in 0..300_u64 {

@@ -257,3 +257,32 @@ fn a_node_that_begins_anew_aborts_what_it_was_making() {
         assert_eq!(world.parts(), []);
     });
 }
+
+#[test]
+fn a_node_that_begins_anew_leaves_what_it_was_changing_as_it_was() {
+    let mut changing = 0;
+    for step in 4..40 {
+        changing += env::Runtime::simulated(step).block_on(async move {
+            let world = World::new().await;
+            let (before, ..) = world.node("n1", u64::MAX);
+            before.create(of_vm1(&before, "vm", 40)).await.unwrap();
+            let (killed, ..) = world.node("n1", step);
+            let task = env::spawn(carry_out(killed, Job::Amend, Rc::default()));
+            env::sleep(Nanos::millis(5)).await;
+            task.cancel();
+            let was_changing = records(&before).await[0].changing.is_some();
+            let (again, ..) = world.node("n1", u64::MAX);
+            abort_own(&again).await.unwrap();
+            let record = records(&again).await.remove(0);
+            assert_eq!(record.changing, None, "step {step}");
+            if was_changing {
+                assert_eq!(record.promise.read, 40_000_000, "step {step}");
+            }
+            let _tending = world.tend(&again);
+            env::sleep(Nanos::secs(5)).await;
+            world.agree(&records(&again).await).unwrap();
+            u32::from(was_changing)
+        });
+    }
+    assert!(changing > 5, "killed {changing} times while it changed");
+}

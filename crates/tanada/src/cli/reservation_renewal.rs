@@ -155,7 +155,11 @@ impl Renewal {
             Ok(Made::Existing(_)) => {
                 Outcome::Over("it is over, and another one has its name by now".to_owned())
             }
-            Ok(Made::Refused(refusal)) => Outcome::Over(words::refused_line(&refusal)),
+            Ok(Made::Refused(refusal)) => {
+                // So none of ours is there: the next of its name is another's.
+                self.is_open = false;
+                Outcome::Over(words::refused_line(&refusal))
+            }
             Err(error) => {
                 self.is_open = true;
                 Outcome::Over(said::words(&error.into()))
