@@ -7,6 +7,7 @@
 //!
 //! Always true: a lane that ends by an error is noted; no case takes it for one that asks for nothing.
 
+use std::cell::Cell;
 use std::error::Error;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -36,7 +37,7 @@ pub enum Places {
     Anywhere,
     /// Four of five requests in the first twentieth.
     Hot,
-    /// One after the other.
+    /// One after the other, whichever lane asks.
     InTurn,
 }
 
@@ -291,10 +292,11 @@ async fn lanes(
             Ok(client) => client,
             Err(why) => return drop(open.send(Err(why))),
         };
+        let next = Rc::<Cell<u64>>::default();
         asking.extend((0..depth).map(|lane| Asking {
             client: Rc::clone(&client),
             target: target.clone(),
-            place: (lane as u64, depth as u64),
+            next: Rc::clone(&next),
             rng: Rng::from_seed((nth * depth + lane) as u64),
             pattern,
         }));
@@ -313,17 +315,17 @@ async fn lanes(
 struct Asking {
     client: Rc<Client>,
     target: Target,
-    /// Which lane of how many.
-    place: (u64, u64),
+    /// Where what is asked for in turn goes on, for all lanes of a client.
+    next: Rc<Cell<u64>>,
     rng: Rng,
     pattern: Pattern,
 }
 
 impl Asking {
     async fn run(mut self, notes: Arc<Notes>) {
-        let mut nth = 0;
+        let mut nth = 0_u64;
         while !notes.stop.load(Ordering::Relaxed) {
-            let (at, length) = self.next(nth);
+            let (at, length) = self.place();
             let sector = Sector((self.target.from + at) / 512);
             let each = self.pattern.read_each;
             let done = match each != 0 && nth.is_multiple_of(each) {
@@ -347,13 +349,14 @@ impl Asking {
     }
 
     /// Where, and how much?
-    fn next(&mut self, nth: u64) -> (u64, u64) {
+    fn place(&mut self) -> (u64, u64) {
         let lengths = self.pattern.lengths;
         let length = lengths[self.rng.below(lengths.len() as u64) as usize];
         let within = match self.pattern.places {
             Places::InTurn => {
-                let (lane, lanes) = self.place;
-                return ((nth * lanes + lane) * length % self.target.size, length);
+                let at = self.next.get();
+                self.next.set((at + length) % self.target.size);
+                return (at, length);
             }
             Places::Hot if self.rng.below(5) > 0 => self.target.size / 20,
             Places::Hot | Places::Anywhere => self.target.size,
