@@ -128,12 +128,12 @@ pub struct Cost {
 /// # Example
 /// ```
 /// use base::{Bytes, Nanos};
-/// use policy::share::{BytesPerSec, Cost, Costs, Direction, Share};
+/// use policy::share::{Approach, BytesPerSec, Cost, Costs, Direction, Share};
 /// let costs = Costs {
 ///     read: Cost { fixed: Nanos::micros(100), jump: Nanos(0), rate: BytesPerSec(1 << 30) },
 ///     write: Cost { fixed: Nanos::micros(300), jump: Nanos(0), rate: BytesPerSec(1 << 29) },
 /// };
-/// assert_eq!(costs.of(Direction::Read, Bytes::mib(1), true), Nanos(1_076_563));
+/// assert_eq!(costs.of(Direction::Read, Bytes::mib(1), Approach::Follows), Nanos(1_076_563));
 /// // 256 MiB/s of reads in units of 1 MiB take 256 times that per second.
 /// let share = costs.share(Direction::Read, BytesPerSec(256 << 20), Bytes::mib(1));
 /// assert_eq!(share, Share(275_600_128));
@@ -144,6 +144,17 @@ pub struct Costs {
     pub read: Cost,
     /// Writes.
     pub write: Cost,
+}
+
+/// How the device comes to a request from the end of the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approach {
+    /// It is there.
+    Follows,
+    /// So many bytes are passed over, as where a cache answered them.
+    Over(Bytes),
+    /// It begins elsewhere.
+    Jump,
 }
 
 impl Costs {
@@ -169,10 +180,19 @@ impl Costs {
     }
 
     /// The device time of one request.
-    pub fn of(&self, direction: Direction, bytes: Bytes, sequential: bool) -> Nanos {
+    pub fn of(&self, direction: Direction, bytes: Bytes, approach: Approach) -> Nanos {
         let cost = self.direction(direction);
-        let jump = if sequential { Nanos(0) } else { cost.jump };
-        cost.fixed + jump + cost.rate.time_for(bytes)
+        cost.fixed + self.approach(direction, approach) + cost.rate.time_for(bytes)
+    }
+
+    /// The device time until a request begins: what is passed over takes as long as if it was asked for, a jump at most.
+    pub fn approach(&self, direction: Direction, approach: Approach) -> Nanos {
+        let cost = self.direction(direction);
+        match approach {
+            Approach::Follows => Nanos(0),
+            Approach::Over(gap) => cost.rate.time_for(gap).min(cost.jump),
+            Approach::Jump => cost.jump,
+        }
     }
 
     /// The share of the device's time that `rate` takes in sequential requests of `unit` bytes.
@@ -181,14 +201,14 @@ impl Costs {
     /// If `unit` is zero.
     pub fn share(&self, direction: Direction, rate: BytesPerSec, unit: Bytes) -> Share {
         assert!(unit.0 > 0, "requests of zero bytes");
-        let each = u128::from(self.of(direction, unit, true).0);
+        let each = u128::from(self.of(direction, unit, Approach::Follows).0);
         let share = u128::from(rate.0) * each / u128::from(unit.0);
         Share(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
     /// The rate that a share of the device's time gives in sequential requests of `unit` bytes.
     pub fn rate(&self, direction: Direction, share: Share, unit: Bytes) -> BytesPerSec {
-        let each = self.of(direction, unit, true).0.max(1);
+        let each = self.of(direction, unit, Approach::Follows).0.max(1);
         let rate = u128::from(share.0) * u128::from(unit.0) / u128::from(each);
         BytesPerSec(u64::try_from(rate).unwrap_or(u64::MAX))
     }

@@ -100,7 +100,7 @@ impl Options {
 ///     ticket: Ticket(7),
 ///     direction: Direction::Read,
 ///     bytes: Bytes::kib(512),
-///     sequential: true,
+///     approach: Approach::Follows,
 /// };
 /// queue.enqueue(now, Lane::Session(id), request)?;
 /// let Next::Dispatch(piece) = queue.next(now) else { panic!("something waits") };

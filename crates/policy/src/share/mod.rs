@@ -55,7 +55,7 @@ use base::{Bytes, Instant, Nanos};
 
 pub use accounts::Account;
 pub use contract::{Contract, Probability, Second, Slot};
-pub use cost::{Cost, Costs, Direction, Share};
+pub use cost::{Approach, Cost, Costs, Direction, Share};
 pub use credit::Credit;
 pub use depth::{DepthControl, DepthOptions};
 pub use fifo::Fifo;
@@ -187,8 +187,8 @@ pub struct Request {
     pub direction: Direction,
     /// Its length; not zero.
     pub bytes: Bytes,
-    /// Does it follow on the same session's last one?
-    pub sequential: bool,
+    /// How it is reached from the same session's last one.
+    pub approach: Approach,
 }
 
 /// A piece of a request that goes to the device now. Give it back to [`Scheduler::completed`].
@@ -208,8 +208,8 @@ pub struct Dispatch {
     pub charge: Nanos,
     /// Is it the request's last piece?
     pub last: bool,
-    /// Does it follow on the session's piece before?
-    pub sequential: bool,
+    /// How it is reached from the session's piece before.
+    pub approach: Approach,
     /// When it was handed out.
     pub at: Instant,
 }

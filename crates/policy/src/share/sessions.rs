@@ -16,8 +16,8 @@ use base::{Bytes, Instant, Nanos};
 
 use super::figures::{Done, Meter};
 use super::{
-    Class, Closed, Costs, Direction, Dispatch, EnqueueError, Event, Lane, OpenError, Request,
-    SessionCounters, SessionId, Share, Terms,
+    Approach, Class, Closed, Costs, Direction, Dispatch, EnqueueError, Event, Lane, OpenError,
+    Request, SessionCounters, SessionId, Share, Terms,
 };
 
 /// What bounds a scheduler's memory.
@@ -294,7 +294,7 @@ impl<S> Sessions<S> {
             ticket,
             direction,
             bytes,
-            sequential,
+            approach,
         } = waiting.request;
         self.in_flight += 1;
         Some(Dispatch {
@@ -303,9 +303,9 @@ impl<S> Sessions<S> {
             direction,
             offset: Bytes(0),
             bytes,
-            charge: self.costs.of(direction, bytes, sequential),
+            charge: self.costs.of(direction, bytes, approach),
             last: true,
-            sequential,
+            approach,
             at: now,
         })
     }
@@ -324,10 +324,13 @@ impl<S> Sessions<S> {
         let bytes = (request.bytes - offset).min(most);
         first.sent += bytes;
         let last = first.sent == request.bytes;
-        let sequential = request.sequential || offset.0 > 0;
+        let approach = match offset.0 {
+            0 => request.approach,
+            _ => Approach::Follows,
+        };
         let priced = request.bytes.min(unit);
-        let cost = costs.of(request.direction, priced, true);
-        let jump = costs.of(request.direction, priced, sequential) - cost;
+        let cost = costs.of(request.direction, priced, Approach::Follows);
+        let reached = costs.approach(request.direction, approach);
         let charge = u128::from(cost.0) * u128::from(bytes.0) / u128::from(priced.0);
         if last {
             entry.line.pop_front();
@@ -343,9 +346,9 @@ impl<S> Sessions<S> {
             direction: request.direction,
             offset,
             bytes,
-            charge: Nanos(charge as u64) + jump,
+            charge: Nanos(charge as u64) + reached,
             last,
-            sequential,
+            approach,
             at: now,
         }
     }

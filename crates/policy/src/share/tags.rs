@@ -43,9 +43,9 @@ use base::{Bytes, Instant, Nanos};
 use super::accounts::Accounts;
 use super::sessions::{Entry, Sessions};
 use super::{
-    Account, Class, Closed, Costs, DepthControl, Direction, Dispatch, EnqueueError, Event, Lane,
-    Limits, Next, OpenError, Request, Scheduler, SessionCounters, SessionId, Share, Shed,
-    TagsOptions, Terms, Totals,
+    Account, Approach, Class, Closed, Costs, DepthControl, Direction, Dispatch, EnqueueError,
+    Event, Lane, Limits, Next, OpenError, Request, Scheduler, SessionCounters, SessionId, Share,
+    Shed, TagsOptions, Terms, Totals,
 };
 
 /// What one session's tags are, and how fast they run.
@@ -149,7 +149,7 @@ impl Tags {
             tag.piece_max = self.piece_of(terms, window).min(tag.piece_max);
         }
         tag.piece = tag.piece_max.min(quantum);
-        let whole = costs.of(terms.direction, unit, true);
+        let whole = costs.of(terms.direction, unit, Approach::Follows);
         let charge =
             Nanos((u128::from(whole.0) * u128::from(tag.piece.0) / u128::from(unit.0)) as u64);
         if self.options.cushion && terms.class == Class::Session {

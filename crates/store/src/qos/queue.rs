@@ -33,9 +33,9 @@ use env::Critical;
 use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
-    Account, BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError, Event as Happened,
-    Kind, Lane, Next, OpenError, Options, Request, SessionCounters, SessionId, Terms, Ticket,
-    Totals, build,
+    Account, Approach, BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError,
+    Event as Happened, Kind, Lane, Next, OpenError, Options, Request, SessionCounters, SessionId,
+    Terms, Ticket, Totals, build,
 };
 
 use state::{Job, Piece, State, Work, joined};
@@ -291,7 +291,7 @@ impl Queue {
             ticket,
             direction,
             bytes,
-            sequential: false,
+            approach: Approach::Jump,
         };
         let now = env::now();
         let mut state = self.state.change();

@@ -283,7 +283,11 @@ fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
         newcomer.read("film", 0, quantum).await.unwrap();
         let waited = env::now().since(begun);
         // What is at the device already, itself, and one piece of slack.
-        let one = costs(BytesPerSec::mb(100)).of(Direction::Read, Bytes(quantum), true);
+        let one = costs(BytesPerSec::mb(100)).of(
+            Direction::Read,
+            Bytes(quantum),
+            policy::share::Approach::Follows,
+        );
         println!("{waited} at depth {depth}, a quantum takes {one}");
         assert!(
             waited <= one * (depth + 2),

@@ -161,7 +161,9 @@ pub struct NaiveTags {
 impl NaiveTags {
     /// What a request of `bytes` costs.
     fn cost(&self, bytes: u64) -> u64 {
-        self.costs.of(Direction::Read, Bytes(bytes), true).0
+        self.costs
+            .of(Direction::Read, Bytes(bytes), Approach::Follows)
+            .0
     }
 
     /// What `piece` of a request of `bytes` is charged.

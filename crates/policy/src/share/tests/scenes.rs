@@ -120,7 +120,7 @@ fn a_late_neighbour_waits_for_a_round_unless_it_may_join() {
 #[test]
 fn a_newcomer_is_served_at_its_rate_within_one_quantum() {
     let quantum = Bytes::kib(256);
-    let piece = costs().of(Direction::Read, quantum, true);
+    let piece = costs().of(Direction::Read, quantum, Approach::Follows);
     for n in [2, 4, 8, 16] {
         let clients = by_equation(Direction::Read, n, 12, Nanos::millis(333));
         let run = run(
@@ -426,7 +426,7 @@ fn an_account_gets_by_its_weight_and_a_change_counts_at_once() {
                 ticket: Ticket(ticket),
                 direction: Direction::Read,
                 bytes: Bytes::kib(256),
-                sequential: true,
+                approach: Approach::Follows,
             };
             let lane = Lane::Session(SessionId(id));
             tags.enqueue(now, lane, request).expect("there is room");

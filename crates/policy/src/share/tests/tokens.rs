@@ -69,7 +69,7 @@ fn started(round: u64, rates: &[u64], join: bool) -> (Rounds, Vec<u64>) {
                 ticket: Ticket(i as u64 + 1),
                 direction: Direction::Read,
                 bytes: Bytes::mib(1),
-                sequential: true,
+                approach: Approach::Follows,
             };
             queue.enqueue(now, Lane::Session(id), request).unwrap();
         }

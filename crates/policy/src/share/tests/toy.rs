@@ -57,7 +57,7 @@ impl Toy {
         let start = self.busy_until.max(now);
         let mut time = self
             .costs
-            .of(dispatch.direction, dispatch.bytes, dispatch.sequential);
+            .of(dispatch.direction, dispatch.bytes, dispatch.approach);
         if let Some((_, percent)) = self.slower.filter(|(from, _)| *from <= start) {
             time = Nanos(time.0 * percent / 100);
         }
@@ -225,7 +225,7 @@ pub fn run(mut queue: Box<dyn Scheduler>, mut toy: Toy, clients: &[Client], end:
                     ticket: Ticket(i as u64),
                     direction: clients[i].terms.direction,
                     bytes: clients[i].request,
-                    sequential: true,
+                    approach: Approach::Follows,
                 };
                 let lane = Lane::Session(got[i].id.expect("it started"));
                 queue

@@ -30,7 +30,7 @@ fn request(ticket: u64, bytes: u64) -> Request {
         ticket: Ticket(ticket),
         direction: Direction::Read,
         bytes: Bytes(bytes),
-        sequential: true,
+        approach: Approach::Follows,
     }
 }
 

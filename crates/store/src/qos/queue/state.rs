@@ -10,7 +10,8 @@ use device::{Class, DeviceError, WriteFlags};
 use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
-    Closed, Costs, Direction, Dispatch, EnqueueError, Lane, Request, Scheduler, SessionId, Ticket,
+    Approach, Closed, Costs, Direction, Dispatch, EnqueueError, Lane, Request, Scheduler,
+    SessionId, Ticket,
 };
 
 use super::DISCARD;
@@ -205,15 +206,13 @@ impl State {
     /// The device time of a piece, for the estimate of what the device can do. A stream that goes on where it stopped is
     /// charged no jump, whatever else was served in between; the device's heads had to come back to it all the same.
     fn work_of(&mut self, dispatch: &Dispatch, at: Sector, costs: &Costs) -> Nanos {
-        let follows = self.head == Some(at);
+        let cost = |it| costs.approach(dispatch.direction, it);
+        let there = cost(approach(self.head, at));
         self.head = Some(Sector(at.0 + dispatch.bytes.0 / SECTOR));
-        match dispatch.sequential && !follows {
-            true => dispatch.charge + costs.direction(dispatch.direction).jump,
-            false => dispatch.charge,
-        }
+        dispatch.charge + there.saturating_sub(cost(dispatch.approach))
     }
 
-    /// Puts a request in its flow; whether it follows on the one before in this flow is seen here.
+    /// Puts a request in its flow; how it is reached from the one before in this flow is seen here.
     pub fn enqueue(
         &mut self,
         now: Instant,
@@ -225,9 +224,8 @@ impl State {
             return self.scheduler.enqueue(now, lane, request);
         };
         let stream = (session, request.direction);
-        let sequential = self.ends.get(&stream) == Some(&at);
         let request = Request {
-            sequential,
+            approach: approach(self.ends.get(&stream).copied(), at),
             ..request
         };
         self.scheduler.enqueue(now, lane, request)?;
@@ -250,7 +248,7 @@ impl State {
             ticket,
             direction: job.work.direction(),
             bytes: Bytes(len as u64),
-            sequential: false,
+            approach: Approach::Jump,
         }
     }
 
@@ -365,6 +363,15 @@ impl State {
                 self.jobs.remove(&dispatch.ticket);
             }
         }
+    }
+}
+
+/// How a request is reached from the end of the one before.
+fn approach(end: Option<Sector>, at: Sector) -> Approach {
+    match end.and_then(|end| at.0.checked_sub(end.0)) {
+        Some(0) => Approach::Follows,
+        Some(sectors) => Approach::Over(Bytes(sectors * SECTOR)),
+        None => Approach::Jump,
     }
 }
 

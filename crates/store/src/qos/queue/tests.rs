@@ -110,7 +110,11 @@ impl Noted {
         let time = match len {
             // Giving room up takes longer than the queue reckons with.
             0 => Nanos::millis(2),
-            len => costs().of(Direction::Write, Bytes(len), true),
+            len => costs().of(
+                Direction::Write,
+                Bytes(len),
+                policy::share::Approach::Follows,
+            ),
         };
         env::sleep(time).await;
         self.log.borrow_mut().push((what, len));
@@ -604,5 +608,46 @@ fn a_newcomer_waits_a_few_ms_behind_a_greedy_client_of_a_fast_device() {
             queue.close(session).unwrap();
         }
         greedy.await;
+    });
+}
+
+#[test]
+fn what_a_stream_passes_over_costs_what_it_takes_and_a_jump_at_most() {
+    run(async {
+        let cost = Cost {
+            fixed: Nanos(0),
+            jump: Nanos::millis(10),
+            rate: BytesPerSec(1 << 20),
+        };
+        let costs = Costs {
+            read: cost,
+            write: cost,
+        };
+        let disk = Memory::new("disk", Bytes::mib(64));
+        let queue = Queue::new(disk, QueueOptions::new(costs));
+        let terms = Terms::reserved(Direction::Read, BytesPerSec(1 << 20));
+        let session = Class::Session(queue.open(terms).unwrap().0);
+        let mut before = Nanos(0);
+        // A second for each MiB, in milliseconds of which so many until it begins.
+        for (at, until) in [
+            (0, 10_000_000),
+            (2048, 0),
+            // Over 4 KiB and back over them.
+            (4104, 3_906_250),
+            (4096, 10_000_000),
+            // Far away, on either side.
+            (100_000, 10_000_000),
+            (0, 10_000_000),
+        ] {
+            queue.take_interval();
+            let buf = Buf::for_read(1 << 20);
+            queue.read(Sector(at), buf, session).await.unwrap();
+            let whole = Nanos(1_000_000_000 + until);
+            let work = queue.totals().work;
+            assert_eq!(work - before, whole, "sector {at}");
+            before = work;
+            // No one else moved the heads.
+            assert_eq!(queue.take_interval().read_work, whole, "sector {at}");
+        }
     });
 }
