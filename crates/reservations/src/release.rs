@@ -56,10 +56,17 @@ impl Endings<'_> {
         if known.record.over_since.is_some() {
             return Ok(true);
         }
-        match self.end_once(known, why).await? {
-            Some(inside) => self.end_rest(known, inside).await.map(|()| true),
-            None => Ok(false),
+        for tried in 1..RELEASE_TRIES {
+            if let Some(inside) = self.end_once(known, why).await? {
+                return self.end_rest(known, inside).await.map(|()| true);
+            }
+            again(tried).await;
+            // Another one of the account or the allotment may have come first, which is no hindrance.
+            if self.0.records.get(known.id).await?.as_ref() != Some(known) {
+                break;
+            }
         }
+        Ok(false)
     }
 
     /// The record of one of an account that is let in no longer says so, unless it is again. Answers what is to be released:

@@ -17,9 +17,12 @@
 //!
 //! Always true: a clock of this node that is wrong ends nothing before its time at its stores.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use base::Nanos;
+use env::sync::Semaphore;
 use policy::share::{Direction, Second};
 use store::qos::manager::PartState;
 use vdisk::StoreNumber;
@@ -39,7 +42,7 @@ use crate::stores::Facts;
 
 /// Between two sweeps.
 pub const EVERY: Nanos = Nanos::secs(3);
-/// So many are swept side by side: a store that does not answer keeps those at other stores waiting only so often.
+/// So many are swept side by side: a store that does not answer keeps fewer of those at others waiting.
 const AT_ONCE: usize = 16;
 /// So long what is over can be looked at.
 const KEPT_SECONDS: u64 = 24 * 60 * 60;
@@ -267,15 +270,21 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     }
     let is_allotment = |it: &Observed| it.known.record.terms.allotment;
     let (allotments, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_allotment);
+    let replans = Semaphore::new(1);
     // What is inside an allotment ends before its parts are given away.
-    for some in others.chunks(AT_ONCE).chain(allotments.chunks(AT_ONCE)) {
-        let swept = some.iter().map(async |seen| {
-            if let Err(error) = sweep_one(service, seen, (&facts, &whole)).await {
-                let name = &seen.known.record.name;
-                tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
+    for group in [others, allotments] {
+        let left = RefCell::new(group.into_iter());
+        let next = || left.borrow_mut().next();
+        let workers = (0..AT_ONCE).map(async |_| {
+            while let Some(seen) = next() {
+                let swept = sweep_one(service, &seen, (&facts, &whole), &replans);
+                if let Err(error) = swept.await {
+                    let name = &seen.known.record.name;
+                    tracing::info!(reservation = name, %error, "what is due for a reservation is tried again");
+                }
             }
         });
-        env::sync::join_all(swept).await;
+        env::sync::join_all(workers).await;
     }
     Ok(())
 }
@@ -343,6 +352,7 @@ async fn sweep_one(
     service: &Service,
     seen: &Observed,
     (facts, whole): (&Facts, &Whole),
+    replans: &Rc<Semaphore>,
 ) -> Result<(), ReservationError> {
     let known = &*seen.known;
     let due = judged(service, seen, (facts, whole)).await;
@@ -378,7 +388,11 @@ async fn sweep_one(
             let records = &service.records;
             records.swap(known, &next, TxnPart::default()).await?;
         }
-        Due::Replan(wanted) => replan(service, known, facts, &wanted).await?,
+        Due::Replan(wanted) => {
+            // Two at a time could keep each other from what one of them would have whole.
+            let _turn = replans.acquire(1).await;
+            replan(service, known, facts, &wanted).await?;
+        }
     }
     Ok(())
 }

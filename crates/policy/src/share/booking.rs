@@ -28,6 +28,14 @@ pub struct Booking {
     pub state: State,
 }
 
+impl Booking {
+    /// Was it held too long, or is its slot over?
+    pub(super) fn is_over(&self, now: Second) -> bool {
+        let held_too_long = matches!(self.state, State::Tentative { until } if until <= now);
+        held_too_long || self.contract.slot.end <= now
+    }
+}
+
 /// A stretch of time in which nothing begins or ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {

@@ -37,7 +37,7 @@ pub use super::demand::Demand;
 pub use super::refusal::{Offer, Refusal};
 
 use super::demand::both;
-use super::sweep::Stretches;
+use super::stretches::Stretches;
 use super::{
     BytesPerSec, Contract, Costs, Direction, Headroom, Mix, Probability, Second, Share, Slot,
     Space, SpaceError,
@@ -114,18 +114,23 @@ impl Calendar {
     }
 
     /// Would all of `contracts`, which are asked for in one slot, be held now, one after the other? Nothing is set aside,
-    /// and room is not asked about. What is over must have been [dropped](Self::expire) before.
+    /// and room is not asked about. What is over counts until it is [dropped](Self::expire).
     ///
     /// # Errors
     /// [`Refusal`] of the first that would not be; the offered begin is one for all of them together.
+    ///
+    /// # Panics
+    /// If they are asked for in several slots.
     pub fn admits(&self, now: Second, contracts: &[Contract]) -> Result<(), Refusal> {
         for (before, contract) in contracts.iter().enumerate() {
+            assert_eq!(contract.slot, contracts[0].slot, "asked for in one slot");
             check(now, contract)?;
             let with_those_before = |mut stretch: Stretch| {
                 stretch.demand = contracts[..before]
                     .iter()
                     .fold(stretch.demand, Demand::with);
                 stretch.promised = self.share(&stretch.demand);
+                stretch.headroom = self.headroom(&stretch.demand);
                 stretch
             };
             let mut stretches = self.stretches(contract.slot).map(with_those_before);
@@ -233,15 +238,16 @@ impl Calendar {
         Ok(booking)
     }
 
+    /// Was something held too long, or is over?
+    pub fn has_over(&self, now: Second) -> bool {
+        self.bookings.values().any(|it| it.is_over(now))
+    }
+
     /// Drops what was held too long and what is over; answers their numbers.
     pub fn expire(&mut self, now: Second) -> Vec<BookingId> {
-        let over = |booking: &Booking| {
-            let held_too_long = matches!(booking.state, State::Tentative { until } if until <= now);
-            held_too_long || booking.contract.slot.end <= now
-        };
         let bookings = self.bookings.iter();
         let gone: Vec<BookingId> = bookings
-            .filter(|(_, it)| over(it))
+            .filter(|(_, it)| it.is_over(now))
             .map(|(id, _)| *id)
             .collect();
         for id in &gone {

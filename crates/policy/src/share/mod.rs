@@ -44,7 +44,7 @@ mod rounds;
 mod sessions;
 mod space;
 mod split;
-mod sweep;
+mod stretches;
 mod tags;
 mod tags_options;
 #[cfg(test)]
@@ -187,7 +187,7 @@ pub struct Request {
     pub direction: Direction,
     /// Its length; not zero.
     pub bytes: Bytes,
-    /// How it is reached from the same session's last one.
+    /// How the device comes to it from the same session's last one.
     pub approach: Approach,
 }
 
@@ -208,7 +208,7 @@ pub struct Dispatch {
     pub charge: Nanos,
     /// Is it the request's last piece?
     pub last: bool,
-    /// How it is reached from the session's piece before.
+    /// How the device comes to it from the session's piece before.
     pub approach: Approach,
     /// When it was handed out.
     pub at: Instant,

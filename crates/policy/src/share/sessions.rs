@@ -330,7 +330,7 @@ impl<S> Sessions<S> {
         };
         let priced = request.bytes.min(unit);
         let cost = costs.of(request.direction, priced, Approach::Follows);
-        let reached = costs.approach(request.direction, approach);
+        let approached = costs.approach(request.direction, approach);
         let charge = u128::from(cost.0) * u128::from(bytes.0) / u128::from(priced.0);
         if last {
             entry.line.pop_front();
@@ -346,7 +346,7 @@ impl<S> Sessions<S> {
             direction: request.direction,
             offset,
             bytes,
-            charge: Nanos(charge as u64) + reached,
+            charge: Nanos(charge as u64) + approached,
             last,
             approach,
             at: now,

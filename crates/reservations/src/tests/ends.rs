@@ -6,6 +6,7 @@ use access::name::AccountName;
 use access::registry::{AccountChange, NewAccount, Registry};
 use access::role::Role;
 use base::Nanos;
+use vdisk::StoreNumber;
 use vdisk::meta::Faults;
 
 use super::world::{World, none_overlap, of_vm1, records};
@@ -15,6 +16,7 @@ use crate::ask::{Ask, TargetAsk};
 use crate::quota::Quotas;
 use crate::record::{Phase, Reservation};
 use crate::service::{Change, Service};
+use crate::sweep::{abort_own, sweep};
 
 const FOREVER: u64 = u64::MAX;
 
@@ -50,10 +52,14 @@ async fn switch_off(registry: &Registry, account: &str) {
 }
 
 fn at_s1(service: &Service, account: &str) -> Ask {
+    at(service, "s1", account)
+}
+
+fn at(service: &Service, store: &str, account: &str) -> Ask {
     let mut ask = of_vm1(service, "job", 10);
     ask.account = account.to_owned();
     ask.target = TargetAsk::Stores {
-        stores: vec!["s1".to_owned()],
+        stores: vec![store.to_owned()],
         stripe: false,
         scope: "a/".to_owned(),
     };
@@ -89,6 +95,83 @@ fn what_an_account_and_its_projects_have_ends_at_once_and_no_other() {
         ];
         assert_eq!(causes, said);
     });
+}
+
+/// So many of `account` at `store`, small ones.
+async fn make(service: &Rc<Service>, store: &str, account: &str, count: u64) {
+    for nth in 0..count {
+        let mut ask = at(service, store, account);
+        ask.name = format!("{account}{nth}");
+        ask.promise.read = 1_000_000;
+        service.create(ask).await.unwrap();
+    }
+}
+
+#[test]
+fn what_is_over_of_one_account_ends_in_one_sweep() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let registry = accounts(&world).await;
+        let service = node(&world, "n1", Nanos::millis(5));
+        make(&service, "s1", "astro", 20).await;
+        switch_off(&registry, "astro").await;
+        // They all change the use of one quota, side by side.
+        sweep(&service).await.unwrap();
+        assert_eq!(world.parts(), []);
+        let all = records(&service).await;
+        assert!(all.iter().all(|it| it.state == Phase::Ended));
+    });
+}
+
+#[test]
+fn a_store_that_does_not_answer_keeps_others_waiting_by_the_sixteen() {
+    env::Runtime::simulated(1).block_on(async {
+        let world = World::new().await;
+        let registry = accounts(&world).await;
+        let service = node(&world, "n1", Nanos(0));
+        make(&service, "s3", "astro", 40).await;
+        make(&service, "s1", "astronomy", 1).await;
+        for account in ["astro", "astronomy"] {
+            switch_off(&registry, account).await;
+        }
+        world.hung.borrow_mut().insert(StoreNumber(3));
+        // Each waits for its store for eight seconds.
+        let swept = env::timeout(Nanos::secs(30), sweep(&service)).await;
+        swept.unwrap().unwrap();
+        assert!(world.parts().iter().all(|(store, _)| store.0 == 3));
+        let all = records(&service).await;
+        assert!(all.iter().all(|it| it.state == Phase::Ended));
+    });
+}
+
+#[test]
+fn of_two_changes_at_once_one_is_done_though_their_node_settles_what_it_left() {
+    let mut refused = 0;
+    for seed in 0..60_u64 {
+        refused += env::Runtime::simulated(seed).block_on(async move {
+            let world = World::new().await;
+            accounts(&world).await;
+            let service = node(&world, "n1", Nanos::millis(20));
+            let (made, _) = service.create(at_s1(&service, "astro")).await.unwrap();
+            let changes = [11, 12].map(|mb| {
+                let (service, made) = (Rc::clone(&service), made.clone());
+                let more = Change {
+                    read: Some(mb * 1_000_000),
+                    ..Change::default()
+                };
+                env::spawn(async move { service.amend(made, more).await.is_ok() })
+            });
+            env::sleep(Nanos::millis(seed * 2)).await;
+            abort_own(&service).await.unwrap();
+            let mut done = 0;
+            for change in changes {
+                done += u32::from(change.await);
+            }
+            assert!(done > 0, "seed {seed}");
+            u32::from(done == 1)
+        });
+    }
+    assert!(refused > 5, "{refused} were refused");
 }
 
 #[test]

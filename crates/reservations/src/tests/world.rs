@@ -55,8 +55,10 @@ pub struct World {
     pub has_export: Cell<bool>,
     /// How often something was read of the meta store.
     pub reads: Cell<u64>,
-    /// Stores that do not answer.
+    /// Stores that do not answer: what is asked fails at once.
     pub silent: RefCell<BTreeSet<StoreNumber>>,
+    /// Stores that keep what is asked.
+    pub hung: RefCell<BTreeSet<StoreNumber>>,
 }
 
 /// One node's way to the meta store.
@@ -129,6 +131,9 @@ struct Near {
 impl Near {
     async fn do_it<T>(&self, work: Pending<'_, T>) -> Result<T, PartError> {
         step(&self.steps).await;
+        if self.world.hung.borrow().contains(&self.store) {
+            return pending().await;
+        }
         let silent = |_| {
             let is_silent = self.world.silent.borrow().contains(&self.store);
             is_silent.then(|| PartError::Unreachable("it is silent".to_owned()))
@@ -252,6 +257,7 @@ impl World {
             reads: Cell::default(),
             facts: RefCell::new(facts),
             silent: RefCell::default(),
+            hung: RefCell::default(),
         })
     }
 

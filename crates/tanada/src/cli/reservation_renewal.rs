@@ -156,8 +156,14 @@ impl Renewal {
                 Outcome::Over("it is over, and another one has its name by now".to_owned())
             }
             Ok(Made::Refused(refusal)) => {
-                // So none of ours is there: the next of its name is another's.
-                self.is_open = false;
+                let named = Which {
+                    id: &self.asked.name,
+                    account: self.asked.account.as_deref(),
+                };
+                // Where none is there, not even one being made, the next of its name is another's.
+                if let Ok(None) = self.service.get(named) {
+                    self.is_open = false;
+                }
                 Outcome::Over(words::refused_line(&refusal))
             }
             Err(error) => {

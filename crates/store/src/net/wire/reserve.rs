@@ -114,5 +114,13 @@ pub(super) fn quoted(fields: &mut Fields<'_>) -> Result<Vec<ReservationRequest>,
             "at most {QUOTED_MAX} requests are asked about together"
         ));
     }
-    (0..count).map(|_| wanted(fields)).collect()
+    let all: Vec<ReservationRequest> = (0..count)
+        .map(|_| wanted(fields))
+        .collect::<Result<_, _>>()?;
+    match all.windows(2).all(|pair| pair[0].slot == pair[1].slot) {
+        true => Ok(all),
+        false => fields.refuse(format_args!(
+            "requests that are asked about together are for one slot"
+        )),
+    }
 }

@@ -179,7 +179,14 @@ fn request(op: Op, rng: &mut Rng) -> Request {
             holder: rng.chance(0.5).then(|| text(rng)),
         },
         Op::Offer => Request::Offer(wanted(rng)),
-        Op::Quote => Request::Quote((0..rng.below(4)).map(|_| wanted(rng)).collect()),
+        Op::Quote => {
+            let mut all: Vec<_> = (0..rng.below(4)).map(|_| wanted(rng)).collect();
+            // They are for one slot.
+            if let Some(slot) = all.first().map(|it| it.slot) {
+                all.iter_mut().for_each(|it| it.slot = slot);
+            }
+            Request::Quote(all)
+        }
         Op::Amend => Request::Amend {
             id: BookingId(number(rng)),
             wanted: wanted(rng),

@@ -69,15 +69,20 @@ impl Reserver {
         quote
     }
 
-    /// What `asked` says of the calendar as it is now, with what a calibration takes of it.
+    /// What `asked` says of the calendar as it is now, without what is over and with what a calibration takes of it. That is
+    /// a copy: to drop something of the calendar itself is for the one whose turn it is, together with its record.
     fn by_calendar<T>(&self, asked: impl FnOnce(&Calendar, Second) -> T) -> T {
         let (core, now) = (self.core(), self.core().now());
-        core.bookings.calendar.borrow_mut().expire(now);
         let calendar = core.bookings.calendar.borrow();
-        let Some(slot) = core.bookings.calibrating.get() else {
+        let calibrating = core.bookings.calibrating.get();
+        if calibrating.is_none() && !calendar.has_over(now) {
             return asked(&calendar, now);
-        };
+        }
         let mut meanwhile = calendar.clone();
+        meanwhile.expire(now);
+        let Some(slot) = calibrating else {
+            return asked(&meanwhile, now);
+        };
         let costs = core.capacity.borrow().costs;
         let rate = costs.rate(Direction::Read, Share::WHOLE, core.options.unit());
         let booking = Booking {

@@ -209,10 +209,10 @@ impl State {
         let cost = |it| costs.approach(dispatch.direction, it);
         let there = cost(approach(self.head, at));
         self.head = Some(Sector(at.0 + dispatch.bytes.0 / SECTOR));
-        dispatch.charge + there.saturating_sub(cost(dispatch.approach))
+        (dispatch.charge + there).saturating_sub(cost(dispatch.approach))
     }
 
-    /// Puts a request in its flow; how it is reached from the one before in this flow is seen here.
+    /// Puts a request in its flow; how the device comes to it from the one before in this flow is seen here.
     pub fn enqueue(
         &mut self,
         now: Instant,
@@ -366,7 +366,7 @@ impl State {
     }
 }
 
-/// How a request is reached from the end of the one before.
+/// How the device comes to a request from the end of the one before.
 fn approach(end: Option<Sector>, at: Sector) -> Approach {
     match end.and_then(|end| at.0.checked_sub(end.0)) {
         Some(0) => Approach::Follows,

@@ -628,7 +628,7 @@ fn what_a_stream_passes_over_costs_what_it_takes_and_a_jump_at_most() {
         let terms = Terms::reserved(Direction::Read, BytesPerSec(1 << 20));
         let session = Class::Session(queue.open(terms).unwrap().0);
         let mut before = Nanos(0);
-        // A second for each MiB, in milliseconds of which so many until it begins.
+        // A second for each MiB, and so many nanoseconds until it begins.
         for (at, until) in [
             (0, 10_000_000),
             (2048, 0),
@@ -649,5 +649,45 @@ fn what_a_stream_passes_over_costs_what_it_takes_and_a_jump_at_most() {
             // No one else moved the heads.
             assert_eq!(queue.take_interval().read_work, whole, "sector {at}");
         }
+    });
+}
+
+#[test]
+fn streams_that_take_turns_over_one_stretch_are_the_work_of_one() {
+    run(async {
+        let cost = Cost {
+            fixed: Nanos(0),
+            jump: Nanos::millis(10),
+            rate: BytesPerSec(1 << 20),
+        };
+        let costs = Costs {
+            read: cost,
+            write: cost,
+        };
+        let queue = Queue::new(
+            Memory::new("disk", Bytes::mib(64)),
+            QueueOptions::new(costs),
+        );
+        let terms = Terms::reserved(Direction::Read, BytesPerSec(1 << 19));
+        let streams = [(); 2].map(|()| Class::Session(queue.open(terms).unwrap().0));
+        let read = async |at: u64, stream| {
+            let (before, buf) = (queue.totals().work, Buf::for_read(1 << 20));
+            queue.take_interval();
+            queue.read(Sector(at), buf, stream).await.unwrap();
+            (
+                queue.totals().work - before,
+                queue.take_interval().read_work,
+            )
+        };
+        let begun = Nanos::millis(1010);
+        assert_eq!(read(0, streams[0]).await, (begun, begun));
+        for nth in 1..6 {
+            // Each stream passes over what the other one reads, and the device over nothing.
+            let (charged, work) = read(nth * 2048, streams[nth as usize % 2]).await;
+            assert_eq!((charged, work), (begun, Nanos::secs(1)), "MiB {nth}");
+        }
+        // Elsewhere and back: the stream goes on, the device jumps.
+        assert_eq!(read(100_000, streams[0]).await.1, begun);
+        assert_eq!(read(6 * 2048, streams[1]).await, (Nanos::secs(1), begun));
     });
 }

@@ -43,7 +43,7 @@ impl Stretches {
 }
 
 /// The first of `edges`, if it is not after `at`.
-fn reached(edges: &mut BinaryHeap<Edge>, at: Second) -> Option<usize> {
+fn passed(edges: &mut BinaryHeap<Edge>, at: Second) -> Option<usize> {
     let Reverse((second, _)) = edges.peek()?;
     let is_there = *second <= at;
     is_there.then(|| edges.pop()).flatten().map(|it| it.0.1)
@@ -56,10 +56,10 @@ impl Iterator for Stretches {
         if self.at >= self.end {
             return None;
         }
-        while let Some(i) = reached(&mut self.ending, self.at) {
+        while let Some(i) = passed(&mut self.ending, self.at) {
             self.open.remove(&self.contracts[i]);
         }
-        while let Some(i) = reached(&mut self.coming, self.at) {
+        while let Some(i) = passed(&mut self.coming, self.at) {
             let contract = &self.contracts[i];
             self.open.add(contract);
             self.ending.push(Reverse((contract.slot.end, i)));
