@@ -3,7 +3,6 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::{Context, anyhow};
-use report::terminal::Usage;
 
 /// Goes on if it is meant: `lost` says what is lost of `name`.
 ///
@@ -14,10 +13,9 @@ pub fn ask(name: &str, lost: &str, is_said: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(Usage(format!(
+        return Err(anyhow!(
             "{lost}; nothing was changed. Add --yes if that is meant"
-        ))
-        .into());
+        ));
     }
     let (input, mut out) = (io::stdin().lock(), io::stderr());
     is_typed(name, lost, input, &mut out)
