@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, client, volume, node, store, reservation, reserve, account, token, audit, top:
+//!              -> status, client, config, volume, node, store, reservation, reserve, account, token, audit, top:
 //!                                      one question to a running daemon's admin API
 //!              -> object:               a client of a store
 //!              -> device, doctor:       work of their own, no daemon needed
@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Status(ask) => cli::show::status(&ask),
         Command::Device(command) => cli::device::run(command),
         Command::Client(command) => cli::clients::run(command),
+        Command::Config(command) => cli::configuration::run(command),
         Command::Volume(command) => cli::volume::run(command),
         Command::Cluster(command) => cli::cluster_ca::run(command),
         Command::Node(command) => cli::cluster_node::run_node(command),

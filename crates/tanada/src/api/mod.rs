@@ -13,6 +13,7 @@ pub mod figures;
 pub mod learn;
 pub mod refusal;
 pub mod reservation;
+pub mod settings;
 pub mod status;
 pub mod store;
 pub mod tables;

@@ -102,11 +102,17 @@ pub enum Disk {
         ask: Ask,
     },
     /// Fill a virtual disk from a raw file; it is made if it is not there. Holes stay holes.
+    #[command(
+        after_help = "Images of other formats are refused: `qemu-img convert -O raw vm.qcow2 vm.raw` makes a raw one. A volume \
+with data is filled only with --replace; it asks for its name then, and wants --yes where no terminal can be asked."
+    )]
     Import {
         /// The file.
         file: PathBuf,
         /// The volume.
         name: Name,
+        #[command(flatten)]
+        how: Import,
         #[command(flatten)]
         settings: DiskSettings,
         #[command(flatten)]
@@ -192,6 +198,23 @@ pub struct DiskSettings {
     on_meta_loss: Option<String>,
 }
 
+/// What an import may do.
+#[derive(Args)]
+pub struct Import {
+    /// Replace what the volume has.
+    #[arg(long)]
+    pub replace: bool,
+    /// Ask nothing before data are replaced.
+    #[arg(long, requires = "replace")]
+    pub yes: bool,
+    /// Say what would be done, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// It is raw, whatever it looks like: raw.
+    #[arg(long, value_name = "FORMAT", value_parser = ["raw"])]
+    pub format: Option<String>,
+}
+
 /// `VOLUME` or `VOLUME@SNAPSHOT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct At {
@@ -274,9 +297,10 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
         Disk::Import {
             file,
             name,
+            how,
             settings,
             ask,
-        } => import(&file, &name, &settings, ask),
+        } => import(&file, &name, (&how, &settings), ask),
         Disk::Resize {
             name,
             size,

@@ -3,8 +3,8 @@
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster::{At, path, snapshot_path};
-use super::cluster::{DiskSettings, new_disk, nothing};
-use super::{disk_copy, show};
+use super::cluster::{DiskSettings, Import, new_disk, nothing};
+use super::{consent, disk_copy, disk_image, show};
 use crate::api::cluster::{Called, Disk as Shown, Done, Here};
 use base::Bytes;
 use hyper::Method;
@@ -81,36 +81,52 @@ pub(super) fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
 pub(super) fn import(
     file: &Path,
     name: &Name,
-    settings: &DiskSettings,
+    (how, settings): (&Import, &DiskSettings),
     ask: Ask,
 ) -> anyhow::Result<()> {
+    let bytes = disk_copy::size_of(file)?;
+    if how.format.is_none()
+        && let Some(format) = disk_copy::format_of(file)?
+    {
+        return Err(anyhow::anyhow!(disk_image::refusal(file, format)));
+    }
     let client = Client::new(ask.admin)?;
     let here: Here = client.get("/v1/cluster")?;
-    let bytes = disk_copy::size_of(file)?;
-    let all: Vec<Shown> = client.get("/v1/cluster/volumes")?;
-    let (disk, fresh) = match all
-        .into_iter()
-        .find(|disk| disk.terms.name == name.as_str())
-    {
-        Some(disk) => (disk, false),
-        None => {
-            let whole = Bytes(bytes.next_multiple_of(4096).max(4096));
-            let new = new_disk(name, whole, settings);
-            (
-                client.send_json(Method::POST, "/v1/cluster/volumes", &new)?,
-                true,
-            )
-        }
-    };
-    if disk.terms.size_bytes < bytes {
+    let mut all = client.get::<Vec<Shown>>("/v1/cluster/volumes")?.into_iter();
+    let known = all.find(|disk| disk.terms.name == name.as_str());
+    let whole = Bytes(bytes.next_multiple_of(4096).max(4096));
+    let data = known.as_ref().map(|disk| check(disk, (file, bytes), &here));
+    let data = data.transpose()?.unwrap_or(0);
+    let shown = file.display();
+    let lost = format!(
+        "{name} has {} of data, which {shown} is to replace",
+        table::size(data)
+    );
+    if data > 0 && !how.replace {
         return Err(anyhow::anyhow!(
-            "{} has {bytes} bytes, and {name} only {}; make it larger first: `tanada volume resize {name} {bytes}`",
-            file.display(),
-            disk.terms.size_bytes
+            "{lost}: nothing was changed. Import it under another name, or add --replace; `tanada volume snapshot {name} \
+             before` keeps what is there now"
         ));
     }
+    if how.dry_run {
+        return show::text(&match (&known, data) {
+            (None, _) => format!("{name} would be made, with {}\n", table::size(whole.0)),
+            (Some(_), 0) => format!("{name} would be filled; it has no data\n"),
+            (Some(_), _) => format!("{lost}; nothing was changed yet\n"),
+        });
+    }
+    if data > 0 {
+        consent::ask(name.as_str(), &lost, how.yes)?;
+    }
+    let disk = match known {
+        Some(disk) => disk,
+        None => {
+            let new = new_disk(name, whole, settings);
+            client.send_json(Method::POST, "/v1/cluster/volumes", &new)?
+        }
+    };
     let address = entrance(&disk, &here)?;
-    let copied = disk_copy::import(file, &address, &disk.terms.name, fresh)?;
+    let copied = disk_copy::import(file, &address, &disk.terms.name, data == 0)?;
     show::answer(ask.json, &copied, || {
         format!(
             "{name} has what {} has: {}, of which {} are data\n",
@@ -119,4 +135,23 @@ pub(super) fn import(
             table::size(copied.data_bytes)
         )
     })
+}
+
+/// Can a volume that is there be filled from so many bytes, and how many bytes of data has it?
+fn check(disk: &Shown, (file, bytes): (&Path, u64), here: &Here) -> anyhow::Result<u64> {
+    let name = &disk.terms.name;
+    if disk.terms.size_bytes < bytes {
+        return Err(anyhow::anyhow!(
+            "{} has {bytes} bytes, and {name} only {}; make it larger first: `tanada volume resize {name} {bytes}`",
+            file.display(),
+            disk.terms.size_bytes
+        ));
+    }
+    if disk.clients > 0 {
+        return Err(anyhow::anyhow!(
+            "{name} is open at {} NBD clients, beneath which its data would change; close it there first",
+            disk.clients
+        ));
+    }
+    disk_copy::data_of(&entrance(disk, here)?, name)
 }

@@ -25,6 +25,8 @@ use report::terminal::progress;
 use rustix::fs::SeekFrom;
 use serde::Serialize;
 
+use super::disk_image::{self, Format};
+
 /// Read or written at once.
 const PIECE: u64 = 1 << 20;
 /// Pieces under way.
@@ -46,6 +48,29 @@ pub fn size_of(path: &Path) -> anyhow::Result<u64> {
     let said = || format!("cannot read {}", path.display());
     let file = File::open(path).with_context(said)?;
     rustix::fs::seek(&file, SeekFrom::End(0)).with_context(said)
+}
+
+/// What a file is, if no raw disk.
+pub fn format_of(path: &Path) -> anyhow::Result<Option<Format>> {
+    let said = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(said)?;
+    disk_image::format_of(&file, size_of(path)?).with_context(said)
+}
+
+/// Bytes of data that a volume has.
+pub fn data_of(address: &Address, name: &str) -> anyhow::Result<u64> {
+    with_volume(address, name, async move |client| {
+        let size = client.info().size.0;
+        let (mut at, mut data) = (0, 0);
+        while at < size {
+            let span = Span::bytes(at, REACH.min(size - at));
+            for (len, is_data) in client.allocation(span).await? {
+                at += len;
+                data += if is_data { len } else { 0 };
+            }
+        }
+        Ok(data)
+    })
 }
 
 /// Connects, and does `work` with the volume.

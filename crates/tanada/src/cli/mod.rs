@@ -23,8 +23,11 @@ pub mod cluster_ca;
 mod cluster_files;
 pub mod cluster_node;
 mod cluster_pages;
+pub mod configuration;
+mod consent;
 pub mod device;
 pub mod disk_copy;
+mod disk_image;
 pub mod disk_settings;
 pub mod doctor;
 mod doctor_kernel;
@@ -96,6 +99,9 @@ pub enum Command {
     /// Look who is connected over NBD, and end connections.
     #[command(subcommand)]
     Client(clients::Client),
+    /// Check a configuration, and see what was set of volumes beside it.
+    #[command(subcommand)]
+    Config(configuration::Config),
     /// Make, look at and command volumes: hybrids of a daemon, and virtual disks of its cluster.
     #[command(subcommand)]
     Volume(Volume),

@@ -63,6 +63,9 @@ pub enum Volume {
         /// Settings of a hybrid; those of a virtual disk are the options below.
         #[arg(required_unless_present = "setting", value_name = "KEY=VALUE")]
         changes: Vec<String>,
+        /// Of a hybrid: only until the daemon ends; else it is kept, before what the configuration says.
+        #[arg(long)]
+        until_restart: bool,
         #[command(flatten)]
         disk: disk_settings::SetDisk,
         #[command(flatten)]

@@ -47,10 +47,17 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             name, disk, ask, ..
         } if disk.is_asked() => disk_settings::set(&name, &disk, ask),
         options::Volume::Set {
-            name, changes, ask, ..
+            name,
+            changes,
+            until_restart,
+            ask,
+            ..
         } => {
             let change = parse_changes(&changes)?;
-            let path = path(&name, "")?;
+            let mut path = path(&name, "")?;
+            if until_restart {
+                path.push_str("?until_restart=true");
+            }
             let said = |volume: &Volume| changed(volume, &name, change.advise == Some(true));
             ask.send(Method::PATCH, &path, &change, said)
         }

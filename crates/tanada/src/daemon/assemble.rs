@@ -33,6 +33,7 @@ use store::qos::network::Network;
 use tokio::sync::oneshot;
 
 use super::common::disk_identity;
+use super::common::kept_settings::Kept;
 use super::common::pairs::{Memory, PairFile};
 use super::common::polling::polling;
 use super::common::registry::Registry;
@@ -71,6 +72,8 @@ pub struct Plan {
     pub revocation: Revocation,
     pub devices: Vec<DeviceConfig>,
     pub hybrids: Vec<HybridConfig>,
+    /// What was set of hybrids before.
+    pub kept: Kept,
     pub stores: Vec<StoreConfig>,
     pub cluster: Option<ClusterConfig>,
     pub exports: Vec<ExportConfig>,
@@ -324,8 +327,9 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
             mode: None,
             restart,
         };
+        let set = plan.kept.of(config.name());
         let queued = queued_of(&config, &slow, (&devices, &hybrids), &plan.data_dir).await?;
-        let volume = OpenVolume::open(config, (slow, queued), fast, memory).await?;
+        let volume = OpenVolume::open((config, set), (slow, queued), fast, memory).await?;
         thread.volumes.push(volume);
     }
     let node = plan.cluster.as_ref().map(|cluster| cluster.node.as_str());

@@ -29,6 +29,7 @@ use super::http::control::Control;
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
+use super::http::volume_settings::KeptSettings;
 use super::log::{self, LogFormat};
 use super::look::{self, Verdict};
 use super::thread::command::{Command, Started, ThreadHandle};
@@ -36,6 +37,7 @@ use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
 use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::kept_settings::{Kept, KeptFile};
 use crate::daemon::common::revocation::Revocation;
 use crate::daemon::http::booking::Stores;
 
@@ -161,8 +163,9 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
 
+    let kept = kept_settings(&config)?;
     let mut threads: Vec<ThreadHandle> = Vec::new();
-    let shared = (connections, &revocation);
+    let shared = (connections, &revocation, &kept);
     let ready = match begin(&config, shared, &mut threads, &mut signals).await {
         Ok(ready) => ready,
         Err(error) => {
@@ -183,6 +186,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         certificates: Folder::of_daemon(&config.data_dir),
         revocation,
         making: http::charged::Making::default(),
+        settings: KeptSettings::new(&config.data_dir, kept),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
@@ -217,6 +221,22 @@ fn make_dir(data_dir: &Path) -> anyhow::Result<()> {
             data_dir.display()
         )
     })
+}
+
+/// What was set of its volumes and lasts.
+fn kept_settings(config: &Config) -> anyhow::Result<Kept> {
+    let file = KeptFile::in_dir(&config.data_dir);
+    let kept = file.read()?;
+    for name in kept.volume.keys() {
+        if !config.hybrids.iter().any(|hybrid| hybrid.name() == name) {
+            tracing::warn!(
+                volume = name,
+                "{} has settings of a volume that the configuration does not have",
+                file.path().display()
+            );
+        }
+    }
+    Ok(kept)
 }
 
 /// What goes on beside the data threads and the admin API.
@@ -266,7 +286,7 @@ async fn admin_listeners(
 /// even if one was not.
 async fn begin(
     config: &Config,
-    (connections, revocation): (usize, &Revocation),
+    (connections, revocation, kept): (usize, &Revocation, &Kept),
     threads: &mut Vec<ThreadHandle>,
     signals: &mut Signals,
 ) -> anyhow::Result<Vec<Started>> {
@@ -274,6 +294,7 @@ async fn begin(
     for mut plan in assemble::threads(config) {
         plan.connections = connections;
         plan.revocation = revocation.clone();
+        plan.kept = kept.clone();
         let names = plan.names();
         let (started, startup) = oneshot::channel();
         let handle = assemble::start(plan, started).context("cannot start a data thread")?;

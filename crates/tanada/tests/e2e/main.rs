@@ -17,6 +17,7 @@ mod modes;
 mod pairs;
 mod queued;
 mod recording;
+mod settings;
 mod store;
 mod tier;
 mod whose;

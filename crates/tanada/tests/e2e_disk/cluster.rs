@@ -186,8 +186,34 @@ fn what_tools_write_to_a_virtual_disk_survives_kill_9_and_is_in_its_export() {
         .expect("it is there")
         .blocks();
     assert!(blocks * 512 <= 6 << 20, "{blocks} blocks");
+    // What a volume has is not written over unless that is said, and no other format is taken for a raw disk.
+    let import = ["volume", "import", "sparse.img", "vm1"];
+    let refused = daemon.refused(&import);
+    assert!(
+        refused.contains("64.0 MiB of data") && refused.contains("--replace"),
+        "{refused}"
+    );
+    let refused = daemon.refused(&[&import[..], &["--replace"]].concat());
+    assert!(refused.contains("--yes"), "{refused}");
+    let said = daemon.command(&[&import[..], &["--replace", "--dry-run"]].concat());
+    assert!(said.contains("nothing was changed yet"), "{said}");
+    for format in ["qcow2", "qed", "vdi", "vhdx", "vmdk", "vpc"] {
+        tool(
+            dir,
+            "qemu-img",
+            &["create", "-q", "-f", format, "other.img", "8M"],
+        );
+        let refused =
+            daemon.refused(&["volume", "import", "other.img", "vm1", "--replace", "--yes"]);
+        assert!(
+            refused.contains(&format!("in the format {format}")),
+            "{refused}"
+        );
+    }
+    daemon.command(&["volume", "export", "vm1", "still.img"]);
+    same(&dir.join("in.img"), &dir.join("still.img"));
     // Over something else: holes of the file are zeroes of the disk.
-    daemon.command(&["volume", "import", "sparse.img", "vm1"]);
+    daemon.command(&[&import[..], &["--replace", "--yes"]].concat());
     tool(
         dir,
         "qemu-img",

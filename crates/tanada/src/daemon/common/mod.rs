@@ -4,6 +4,7 @@ pub mod address;
 pub mod certificates;
 pub mod disk_identity;
 pub mod guests;
+pub mod kept_settings;
 pub mod pairs;
 pub mod polling;
 pub mod registry;

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 use super::audit_log::AuditLog;
 use super::charged::Making;
 use super::kernel_disks::KernelDisks;
+use super::volume_settings::KeptSettings;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::{Machine, Status};
@@ -51,6 +52,8 @@ pub struct Control {
     pub revocation: Revocation,
     /// Reservations of accounts that are being made at its stores.
     pub making: Making,
+    /// What was set of volumes and lasts.
+    pub settings: KeptSettings,
 }
 
 /// An answer that is no success.

@@ -40,6 +40,10 @@ fn a_data_thread_that_panics_is_named_by_health_and_hides_no_other() {
         kernel_disks: kernel_disks::KernelDisks::default(),
         revocation: crate::daemon::common::revocation::Revocation::default(),
         making: charged::Making::default(),
+        settings: super::volume_settings::KeptSettings::new(
+            "no-such-folder".as_ref(),
+            Default::default(),
+        ),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     });
     while !control.threads[1].is_dead() {

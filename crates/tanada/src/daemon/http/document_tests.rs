@@ -24,6 +24,10 @@ fn control() -> Arc<Control> {
         kernel_disks: kernel_disks::KernelDisks::default(),
         revocation: crate::daemon::common::revocation::Revocation::default(),
         making: charged::Making::default(),
+        settings: super::volume_settings::KeptSettings::new(
+            "no-such-folder".as_ref(),
+            Default::default(),
+        ),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     })
 }

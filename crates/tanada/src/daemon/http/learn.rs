@@ -386,6 +386,8 @@ async fn change(control: &Control, name: &str, keys: &TierKeys) -> Result<(), Fa
     let changed = control.command(name, |reply| Command::Change {
         volume,
         change: Box::new(change),
+        // What was learned is kept where it was learned.
+        lasts: false,
         reply,
     });
     changed.await.map(|_| ())

@@ -57,6 +57,7 @@ pub mod slots;
 mod store_metrics;
 mod stores;
 mod thread_metrics;
+pub mod volume_settings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +74,7 @@ use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::{Device, Export, Status};
 use crate::api::tier::{Ask, Heat, Moves};
-use crate::api::volume::{Advice, Attach, Change, Volume};
+use crate::api::volume::{Advice, Attach, Volume};
 use crate::daemon::http::control::{Answer, Control, Failure, body};
 use crate::daemon::http::gate::Gate;
 use crate::daemon::thread::command::Command;
@@ -103,7 +104,9 @@ const BODY_MAX: usize = 64 * 1024;
         get_heat,
         get_moves,
         learn::get_tier_advice,
-        change_volume,
+        volume_settings::change_volume,
+        volume_settings::reset_volume,
+        volume_settings::get_settings,
         detach_volume,
         attach_volume,
         export_booking::get_reservations,
@@ -315,31 +318,6 @@ async fn get_moves(
     let volume = name.clone();
     control
         .command(&name, |reply| Command::Moves { volume, ask, reply })
-        .await
-}
-
-/// Changes settings of a volume while it runs. Changing `fast_size` resizes the cache.
-#[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path)),
-    request_body = Change, responses(
-    (status = 200, description = "The volume as it is now", body = Volume),
-    (status = 404, body = Refusal),
-    (status = 409, description = "Not in this state", body = Refusal),
-    (status = 422, description = "A setting that makes no sense", body = Refusal),
-))]
-async fn change_volume(
-    State(control): State<Arc<Control>>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-    text: axum::body::Bytes,
-) -> Answer<Volume> {
-    let change: Change = body(&headers, &text, r#"{"write": "through"}"#)?;
-    let volume = name.clone();
-    control
-        .command(&name, |reply| Command::Change {
-            volume,
-            change: Box::new(change),
-            reply,
-        })
         .await
 }
 

@@ -16,7 +16,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 67] = [
+const RIGHTS: [Right; 69] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -33,6 +33,8 @@ const RIGHTS: [Right; 67] = [
     Right("GET", "/v1/volumes", Action::Read),
     Right("GET", "/v1/volumes/{name}", Action::Read),
     Right("PATCH", "/v1/volumes/{name}", Action::Operate),
+    Right("DELETE", "/v1/volumes/{name}/settings", Action::Operate),
+    Right("GET", "/v1/settings", Action::Read),
     Right("GET", "/v1/volumes/{name}/advice", Action::Read),
     Right("GET", "/v1/volumes/{name}/heat", Action::Read),
     Right("GET", "/v1/volumes/{name}/moves", Action::Read),

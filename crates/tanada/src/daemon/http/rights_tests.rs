@@ -39,6 +39,8 @@ POST   /v1/clients/disconnect                                    operator
 GET    /v1/volumes                                               reader
 GET    /v1/volumes/{name}                                        reader
 PATCH  /v1/volumes/{name}                                        operator
+DELETE /v1/volumes/{name}/settings                               operator
+GET    /v1/settings                                              reader
 GET    /v1/volumes/{name}/advice                                 reader
 GET    /v1/volumes/{name}/heat                                   reader
 GET    /v1/volumes/{name}/moves                                  reader
@@ -128,6 +130,10 @@ impl Bed {
             kernel_disks: kernel_disks::KernelDisks::default(),
             revocation: crate::daemon::common::revocation::Revocation::default(),
             making: charged::Making::default(),
+            settings: super::volume_settings::KeptSettings::new(
+                "no-such-folder".as_ref(),
+                Default::default(),
+            ),
             certificates: Folder::at(dir.path()),
         });
         let gate = Gate {

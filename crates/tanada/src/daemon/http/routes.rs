@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use super::control::Control;
 use super::{
     accounts, audit, certificates, clients, cluster, export_booking, learn, reservations, reserve,
-    stores,
+    stores, volume_settings,
 };
 
 /// A path, and what answers there.
@@ -44,8 +44,13 @@ fn volume_routes() -> Vec<Route> {
         ("/v1/volumes", get(super::get_volumes)),
         (
             "/v1/volumes/{name}",
-            get(super::get_volume).patch(super::change_volume),
+            get(super::get_volume).patch(volume_settings::change_volume),
         ),
+        (
+            "/v1/volumes/{name}/settings",
+            delete(volume_settings::reset_volume),
+        ),
+        ("/v1/settings", get(volume_settings::get_settings)),
         ("/v1/volumes/{name}/advice", get(super::get_advice)),
         ("/v1/volumes/{name}/heat", get(super::get_heat)),
         ("/v1/volumes/{name}/moves", get(super::get_moves)),

@@ -24,6 +24,7 @@ use super::refused::Refused;
 use super::store::OpenStore;
 use crate::api;
 use crate::api::clients::{Gone, Which};
+use crate::api::settings::Override;
 use crate::api::volume::{Attach, Change};
 
 /// Where an answer goes.
@@ -53,7 +54,20 @@ pub enum Command {
     Change {
         volume: String,
         change: Box<Change>,
+        /// It is kept, too.
+        lasts: bool,
         reply: Reply<Result<api::volume::Volume, Refused>>,
+    },
+    /// These settings, or all, go back to what the configuration says.
+    Reset {
+        volume: String,
+        keys: Vec<String>,
+        reply: Reply<Result<api::volume::Volume, Refused>>,
+    },
+    /// Which settings are not as the configuration says?
+    Overrides {
+        volume: String,
+        reply: Reply<Result<Vec<Override>, Refused>>,
     },
     Advice {
         volume: String,

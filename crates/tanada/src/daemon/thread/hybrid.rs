@@ -21,8 +21,9 @@ use sim::cache::Mode;
 use trace::tap::{Attached, Observer, Tap};
 
 use super::caps;
-use super::change::{caps_after, changed, within};
+use super::change::{Wrong, caps_after, changed, within};
 use super::command::{QueueOf, TierState};
+use super::layers::Layers;
 use super::queued::Queued;
 use super::recording::Traces;
 use super::refused::{Refused, cannot_set, failed};
@@ -30,7 +31,9 @@ use super::shown::word;
 use super::{DataThread, tier};
 use crate::api;
 use crate::api::refusal::Refusal;
+use crate::api::settings::Override;
 use crate::api::volume::{Attach, Change};
+use crate::daemon::common::kept_settings::Keys;
 use crate::daemon::common::pairs::Memory;
 use crate::daemon::common::restart::RestartFile;
 use crate::daemon::common::volume_mode;
@@ -40,7 +43,10 @@ const SHADOW_SEED: u64 = 1;
 
 /// A hybrid that is open.
 pub struct OpenVolume {
+    /// As it was opened.
     pub config: HybridConfig,
+    /// Where its settings come from.
+    layers: RefCell<Layers>,
     pub meter: Rc<Meter>,
     /// What its clients get at most.
     throttle: Rc<Throttle>,
@@ -72,16 +78,32 @@ impl Drop for Busy<'_> {
 }
 
 impl OpenVolume {
-    /// Opens the pair, warm, or makes one of a blank fast device.
+    /// Opens the pair, warm, or makes one of a blank fast device. What is `kept` stands before the configuration.
     pub async fn open(
-        mut config: HybridConfig,
+        (mut config, kept): (HybridConfig, Keys),
         (slow, queued): (Rc<Meter>, Option<Queued>),
         fast: Rc<Meter>,
         mut memory: Memory,
     ) -> anyhow::Result<OpenVolume> {
+        let mut layers = Layers::new(&config, kept);
+        let names_mode = config.mode_named;
+        config.mode_named |= layers.keeps("mode");
+        let before = layers.whole().map_err(|(key, what)| {
+            anyhow::anyhow!(
+                "volume {}: {key}: {what}; it comes from settings.toml in the data directory, where `tanada volume set` \
+                 wrote it: take it out there, or correct the configuration",
+                config.name()
+            )
+        })?;
+        config.settings = before.settings;
+        config.caps = before.caps;
+        config.advise = before.advise;
         let fast: Rc<dyn Device> = fast;
         let chosen = volume_mode::find(&config, &fast, &memory).await?;
         config.settings.mode = chosen.mode;
+        if !names_mode {
+            layers.found_mode(chosen.mode);
+        }
         memory.mode = Some(chosen.kept);
         let ties = memory.ties(config.force)?;
         let slow: Rc<dyn Device> = match &queued {
@@ -113,6 +135,7 @@ impl OpenVolume {
             queued: queued.map(Rc::new),
             memory,
             fast: RefCell::new(config.fast.clone()),
+            layers: RefCell::new(layers),
             config,
             learning: RefCell::new(None),
             busy: Cell::new(None),
@@ -358,19 +381,16 @@ impl OpenVolume {
         Ok(())
     }
 
-    /// Changes settings while it runs.
-    pub async fn change(&self, change: Change) -> Result<(), Refused> {
+    /// Changes settings while it runs; what `lasts` must make sense beside the configuration, too.
+    pub async fn change(&self, change: Change, lasts: bool) -> Result<(), Refused> {
         let name = self.config.name();
+        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
+        let layers = self.layers.borrow().with(&change, lasts);
+        layers.whole().map_err(cannot)?;
         let old = self.hybrid.settings();
-        let size = Bytes(self.hybrid.status().size_bytes);
-        let new = changed(&old, &change, self.config.standby_after)
-            .and_then(|new| within(&new.tier, size).map(|()| new))
-            .map_err(|(key, what)| cannot_set(key, name, &what))?;
-        let caps = caps_after(self.throttle.caps(), &change)
-            .map_err(|(key, what)| cannot_set(key, name, &what))?;
-        if let Some(queued) = &self.queued {
-            queued.check_caps(name, &caps).map_err(Refused::Conflict)?;
-        }
+        let new = changed(&old, &change, self.config.standby_after).map_err(cannot)?;
+        let caps = caps_after(self.throttle.caps(), &change).map_err(cannot)?;
+        self.check(&new, &caps)?;
         if change.advise == Some(true) && !self.is_attached() {
             return Err(Refused::Conflict(Refusal {
                 error: format!("cannot set advise of {name}: it has no cache to give advice on"),
@@ -380,6 +400,57 @@ impl OpenVolume {
         // Last of the checks: this one makes a file.
         let wanted = self.traces.check(&change).await?;
         self.traces.change(&change, wanted).await?;
+        tracing::info!(volume = name, "changing settings: {}", change.words());
+        self.set(new, caps, change.advise).await?;
+        *self.layers.borrow_mut() = layers;
+        Ok(())
+    }
+
+    /// These settings, or all if none is named, are as the configuration says again.
+    pub async fn reset(&self, keys: &[String]) -> Result<(), Refused> {
+        let name = self.config.name();
+        let layers = self.layers.borrow().without(keys);
+        let before: Vec<String> = self.overrides().into_iter().map(|it| it.key).collect();
+        if let Some(unknown) = keys.iter().find(|key| !before.contains(key)) {
+            return Err(Refused::Unknown(Refusal {
+                error: format!("{unknown} of {name} is as the configuration says"),
+                what_to_do: match before.is_empty() {
+                    true => "no setting of it was changed".to_owned(),
+                    false => format!("what was changed: {}", before.join(", ")),
+                },
+            }));
+        }
+        let whole = layers
+            .whole()
+            .map_err(|(key, what)| cannot_set(key, name, &what))?;
+        self.check(&whole.settings, &whole.caps)?;
+        let is_named = |key: &str| keys.is_empty() || keys.iter().any(|it| it == key);
+        let advise = before.iter().any(|it| it == "advise") && is_named("advise");
+        tracing::info!(volume = name, "taking back settings: {}", before.join(" "));
+        self.set(whole.settings, whole.caps, advise.then_some(whole.advise))
+            .await?;
+        *self.layers.borrow_mut() = layers;
+        Ok(())
+    }
+
+    /// Which settings are not as the configuration says.
+    pub fn overrides(&self) -> Vec<Override> {
+        self.layers.borrow().overrides()
+    }
+
+    fn check(&self, new: &Settings, caps: &Caps) -> Result<(), Refused> {
+        let name = self.config.name();
+        let size = Bytes(self.hybrid.status().size_bytes);
+        within(&new.tier, size).map_err(|(key, what)| cannot_set(key, name, &what))?;
+        match &self.queued {
+            Some(queued) => queued.check_caps(name, caps).map_err(Refused::Conflict),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts settings in force that were checked; `advise`: a shadow is wanted from now on, or no more.
+    async fn set(&self, new: Settings, caps: Caps, advise: Option<bool>) -> Result<(), Refused> {
+        let (name, old) = (self.config.name(), self.hybrid.settings());
         self.throttle.set(caps);
         if new.fast_bytes != old.fast_bytes {
             let to = new
@@ -396,13 +467,12 @@ impl OpenVolume {
             ..new.clone()
         }) != old
         {
-            tracing::info!(volume = name, "changing settings: {}", change.words());
             self.hybrid
                 .set(new)
                 .await
                 .map_err(|error| failed(format!("settings of {name}: {error}")))?;
         }
-        match change.advise {
+        match advise {
             Some(true) => self.shadow_anew(),
             Some(false) => self.stop_shadow(),
             None => self.keep_shadow_true(),

@@ -20,6 +20,7 @@ pub mod exports;
 pub mod gate;
 pub mod gates;
 pub mod hybrid;
+mod layers;
 pub mod meta;
 pub mod open;
 pub mod queued;
@@ -309,11 +310,24 @@ impl DataThread {
             Command::Change {
                 volume,
                 change,
+                lasts,
                 reply,
             } => {
                 self.command("a change of settings", volume, reply, async move |volume| {
-                    volume.change(*change).await
+                    volume.change(*change, lasts).await
                 });
+            }
+            Command::Reset {
+                volume,
+                keys,
+                reply,
+            } => {
+                self.command("a change of settings", volume, reply, async move |volume| {
+                    volume.reset(&keys).await
+                });
+            }
+            Command::Overrides { volume, reply } => {
+                self.ask(&volume, reply, |it| Ok(it.overrides()));
             }
             Command::Advice { volume, reply } => self.ask(&volume, reply, OpenVolume::advice),
             Command::Heat { volume, ask, reply } => self.ask(&volume, reply, |it| it.heat(&ask)),

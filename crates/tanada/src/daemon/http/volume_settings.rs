@@ -1,0 +1,226 @@
+//! Settings of hybrids: changed, kept over restarts, shown and taken back.
+//!
+//! ```text
+//! PATCH /v1/volumes/{name} -> data thread: checked, in force -> DATA_DIR/settings.toml -> answered
+//!       ?until_restart=true                                 -> answered
+//! ```
+//!
+//! Always true: of two changes of a volume the one that is in force last is the one that is kept.
+
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::access::caller::Caller;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::{Extension, Json};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::control::{Answer, Control, Failure, body};
+use crate::api::refusal::Refusal;
+use crate::api::settings::{KeptValue, Override, Setting};
+use crate::api::volume::{Change, Volume};
+use crate::daemon::common::kept_settings::{Kept, KeptFile, keys_of};
+use crate::daemon::thread::command::Command;
+
+/// What is kept of settings, and whose turn it is to change them.
+pub struct KeptSettings {
+    file: KeptFile,
+    now: Mutex<Kept>,
+    turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl KeptSettings {
+    /// Those in `data_dir`, which says `kept`.
+    pub fn new(data_dir: &FilePath, kept: Kept) -> KeptSettings {
+        KeptSettings {
+            file: KeptFile::in_dir(data_dir),
+            now: Mutex::new(kept),
+            turns: Mutex::default(),
+        }
+    }
+
+    /// Waits until no other change of `volume` is being made or written.
+    async fn turn(&self, volume: &str) -> tokio::sync::OwnedMutexGuard<()> {
+        let turn = {
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(turns.entry(volume.to_owned()).or_default())
+        };
+        turn.lock_owned().await
+    }
+
+    fn of(&self, volume: &str, key: &str) -> Option<KeptValue> {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = now.volume.get(volume)?.get(key)?;
+        Some(KeptValue {
+            value: entry.value.clone(),
+            who: entry.who.clone(),
+            when: entry.when.clone(),
+        })
+    }
+
+    /// Writes down what `change` makes of it.
+    fn keep(&self, change: impl FnOnce(&mut Kept)) -> std::io::Result<()> {
+        // Changes of several volumes are written one after the other.
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = now.clone();
+        change(&mut next);
+        if next != *now {
+            self.file.write(&next)?;
+            *now = next;
+        }
+        Ok(())
+    }
+
+    fn cannot(&self, volume: &str, error: &std::io::Error) -> Failure {
+        Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!(
+                "{volume} is changed, but only until the daemon ends: cannot write {}: {error}",
+                self.file.path().display()
+            ),
+            "see to that file and its folder, then set it again",
+        )
+    }
+}
+
+/// How long a change lasts.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Lasts {
+    /// `true`: until the daemon ends; else it is kept in `DATA_DIR/settings.toml`.
+    until_restart: bool,
+}
+
+/// What is taken back.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Taken {
+    /// Keys with commas between them, such as `write,tier.period`; absent: all.
+    keys: Option<String>,
+}
+
+fn query<T>(asked: Result<Query<T>, QueryRejection>) -> Result<T, Failure> {
+    asked.map(|Query(asked)| asked).map_err(|error| {
+        Failure::new(
+            StatusCode::BAD_REQUEST,
+            error.body_text(),
+            "see GET /openapi.json",
+        )
+    })
+}
+
+/// Changes settings while the volume runs, and from now on: they are kept in `DATA_DIR/settings.toml`, before what the
+/// configuration says. A trace that is begun is not.
+#[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path), Lasts), request_body = Change, responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, body = Refusal),
+    (status = 409, description = "Not in this state", body = Refusal),
+    (status = 422, description = "A setting makes no sense; none was changed", body = Refusal),
+    (status = 500, description = "It is in force, and cannot be kept", body = Refusal),
+))]
+pub(super) async fn change_volume(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+    Path(name): Path<String>,
+    lasts: Result<Query<Lasts>, QueryRejection>,
+    headers: HeaderMap,
+    text: axum::body::Bytes,
+) -> Answer<Volume> {
+    let lasts = !query(lasts)?.until_restart;
+    let change: Change = body(&headers, &text, r#"{"write": "through"}"#)?;
+    let keys = keys_of(&change);
+    let turn = control.settings.turn(&name).await;
+    // Carried out to its end whether or not the client waits: what is in force is written.
+    let changing = tokio::spawn(async move {
+        let _turn = turn;
+        let volume = name.clone();
+        let done = control.command(&name, |reply| Command::Change {
+            volume,
+            change: Box::new(change),
+            lasts,
+            reply,
+        });
+        let answer = done.await?;
+        if lasts {
+            let (who, when) = (caller.to_string(), jiff::Timestamp::now());
+            let when = format!("{when:.0}");
+            let kept = control
+                .settings
+                .keep(|kept| kept.set(&name, keys, (&who, &when)));
+            kept.map_err(|error| control.settings.cannot(&name, &error))?;
+        }
+        Ok(answer)
+    });
+    ended(changing).await
+}
+
+async fn ended(changing: tokio::task::JoinHandle<Answer<Volume>>) -> Answer<Volume> {
+    match changing.await {
+        Ok(done) => done,
+        Err(error) => Err(Failure::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("a change of settings ended: {error}"),
+            "look at the volume's settings, and set them again",
+        )),
+    }
+}
+
+/// Takes settings back to what the configuration says.
+#[utoipa::path(delete, path = "/v1/volumes/{name}/settings", params(("name" = String, Path), Taken), responses(
+    (status = 200, description = "The volume as it is now", body = Volume),
+    (status = 404, description = "No such volume, or no such setting of it is kept", body = Refusal),
+    (status = 409, description = "Not in this state", body = Refusal),
+    (status = 422, description = "Without them the others make no sense; none was changed", body = Refusal),
+    (status = 500, description = "It is in force, and cannot be kept", body = Refusal),
+))]
+pub(super) async fn reset_volume(
+    State(control): State<Arc<Control>>,
+    Path(name): Path<String>,
+    taken: Result<Query<Taken>, QueryRejection>,
+) -> Answer<Volume> {
+    let keys = query(taken)?.keys.unwrap_or_default();
+    let keys = keys.split(',').filter(|key| !key.is_empty());
+    let keys: Vec<String> = keys.map(str::to_owned).collect();
+    let turn = control.settings.turn(&name).await;
+    let changing = tokio::spawn(async move {
+        let _turn = turn;
+        let (volume, named) = (name.clone(), keys.clone());
+        let done = control.command(&name, |reply| Command::Reset {
+            volume,
+            keys: named,
+            reply,
+        });
+        let answer = done.await?;
+        let kept = control.settings.keep(|kept| kept.reset(&name, &keys));
+        kept.map_err(|error| control.settings.cannot(&name, &error))?;
+        Ok(answer)
+    });
+    ended(changing).await
+}
+
+/// Settings of all volumes that are not as the configuration says.
+#[utoipa::path(get, path = "/v1/settings", responses((status = 200, body = Vec<Setting>)))]
+pub(super) async fn get_settings(State(control): State<Arc<Control>>) -> Answer<Vec<Setting>> {
+    let threads = control.threads.iter();
+    let names: Vec<&String> = threads.flat_map(|thread| &thread.volumes).collect();
+    let mut all = Vec::new();
+    for name in names {
+        let volume = name.clone();
+        let asked = control.command(name, |reply| Command::Overrides { volume, reply });
+        let Json(overrides) = asked.await?;
+        all.extend(overrides.into_iter().map(|it: Override| Setting {
+            kept: control.settings.of(name, &it.key),
+            volume: name.clone(),
+            key: it.key,
+            configured: it.configured,
+            until_restart: it.until_restart,
+        }));
+    }
+    Ok(Json(all))
+}

@@ -1,0 +1,163 @@
+//! What `volume set` changed lasts: over `kill -9`, until it is taken back, and never in silence where it cannot.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::common::{Daemon, SMALL, json, run, stderr, tanada, text};
+
+fn settings(dir: &Path) -> Value {
+    json(dir, &["volume", "show", "vol0", "--json"])["settings"].clone()
+}
+
+#[test]
+fn what_was_set_is_in_force_after_kill_9_until_it_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let set = |more: &[&str]| text(dir, &[&["volume", "set", "vol0"], more].concat());
+    for (turn, write) in ["through", "around", "back"].into_iter().enumerate() {
+        let daemon = Daemon::start(dir, SMALL);
+        let said = set(&[
+            "mode=cache",
+            &format!("write={write}"),
+            &format!("dirty_high={}", 60 + turn),
+        ]);
+        assert!(said.contains(write), "{said}");
+        drop(daemon);
+        let daemon = Daemon::start(dir, SMALL);
+        let now = settings(dir);
+        assert_eq!(
+            (now["write"].as_str(), now["dirty_high"].as_u64()),
+            (Some(write), Some(60 + turn as u64))
+        );
+        drop(daemon);
+    }
+    let daemon = Daemon::start(dir, SMALL);
+    set(&["mode=both", "period=10s", "max_read=20MB/s"]);
+    set(&["--until-restart", "policy=lru", "dirty_high=90"]);
+    let now = settings(dir);
+    assert_eq!(
+        (now["policy"].as_str(), now["dirty_high"].as_u64()),
+        (Some("lru"), Some(90))
+    );
+    let listed = text(dir, &["config", "diff"]);
+    for line in ["dirty_high", "policy", "tier.period", "max_read"] {
+        assert!(listed.contains(line), "{listed}");
+    }
+    let all = json(dir, &["config", "diff", "--json"]);
+    let of = |key: &str| {
+        all.as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["key"] == key)
+            .unwrap()
+    };
+    assert_eq!(
+        (
+            &of("dirty_high")["kept"]["value"],
+            &of("dirty_high")["until_restart"]
+        ),
+        (&Value::from(62), &Value::from(90))
+    );
+    assert!(
+        of("write")["kept"]["who"]
+            .as_str()
+            .unwrap()
+            .starts_with("user ")
+    );
+    drop(daemon);
+
+    let daemon = Daemon::start(dir, SMALL);
+    let now = settings(dir);
+    assert_eq!(
+        now["dirty_high"], 62,
+        "what was kept, not what held until then"
+    );
+    assert_ne!(now["policy"], "lru");
+    assert_eq!(now["tier"]["period_seconds"], 10.0);
+    let refused = run(dir, &["config", "reset", "vol0", "policy"]);
+    assert!(
+        stderr(&refused).contains("as the configuration says"),
+        "{refused:?}"
+    );
+    text(
+        dir,
+        &["config", "reset", "vol0", "dirty_high", "tier.period"],
+    );
+    let now = settings(dir);
+    assert_ne!(now["dirty_high"], 62);
+    assert_ne!(now["tier"]["period_seconds"], 10.0);
+    drop(daemon);
+    let daemon = Daemon::start(dir, SMALL);
+    assert_eq!(settings(dir)["dirty_high"], now["dirty_high"]);
+    text(dir, &["config", "reset", "vol0"]);
+    assert!(text(dir, &["config", "diff"]).starts_with("All settings"));
+    let (status, log) = daemon.stop();
+    assert_eq!(status, Some(0), "{log}");
+    // Where the file names it, that counts again.
+    let named = SMALL.replace(
+        "fast = \"fast\"\n",
+        "fast = \"fast\"\nwrite = \"through\"\n",
+    );
+    let daemon = Daemon::start(dir, &named);
+    assert_eq!(settings(dir)["write"], "through");
+    set(&["write=around"]);
+    text(dir, &["config", "reset", "vol0", "write"]);
+    assert_eq!(settings(dir)["write"], "through");
+    drop(daemon);
+}
+
+#[test]
+fn settings_that_cannot_be_kept_or_understood_are_not_dropped_in_silence() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    // What makes no sense is not kept.
+    assert!(
+        !run(dir, &["volume", "set", "vol0", "dirty_low=80"])
+            .status
+            .success()
+    );
+    let file = dir.join("tanada-data/settings.toml");
+    assert!(!file.exists());
+    let beside = dir.join("tanada-data/settings.toml.new");
+    fs::create_dir(&beside).unwrap();
+    let refused = run(dir, &["volume", "set", "vol0", "policy=lru"]);
+    let said = stderr(&refused);
+    assert!(
+        !refused.status.success() && said.contains("only until the daemon ends"),
+        "{said}"
+    );
+    fs::remove_dir(&beside).unwrap();
+    text(
+        dir,
+        &[
+            "volume",
+            "set",
+            "vol0",
+            "energy=on",
+            "age_limit=5m",
+            "mode=cache",
+        ],
+    );
+    drop(daemon);
+
+    // It is kept, and the configuration no longer goes with it.
+    let kept = fs::read_to_string(&file).unwrap();
+    fs::write(&file, kept.replace("energy", "warp")).unwrap();
+    let start = || tanada(dir).args(["serve", "tanada.toml"]).output().unwrap();
+    let refused = start();
+    let said = stderr(&refused);
+    assert!(
+        !refused.status.success() && said.contains("warp") && said.contains("settings.toml"),
+        "{said}"
+    );
+    fs::write(&file, "version = 1\n[volume").unwrap();
+    let said = stderr(&start());
+    assert!(said.contains("move it away"), "{said}");
+    fs::write(&file, kept).unwrap();
+    let daemon = Daemon::start(dir, SMALL);
+    assert_eq!(settings(dir)["age_limit_seconds"], 300.0);
+    drop(daemon);
+}
