@@ -170,7 +170,7 @@ impl Booking<'_> {
             return Err(ReservationError::Changing(next.name));
         }
         // What a former run of this node was changing is another matter.
-        let _making = Making::begin(self.service, self.id);
+        let _making = self.service.making.begin(self.id);
         let noted = self.service.records.swap(known, &before, beside);
         if noted.await? == Swapped::Not {
             return Err(ReservationError::Changing(next.name));
@@ -432,27 +432,6 @@ impl Booking<'_> {
             let (endings, why) = (Endings(self.service), error.to_string());
             // Else it is aborted when its time is out.
             let _ = endings.end_judged(&known, &why).await;
-        }
-    }
-}
-
-/// This run of the node makes or changes it, until this is dropped.
-pub(crate) struct Making<'a>(&'a Service, ReservationId);
-
-impl Making<'_> {
-    pub fn begin(service: &Service, id: ReservationId) -> Making<'_> {
-        *service.making.borrow_mut().entry(id).or_default() += 1;
-        Making(service, id)
-    }
-}
-
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        let mut making = self.0.making.borrow_mut();
-        // Another call may change the same one.
-        match making.get_mut(&self.1) {
-            Some(calls) if *calls > 1 => *calls -= 1,
-            _ => drop(making.remove(&self.1)),
         }
     }
 }

@@ -10,11 +10,12 @@ use vdisk::meta::MetaStore;
 
 use crate::admission::Admission;
 use crate::ask::{Ask, Planned, parts};
-use crate::book::{Booking, HOLD_SECONDS, MARGIN, Making, what, within};
+use crate::book::{Booking, HOLD_SECONDS, MARGIN, what, within};
 use crate::calendar::PartError;
 use crate::capability::StoreCapability;
 use crate::caps::check_caps;
 use crate::error::ReservationError;
+use crate::making::Making;
 use crate::mirror::{Mirror, follow};
 use crate::offer::{self, Offer, Turns};
 use crate::quota::Quotas;
@@ -48,8 +49,8 @@ pub struct Service {
     pub(crate) mirror: Rc<Mirror>,
     /// Who may ask what would fit now.
     offers: Turns,
-    /// What this run of the node makes or changes now, and how many do.
-    pub(crate) making: RefCell<BTreeMap<ReservationId, usize>>,
+    /// What this run of the node makes or changes now.
+    pub(crate) making: Making,
     /// When what may end unused is looked at next.
     pub(crate) looks: RefCell<BTreeMap<ReservationId, Instant>>,
     /// This node's clock is wrong by so many seconds.
@@ -72,7 +73,7 @@ impl Service {
             quotas,
             mirror: Rc::default(),
             offers: Turns::default(),
-            making: RefCell::default(),
+            making: Making::default(),
             looks: RefCell::default(),
             #[cfg(test)]
             clock_ahead: std::cell::Cell::default(),
@@ -172,7 +173,7 @@ impl Service {
         let service = Rc::clone(self);
         env::spawn(async move {
             let id = draw_id();
-            let _making = Making::begin(&service, id);
+            let _making = service.making.begin(id);
             service.do_create(id, &ask).await
         })
         .await

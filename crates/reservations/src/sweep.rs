@@ -29,7 +29,7 @@ use vdisk::StoreNumber;
 use vdisk::meta::TxnPart;
 
 use crate::ask::{parts, spread_over};
-use crate::book::{Booking, HOLD_SECONDS, within};
+use crate::book::{HOLD_SECONDS, within};
 use crate::calendar::PartError;
 use crate::error::ReservationError;
 use crate::mirror::Observed;
@@ -37,6 +37,7 @@ use crate::plan::{Wanted, left_of};
 use crate::record::{Part, Phase, Reservation, ReservationId, Target};
 use crate::records::Versioned;
 use crate::release::{Endings, OUT_OF_TIME};
+use crate::replan::replan;
 use crate::service::{Service, account_off};
 use crate::stores::Facts;
 
@@ -297,12 +298,12 @@ pub async fn abort_own(service: &Service) -> Result<(), ReservationError> {
     for known in service.records.all().await? {
         let is_own = known.record.state == Phase::Holding && known.record.by == service.node;
         // Not what this very run makes.
-        if is_own && !service.making.borrow().contains_key(&known.id) {
+        if is_own && !service.making.contains(known.id) {
             let why = "the node that was making it began anew";
             Endings(service).end_judged(&known, why).await?;
         }
         let is_changed = known.record.changing.as_deref() == Some(&*service.node);
-        if is_changed && !service.making.borrow().contains_key(&known.id) {
+        if is_changed && !service.making.contains(known.id) {
             forget_change(service, &known).await?;
         }
     }
@@ -454,62 +455,6 @@ async fn is_idle(service: &Service, known: &Versioned, facts: &Facts) -> bool {
     }
     looks.insert(id, env::now() + Nanos::secs(idle - unused));
     false
-}
-
-/// Reserves where the volume is now; where that does not fit, what there is stays and the record says so.
-async fn replan(
-    service: &Service,
-    known: &Versioned,
-    facts: &Facts,
-    wanted: &[Wanted],
-) -> Result<(), ReservationError> {
-    let next = Reservation {
-        state: Phase::Committed,
-        cause: None,
-        ..known.record.clone()
-    };
-    let booking = Booking {
-        service,
-        facts,
-        id: known.id,
-        target: &known.record.target,
-        offline: known.record.terms.offline,
-    };
-    let cause = match booking
-        .change(known, next, wanted, TxnPart::default())
-        .await
-    {
-        Ok(_) => {
-            tracing::info!(reservation = %known.id, "a reservation was made anew where its volume is now");
-            return Ok(());
-        }
-        Err(error @ (ReservationError::Refused { .. } | ReservationError::Unreachable { .. })) => {
-            format!("capacity: {error}")
-        }
-        Err(other) => return Err(other),
-    };
-    if known.record.state == Phase::Degraded && known.record.cause.as_ref() == Some(&cause) {
-        return Ok(());
-    }
-    // Being changed and not changed, it is another version of the same.
-    let Some(known) = service
-        .records
-        .get(known.id)
-        .await?
-        .filter(|it| it.record.state.stands())
-    else {
-        return Ok(());
-    };
-    let next = Reservation {
-        state: Phase::Degraded,
-        cause: Some(cause),
-        ..known.record.clone()
-    };
-    service
-        .records
-        .swap(&known, &next, TxnPart::default())
-        .await?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -30,18 +30,16 @@
 
 use std::collections::BTreeMap;
 
-use base::{Bytes, Nanos};
+use base::Bytes;
 
 pub use super::booking::{Booking, BookingId, NoBooking, State, Stretch};
 pub use super::demand::Demand;
 pub use super::refusal::{Offer, Refusal};
 
 use super::demand::both;
+use super::promisable::Promisable;
 use super::stretches::Stretches;
-use super::{
-    BytesPerSec, Contract, Costs, Direction, Headroom, Mix, Probability, Second, Share, Slot,
-    Space, SpaceError,
-};
+use super::{BytesPerSec, Contract, Costs, Headroom, Second, Share, Slot, Space, SpaceError};
 
 /// The reservations of one device.
 ///
@@ -65,11 +63,7 @@ use super::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct Calendar {
-    // What the device can do.
-    costs: Costs,
-    unit: Bytes,
-    headroom: Headroom,
-    floors: Share,
+    device: Promisable,
     // What is promised.
     bookings: BTreeMap<BookingId, Booking>,
     /// Amendments that are held, and what each is to replace.
@@ -86,10 +80,12 @@ impl Calendar {
     /// An empty calendar; rates are reckoned in requests of `unit` bytes.
     pub fn new(costs: Costs, unit: Bytes, headroom: Headroom, space: Space) -> Calendar {
         Calendar {
-            costs,
-            unit,
-            headroom,
-            floors: Share::NONE,
+            device: Promisable {
+                costs,
+                unit,
+                headroom,
+                floors: Share::NONE,
+            },
             bookings: BTreeMap::new(),
             amending: BTreeMap::new(),
             space,
@@ -129,12 +125,12 @@ impl Calendar {
                 stretch.demand = contracts[..before]
                     .iter()
                     .fold(stretch.demand, Demand::with);
-                stretch.promised = self.share(&stretch.demand);
-                stretch.headroom = self.headroom(&stretch.demand);
+                stretch.promised = self.device.share(&stretch.demand);
+                stretch.headroom = self.device.headroom(&stretch.demand);
                 stretch
             };
             let mut stretches = self.stretches(contract.slot).map(with_those_before);
-            let full = stretches.find(|it| !self.fits(it.demand.with(contract)));
+            let full = stretches.find(|it| !self.device.fits(it.demand.with(contract)));
             if let Some(full) = full {
                 let all: Vec<Stretch> = self
                     .stretches(contract.slot)
@@ -205,7 +201,7 @@ impl Calendar {
         for piece in both(&before, &contract) {
             let is_new = !before.contains(&piece);
             let stretches = others.sweep(piece.slot);
-            let full = |it: &&Stretch| is_new && !others.fits(it.demand.with(&piece));
+            let full = |it: &&Stretch| is_new && !others.device.fits(it.demand.with(&piece));
             if let Some(stretch) = stretches.iter().find(full) {
                 let all = others.sweep(contract.slot);
                 let earliest = others.earliest(std::slice::from_ref(&contract));
@@ -304,13 +300,13 @@ impl Calendar {
     /// The device can do this from now on. Nothing is taken back; see
     /// [`overcommitted`](Self::overcommitted).
     pub fn set_capacity(&mut self, costs: Costs, headroom: Headroom) {
-        self.costs = costs;
-        self.headroom = headroom;
+        self.device.costs = costs;
+        self.device.headroom = headroom;
     }
 
     /// The floors of background work; reservations get what is left.
     pub fn set_floors(&mut self, floors: Share) {
-        self.floors = floors;
+        self.device.floors = floors;
     }
 
     /// At most so many bookings at once.
@@ -349,8 +345,8 @@ impl Calendar {
         demands.map(|(slot, demand)| Stretch {
             slot,
             demand,
-            promised: self.share(&demand),
-            headroom: self.headroom(&demand),
+            promised: self.device.share(&demand),
+            headroom: self.device.headroom(&demand),
         })
     }
 
@@ -380,7 +376,8 @@ impl Calendar {
         let last = self.bookings.values().map(|it| it.contract.slot.end).max();
         let end = last.unwrap_or(now).max(now);
         let mut stretches = self.sweep(Slot { start: now, end });
-        stretches.retain(|stretch| stretch.demand.sessions > 0 && !self.fits(stretch.demand));
+        stretches
+            .retain(|stretch| stretch.demand.sessions > 0 && !self.device.fits(stretch.demand));
         stretches
     }
 
@@ -392,29 +389,6 @@ impl Calendar {
         }
     }
 
-    fn share(&self, demand: &Demand) -> Share {
-        let Demand { reads, writes, .. } = *demand;
-        self.costs.share(Direction::Read, reads, self.unit)
-            + self.costs.share(Direction::Write, writes, self.unit)
-    }
-
-    fn headroom(&self, demand: &Demand) -> Share {
-        let mix = match (demand.reads.0 > 0, demand.writes.0 > 0) {
-            (true, true) => Mix::Mixed,
-            (false, true) => Mix::Writes,
-            _ => Mix::Reads,
-        };
-        let window = demand.window.unwrap_or(Nanos(u64::MAX));
-        let probability = demand.probability.unwrap_or(Probability(0));
-        self.headroom.at(mix, demand.sessions, window, probability)
-    }
-
-    fn fits(&self, demand: Demand) -> bool {
-        let Share(promised) = self.share(&demand);
-        let aside = self.headroom(&demand) + self.floors;
-        promised.saturating_add(aside.0) <= Share::WHOLE.0
-    }
-
     /// `asked` does not fit beside what is promised `at` one of all `stretches`; there is room for it at `earliest`.
     fn refuse(
         &self,
@@ -423,16 +397,19 @@ impl Calendar {
         stretches: &[Stretch],
         earliest: Option<Slot>,
     ) -> Refusal {
-        let headroom = self.headroom(&at.demand.with(&asked));
-        let aside = at.promised + headroom + self.floors;
+        let headroom = self.device.headroom(&at.demand.with(&asked));
+        let aside = at.promised + headroom + self.device.floors;
         Refusal::Full {
             at: at.slot.start,
             promised: at.promised,
             sessions: at.demand.sessions,
             headroom,
-            floors: self.floors,
+            floors: self.device.floors,
             left: Share::WHOLE.saturating_sub(aside),
-            needed: self.costs.share(asked.direction, asked.rate, self.unit),
+            needed: self
+                .device
+                .costs
+                .share(asked.direction, asked.rate, self.device.unit),
             offer: Offer {
                 earliest,
                 largest: self.largest(&asked, stretches),
@@ -452,7 +429,10 @@ impl Calendar {
         };
         let mut run = ever.start;
         for stretch in self.stretches(ever) {
-            if !self.fits(contracts.iter().fold(stretch.demand, Demand::with)) {
+            if !self
+                .device
+                .fits(contracts.iter().fold(stretch.demand, Demand::with))
+            {
                 run = stretch.slot.end;
             } else if stretch.slot.end.0 - run.0 >= seconds {
                 return Some(Slot::new(run, seconds));
@@ -470,7 +450,7 @@ impl Calendar {
             };
             stretches
                 .iter()
-                .all(|it| self.fits(it.demand.with(&contract)))
+                .all(|it| self.device.fits(it.demand.with(&contract)))
         };
         if fits(contract.rate.0) {
             return Some(contract.rate);

@@ -39,6 +39,7 @@ mod figures;
 mod headroom;
 mod kind;
 mod load;
+mod promisable;
 mod refusal;
 mod rounds;
 mod sessions;

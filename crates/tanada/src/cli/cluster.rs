@@ -112,7 +112,7 @@ with data is filled only with --replace; it asks for its name then, and wants --
         /// The volume.
         name: Name,
         #[command(flatten)]
-        how: Import,
+        how: Filling,
         #[command(flatten)]
         settings: DiskSettings,
         #[command(flatten)]
@@ -200,7 +200,7 @@ pub struct DiskSettings {
 
 /// What an import may do.
 #[derive(Args)]
-pub struct Import {
+pub struct Filling {
     /// Replace what the volume has.
     #[arg(long)]
     pub replace: bool,

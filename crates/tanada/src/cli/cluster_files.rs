@@ -3,7 +3,7 @@
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster::{At, path, snapshot_path};
-use super::cluster::{DiskSettings, Import, new_disk, nothing};
+use super::cluster::{DiskSettings, Filling, new_disk, nothing};
 use super::{consent, disk_copy, disk_image, show};
 use crate::api::cluster::{Called, Disk as Shown, Done, Here};
 use base::Bytes;
@@ -81,7 +81,7 @@ pub(super) fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
 pub(super) fn import(
     file: &Path,
     name: &Name,
-    (how, settings): (&Import, &DiskSettings),
+    (how, settings): (&Filling, &DiskSettings),
     ask: Ask,
 ) -> anyhow::Result<()> {
     let bytes = disk_copy::size_of(file)?;

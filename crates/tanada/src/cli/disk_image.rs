@@ -1,7 +1,7 @@
 //! Is a file a raw disk, byte for byte, or does it hold one in another format?
 //!
 //! Taken for raw, an image of another format makes a disk of its own headers and tables, on which no file system is found.
-//! Formats are told by their magic numbers, as their specifications and `file(1)` have them.
+//! Formats are known by their magic numbers, as their specifications and `file(1)` have them.
 
 use std::fs::File;
 use std::io;
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_are_told_by_their_magic_numbers_wherever_those_stand() {
+    fn formats_are_known_by_their_magic_numbers_wherever_those_stand() {
         let mut disk = vec![0; 4096];
         assert_eq!(of(&disk), None);
         for (magic, at, format) in BEGINS {

@@ -33,12 +33,12 @@ use store::qos::network::Network;
 use tokio::sync::oneshot;
 
 use super::common::disk_identity;
-use super::common::kept_settings::Kept;
 use super::common::pairs::{Memory, PairFile};
 use super::common::polling::polling;
 use super::common::registry::Registry;
 use super::common::restart::RestartFile;
 use super::common::revocation::Revocation;
+use super::common::saved_settings::SavedSettings;
 use super::entrances::{Listeners, meter, serve, showing};
 use super::thread::DataThread;
 use super::thread::cluster::OpenCluster;
@@ -73,7 +73,7 @@ pub struct Plan {
     pub devices: Vec<DeviceConfig>,
     pub hybrids: Vec<HybridConfig>,
     /// What was set of hybrids before.
-    pub kept: Kept,
+    pub kept: SavedSettings,
     pub stores: Vec<StoreConfig>,
     pub cluster: Option<ClusterConfig>,
     pub exports: Vec<ExportConfig>,

@@ -29,7 +29,7 @@ use super::http::control::Control;
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
-use super::http::volume_settings::KeptSettings;
+use super::http::settings_book::SettingsBook;
 use super::log::{self, LogFormat};
 use super::look::{self, Verdict};
 use super::thread::command::{Command, Started, ThreadHandle};
@@ -37,8 +37,8 @@ use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
 use crate::daemon::common::certificates::Folder;
-use crate::daemon::common::kept_settings::{Kept, KeptFile};
 use crate::daemon::common::revocation::Revocation;
+use crate::daemon::common::saved_settings::{SavedFile, SavedSettings};
 use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
@@ -163,10 +163,10 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
 
-    let kept = kept_settings(&config)?;
     let mut threads: Vec<ThreadHandle> = Vec::new();
-    let shared = (connections, &revocation, &kept);
-    let ready = match begin(&config, shared, &mut threads, &mut signals).await {
+    let kept = saved_settings(&config)?;
+    let given = (connections, &revocation, &kept);
+    let ready = match begin(&config, given, &mut threads, &mut signals).await {
         Ok(ready) => ready,
         Err(error) => {
             stop(threads, &mut signals).await;
@@ -186,13 +186,11 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         certificates: Folder::of_daemon(&config.data_dir),
         revocation,
         making: http::charged::Making::default(),
-        settings: KeptSettings::new(&config.data_dir, kept),
+        settings: SettingsBook::new(&config.data_dir, kept),
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
-    let exports = ready.iter().flat_map(|started| &started.exports);
-    let exports: Vec<String> = exports.map(|export| export.name.clone()).collect();
-    http::export_booking::join_cluster(&control, &exports).await;
+    http::export_booking::join_cluster(&control, &exports(&ready)).await;
     let mut beside = beside(&control, config.data_dir.clone(), admin_tls);
     let (closing, closed) = watch::channel(false);
     let mut servers = JoinSet::new();
@@ -223,9 +221,15 @@ fn make_dir(data_dir: &Path) -> anyhow::Result<()> {
     })
 }
 
+/// The names of all exports.
+fn exports(ready: &[Started]) -> Vec<String> {
+    let all = ready.iter().flat_map(|started| &started.exports);
+    all.map(|export| export.name.clone()).collect()
+}
+
 /// What was set of its volumes and lasts.
-fn kept_settings(config: &Config) -> anyhow::Result<Kept> {
-    let file = KeptFile::in_dir(&config.data_dir);
+fn saved_settings(config: &Config) -> anyhow::Result<SavedSettings> {
+    let file = SavedFile::in_dir(&config.data_dir);
     let kept = file.read()?;
     for name in kept.volume.keys() {
         if !config.hybrids.iter().any(|hybrid| hybrid.name() == name) {
@@ -286,7 +290,7 @@ async fn admin_listeners(
 /// even if one was not.
 async fn begin(
     config: &Config,
-    (connections, revocation, kept): (usize, &Revocation, &Kept),
+    (connections, revocation, kept): (usize, &Revocation, &SavedSettings),
     threads: &mut Vec<ThreadHandle>,
     signals: &mut Signals,
 ) -> anyhow::Result<Vec<Started>> {

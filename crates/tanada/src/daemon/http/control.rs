@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 use super::audit_log::AuditLog;
 use super::charged::Making;
 use super::kernel_disks::KernelDisks;
-use super::volume_settings::KeptSettings;
+use super::settings_book::SettingsBook;
 use crate::api::access::Access;
 use crate::api::refusal::Refusal;
 use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::{Folder, own_certificate};
 use crate::daemon::common::revocation::Revocation;
-use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport};
+use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport, VolumeCommand};
 use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
 
@@ -53,7 +53,7 @@ pub struct Control {
     /// Reservations of accounts that are being made at its stores.
     pub making: Making,
     /// What was set of volumes and lasts.
-    pub settings: KeptSettings,
+    pub settings: SettingsBook,
 }
 
 /// An answer that is no success.
@@ -206,7 +206,7 @@ impl Control {
     pub(super) async fn command<T>(
         &self,
         volume: &str,
-        command: impl FnOnce(Reply<Result<T, Refused>>) -> Command,
+        command: impl FnOnce(Reply<Result<T, Refused>>) -> VolumeCommand,
     ) -> Answer<T> {
         let thread = self
             .threads
@@ -214,7 +214,8 @@ impl Control {
             .find(|thread| thread.volumes.iter().any(|name| name == volume))
             .ok_or_else(|| self.unknown(volume))?;
         let (reply, answer) = oneshot::channel();
-        thread.post(command(reply)).map_err(|_| gone(thread))?;
+        let command = Command::Volume(command(reply));
+        thread.post(command).map_err(|_| gone(thread))?;
         let done = answer.await.map_err(|_| gone(thread))?;
         Ok(Json(done?))
     }

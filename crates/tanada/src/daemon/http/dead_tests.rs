@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::daemon::thread::DataThread;
-use crate::daemon::thread::command::ThreadHandle;
+use crate::daemon::thread::command::{Command, ThreadHandle};
 use crate::daemon::thread::records::Records;
 
 fn data_thread(name: &str, panics: bool) -> ThreadHandle {
@@ -40,7 +40,7 @@ fn a_data_thread_that_panics_is_named_by_health_and_hides_no_other() {
         kernel_disks: kernel_disks::KernelDisks::default(),
         revocation: crate::daemon::common::revocation::Revocation::default(),
         making: charged::Making::default(),
-        settings: super::volume_settings::KeptSettings::new(
+        settings: super::settings_book::SettingsBook::new(
             "no-such-folder".as_ref(),
             Default::default(),
         ),

@@ -31,7 +31,7 @@ use crate::api::learn::TierSeen;
 use crate::api::learn::{Simulated, TierAdvice};
 use crate::api::refusal::Refusal;
 use crate::api::volume::Change;
-use crate::daemon::thread::command::{Command, TierState};
+use crate::daemon::thread::command::{TierState, VolumeCommand};
 
 /// How often volumes are asked what they counted; they keep longer than that.
 const LOOK: Duration = Duration::from_secs(20);
@@ -116,7 +116,7 @@ pub(super) async fn get_tier_advice(
     let turn = claim(&control.searching, &name)?;
     let volume = name.clone();
     let Json(state) = control
-        .command(&name, |reply| Command::TierState {
+        .command(&name, |reply| VolumeCommand::TierState {
             volume,
             asked: true,
             reply,
@@ -299,7 +299,7 @@ pub async fn keep_current(control: Arc<Control>, data_dir: PathBuf) {
 async fn look(control: &Control, lessons: &mut Lessons, name: &str) {
     let volume = name.to_owned();
     // A volume without a tier refuses; there is nothing to keep current then.
-    let state = control.command(name, |reply| Command::TierState {
+    let state = control.command(name, |reply| VolumeCommand::TierState {
         volume,
         asked: false,
         reply,
@@ -383,7 +383,7 @@ async fn change(control: &Control, name: &str, keys: &TierKeys) -> Result<(), Fa
         ..Change::default()
     };
     let volume = name.to_owned();
-    let changed = control.command(name, |reply| Command::Change {
+    let changed = control.command(name, |reply| VolumeCommand::Change {
         volume,
         change: Box::new(change),
         // What was learned is kept where it was learned.

@@ -53,11 +53,12 @@ mod rights;
 #[cfg(test)]
 mod rights_tests;
 mod routes;
+pub mod settings_book;
 pub mod slots;
 mod store_metrics;
 mod stores;
 mod thread_metrics;
-pub mod volume_settings;
+mod volume_settings;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +78,7 @@ use crate::api::tier::{Ask, Heat, Moves};
 use crate::api::volume::{Advice, Attach, Volume};
 use crate::daemon::http::control::{Answer, Control, Failure, body};
 use crate::daemon::http::gate::Gate;
-use crate::daemon::thread::command::Command;
+use crate::daemon::thread::command::VolumeCommand;
 use ::access::caller::Caller;
 use ::access::role::Action;
 use cluster_thread::ClusterThread;
@@ -266,7 +267,7 @@ async fn get_advice(
 ) -> Answer<Advice> {
     let volume = name.clone();
     control
-        .command(&name, |reply| Command::Advice { volume, reply })
+        .command(&name, |reply| VolumeCommand::Advice { volume, reply })
         .await
 }
 
@@ -297,7 +298,7 @@ async fn get_heat(
     let ask = asked(query)?;
     let volume = name.clone();
     control
-        .command(&name, |reply| Command::Heat { volume, ask, reply })
+        .command(&name, |reply| VolumeCommand::Heat { volume, ask, reply })
         .await
 }
 
@@ -317,7 +318,7 @@ async fn get_moves(
     let ask = asked(query)?;
     let volume = name.clone();
     control
-        .command(&name, |reply| Command::Moves { volume, ask, reply })
+        .command(&name, |reply| VolumeCommand::Moves { volume, ask, reply })
         .await
 }
 
@@ -334,7 +335,7 @@ async fn detach_volume(
 ) -> Answer<Volume> {
     let volume = name.clone();
     control
-        .command(&name, |reply| Command::Detach { volume, reply })
+        .command(&name, |reply| VolumeCommand::Detach { volume, reply })
         .await
 }
 
@@ -358,7 +359,7 @@ async fn attach_volume(
     }
     let volume = name.clone();
     control
-        .command(&name, |reply| Command::Attach {
+        .command(&name, |reply| VolumeCommand::Attach {
             volume,
             attach,
             reply,

@@ -130,7 +130,7 @@ impl Bed {
             kernel_disks: kernel_disks::KernelDisks::default(),
             revocation: crate::daemon::common::revocation::Revocation::default(),
             making: charged::Making::default(),
-            settings: super::volume_settings::KeptSettings::new(
+            settings: super::settings_book::SettingsBook::new(
                 "no-such-folder".as_ref(),
                 Default::default(),
             ),

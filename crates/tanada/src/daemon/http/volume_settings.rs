@@ -7,9 +7,7 @@
 //!
 //! Always true: of two changes of a volume the one that is in force last is the one that is kept.
 
-use std::collections::BTreeMap;
-use std::path::Path as FilePath;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ::access::caller::Caller;
 use axum::extract::rejection::QueryRejection;
@@ -21,70 +19,21 @@ use utoipa::IntoParams;
 
 use super::control::{Answer, Control, Failure, body};
 use crate::api::refusal::Refusal;
-use crate::api::settings::{KeptValue, Override, Setting};
+use crate::api::settings::{Override, Setting};
 use crate::api::volume::{Change, Volume};
-use crate::daemon::common::kept_settings::{Kept, KeptFile, keys_of};
-use crate::daemon::thread::command::Command;
+use crate::daemon::common::saved_settings::keys_of;
+use crate::daemon::thread::command::VolumeCommand;
 
-/// What is kept of settings, and whose turn it is to change them.
-pub struct KeptSettings {
-    file: KeptFile,
-    now: Mutex<Kept>,
-    turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
-}
-
-impl KeptSettings {
-    /// Those in `data_dir`, which says `kept`.
-    pub fn new(data_dir: &FilePath, kept: Kept) -> KeptSettings {
-        KeptSettings {
-            file: KeptFile::in_dir(data_dir),
-            now: Mutex::new(kept),
-            turns: Mutex::default(),
-        }
-    }
-
-    /// Waits until no other change of `volume` is being made or written.
-    async fn turn(&self, volume: &str) -> tokio::sync::OwnedMutexGuard<()> {
-        let turn = {
-            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(turns.entry(volume.to_owned()).or_default())
-        };
-        turn.lock_owned().await
-    }
-
-    fn of(&self, volume: &str, key: &str) -> Option<KeptValue> {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = now.volume.get(volume)?.get(key)?;
-        Some(KeptValue {
-            value: entry.value.clone(),
-            who: entry.who.clone(),
-            when: entry.when.clone(),
-        })
-    }
-
-    /// Writes down what `change` makes of it.
-    fn keep(&self, change: impl FnOnce(&mut Kept)) -> std::io::Result<()> {
-        // Changes of several volumes are written one after the other.
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = now.clone();
-        change(&mut next);
-        if next != *now {
-            self.file.write(&next)?;
-            *now = next;
-        }
-        Ok(())
-    }
-
-    fn cannot(&self, volume: &str, error: &std::io::Error) -> Failure {
-        Failure::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            format!(
-                "{volume} is changed, but only until the daemon ends: cannot write {}: {error}",
-                self.file.path().display()
-            ),
-            "see to that file and its folder, then set it again",
-        )
-    }
+/// It is in force, and could not be written.
+fn not_kept(control: &Control, volume: &str, error: &std::io::Error) -> Failure {
+    Failure::new(
+        StatusCode::INTERNAL_SERVER_ERROR,
+        format!(
+            "{volume} is changed, but only until the daemon ends: cannot write {}: {error}",
+            control.settings.path().display()
+        ),
+        "see to that file and its folder, then set it again",
+    )
 }
 
 /// How long a change lasts.
@@ -140,7 +89,7 @@ pub(super) async fn change_volume(
     let changing = tokio::spawn(async move {
         let _turn = turn;
         let volume = name.clone();
-        let done = control.command(&name, |reply| Command::Change {
+        let done = control.command(&name, |reply| VolumeCommand::Change {
             volume,
             change: Box::new(change),
             lasts,
@@ -153,7 +102,7 @@ pub(super) async fn change_volume(
             let kept = control
                 .settings
                 .keep(|kept| kept.set(&name, keys, (&who, &when)));
-            kept.map_err(|error| control.settings.cannot(&name, &error))?;
+            kept.map_err(|error| not_kept(&control, &name, &error))?;
         }
         Ok(answer)
     });
@@ -191,14 +140,14 @@ pub(super) async fn reset_volume(
     let changing = tokio::spawn(async move {
         let _turn = turn;
         let (volume, named) = (name.clone(), keys.clone());
-        let done = control.command(&name, |reply| Command::Reset {
+        let done = control.command(&name, |reply| VolumeCommand::Reset {
             volume,
             keys: named,
             reply,
         });
         let answer = done.await?;
         let kept = control.settings.keep(|kept| kept.reset(&name, &keys));
-        kept.map_err(|error| control.settings.cannot(&name, &error))?;
+        kept.map_err(|error| not_kept(&control, &name, &error))?;
         Ok(answer)
     });
     ended(changing).await
@@ -212,7 +161,7 @@ pub(super) async fn get_settings(State(control): State<Arc<Control>>) -> Answer<
     let mut all = Vec::new();
     for name in names {
         let volume = name.clone();
-        let asked = control.command(name, |reply| Command::Overrides { volume, reply });
+        let asked = control.command(name, |reply| VolumeCommand::Overrides { volume, reply });
         let Json(overrides) = asked.await?;
         all.extend(overrides.into_iter().map(|it: Override| Setting {
             kept: control.settings.of(name, &it.key),

@@ -39,9 +39,8 @@ pub struct QueueOf {
     pub caps: [Caps; 2],
 }
 
-/// A command to a data thread.
-pub enum Command {
-    Report(Reply<ThreadReport>),
+/// A command about one hybrid.
+pub enum VolumeCommand {
     Detach {
         volume: String,
         reply: Reply<Result<api::volume::Volume, Refused>>,
@@ -90,6 +89,13 @@ pub enum Command {
         asked: bool,
         reply: Reply<Result<TierState, Refused>>,
     },
+}
+
+/// A command to a data thread.
+pub enum Command {
+    Report(Reply<ThreadReport>),
+    /// Something to be done with a hybrid.
+    Volume(VolumeCommand),
     /// End the connections of NBD clients; answers with those that were.
     Disconnect {
         which: Which,

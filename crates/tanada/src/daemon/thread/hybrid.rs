@@ -23,19 +23,19 @@ use trace::tap::{Attached, Observer, Tap};
 use super::caps;
 use super::change::{Wrong, caps_after, changed, within};
 use super::command::{QueueOf, TierState};
+use super::health::word;
 use super::layers::Layers;
 use super::queued::Queued;
 use super::recording::Traces;
 use super::refused::{Refused, cannot_set, failed};
-use super::shown::word;
-use super::{DataThread, tier};
+use super::tier;
 use crate::api;
 use crate::api::refusal::Refusal;
 use crate::api::settings::Override;
 use crate::api::volume::{Attach, Change};
-use crate::daemon::common::kept_settings::Keys;
 use crate::daemon::common::pairs::Memory;
 use crate::daemon::common::restart::RestartFile;
+use crate::daemon::common::saved_settings::Keys;
 use crate::daemon::common::volume_mode;
 
 /// Chooses the pages a shadow samples: no matter which, but always the same.
@@ -85,25 +85,11 @@ impl OpenVolume {
         fast: Rc<Meter>,
         mut memory: Memory,
     ) -> anyhow::Result<OpenVolume> {
-        let mut layers = Layers::new(&config, kept);
-        let names_mode = config.mode_named;
-        config.mode_named |= layers.keeps("mode");
-        let before = layers.whole().map_err(|(key, what)| {
-            anyhow::anyhow!(
-                "volume {}: {key}: {what}; it comes from settings.toml in the data directory, where `tanada volume set` \
-                 wrote it: take it out there, or correct the configuration",
-                config.name()
-            )
-        })?;
-        config.settings = before.settings;
-        config.caps = before.caps;
-        config.advise = before.advise;
+        let mut layers = Layers::before(&mut config, kept)?;
         let fast: Rc<dyn Device> = fast;
         let chosen = volume_mode::find(&config, &fast, &memory).await?;
         config.settings.mode = chosen.mode;
-        if !names_mode {
-            layers.found_mode(chosen.mode);
-        }
+        layers.found_mode(chosen.mode);
         memory.mode = Some(chosen.kept);
         let ties = memory.ties(config.force)?;
         let slow: Rc<dyn Device> = match &queued {
@@ -352,8 +338,12 @@ impl OpenVolume {
         Ok(())
     }
 
-    /// Takes a fast device (back), with an empty cache.
-    pub async fn attach(&self, thread: &DataThread, attach: Attach) -> Result<(), Refused> {
+    /// Takes a fast device (back), with an empty cache; `find` knows those that are to spare.
+    pub async fn attach(
+        &self,
+        find: impl FnOnce(&str) -> Result<Rc<Meter>, Refused>,
+        attach: Attach,
+    ) -> Result<(), Refused> {
         let name = self.config.name();
         if self.is_attached() {
             return Err(Refused::Conflict(Refusal {
@@ -362,7 +352,7 @@ impl OpenVolume {
             }));
         }
         let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
-        let spare = thread.spare(&wanted, name)?;
+        let spare = find(&wanted)?;
         let ties = self.memory.ties(attach.force);
         let ties = ties.map_err(|error| failed(said::words(&error)))?;
         tracing::info!(volume = name, fast = wanted, "attaching");
@@ -410,19 +400,9 @@ impl OpenVolume {
     pub async fn reset(&self, keys: &[String]) -> Result<(), Refused> {
         let name = self.config.name();
         let layers = self.layers.borrow().without(keys);
-        let before: Vec<String> = self.overrides().into_iter().map(|it| it.key).collect();
-        if let Some(unknown) = keys.iter().find(|key| !before.contains(key)) {
-            return Err(Refused::Unknown(Refusal {
-                error: format!("{unknown} of {name} is as the configuration says"),
-                what_to_do: match before.is_empty() {
-                    true => "no setting of it was changed".to_owned(),
-                    false => format!("what was changed: {}", before.join(", ")),
-                },
-            }));
-        }
-        let whole = layers
-            .whole()
-            .map_err(|(key, what)| cannot_set(key, name, &what))?;
+        let before = self.layers.borrow().known(name, keys)?;
+        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
+        let whole = layers.whole().map_err(cannot)?;
         self.check(&whole.settings, &whole.caps)?;
         let is_named = |key: &str| keys.is_empty() || keys.iter().any(|it| it == key);
         let advise = before.iter().any(|it| it == "advise") && is_named("advise");

@@ -11,9 +11,11 @@ use policy::share::cap::Caps;
 use serde_json::Value;
 
 use super::change::{Wrong, caps_after, changed};
+use super::refused::Refused;
+use crate::api::refusal::Refusal;
 use crate::api::settings::Override;
 use crate::api::volume::{self, Change};
-use crate::daemon::common::kept_settings::{Keys, change_of, keys_of};
+use crate::daemon::common::saved_settings::{Keys, change_of, keys_of};
 
 /// What is to be in force.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +29,8 @@ pub(super) struct Whole {
 #[derive(Debug, Clone)]
 pub(super) struct Layers {
     configured: Whole,
+    /// The configuration names a mode.
+    names_mode: bool,
     standby_after: Nanos,
     kept: Keys,
     /// Until the restart.
@@ -34,8 +38,27 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// By its configuration, and what is kept before that.
-    pub fn new(config: &HybridConfig, kept: Keys) -> Layers {
+    /// Of a hybrid that is to be opened: what is `kept` stands before what `config` says.
+    ///
+    /// # Errors
+    /// Together they make no sense, and where to correct that.
+    pub fn before(config: &mut HybridConfig, kept: Keys) -> anyhow::Result<Layers> {
+        let layers = Layers::new(config, kept);
+        let whole = layers.whole().map_err(|(key, what)| {
+            anyhow::anyhow!(
+                "volume {}: {key}: {what}; it comes from settings.toml in the data directory, where `tanada volume set` \
+                 wrote it: take it out there, or correct the configuration",
+                config.name()
+            )
+        })?;
+        config.settings = whole.settings;
+        config.caps = whole.caps;
+        config.advise = whole.advise;
+        config.mode_named |= layers.kept.contains_key("mode");
+        Ok(layers)
+    }
+
+    fn new(config: &HybridConfig, kept: Keys) -> Layers {
         let configured = Whole {
             settings: config.settings.clone(),
             caps: config.caps,
@@ -43,20 +66,33 @@ impl Layers {
         };
         Layers {
             configured,
+            names_mode: config.mode_named,
             standby_after: config.standby_after,
             kept,
             passing: Keys::new(),
         }
     }
 
-    /// Is this key kept?
-    pub fn keeps(&self, key: &str) -> bool {
-        self.kept.contains_key(key)
+    /// Where the configuration names no mode it is this one.
+    pub fn found_mode(&mut self, mode: hybrid::Mode) {
+        if !self.names_mode {
+            self.configured.settings.mode = mode;
+        }
     }
 
-    /// The configuration names no mode: it is this one.
-    pub fn found_mode(&mut self, mode: hybrid::Mode) {
-        self.configured.settings.mode = mode;
+    /// The keys that are not as the configuration says, all of `asked` among them.
+    pub fn known(&self, volume: &str, asked: &[String]) -> Result<Vec<String>, Refused> {
+        let known: Vec<String> = self.overrides().into_iter().map(|it| it.key).collect();
+        match asked.iter().find(|key| !known.contains(key)) {
+            None => Ok(known),
+            Some(unknown) => Err(Refused::Unknown(Refusal {
+                error: format!("{unknown} of {volume} is as the configuration says"),
+                what_to_do: match known.is_empty() {
+                    true => "no setting of it was changed".to_owned(),
+                    false => format!("what was changed: {}", known.join(", ")),
+                },
+            })),
+        }
     }
 
     /// What all of them together say; else which key is wrong, and how.
@@ -164,6 +200,7 @@ mod tests {
                 caps: Caps::default(),
                 advise: false,
             },
+            names_mode: false,
             standby_after: Nanos::secs(60),
             kept: keys_of(&change(kept)),
             passing: Keys::new(),

@@ -19,6 +19,7 @@ pub mod export_calendars;
 pub mod exports;
 pub mod gate;
 pub mod gates;
+pub mod health;
 pub mod hybrid;
 mod layers;
 pub mod meta;
@@ -34,6 +35,7 @@ pub mod store;
 pub mod tier;
 pub mod ublk;
 pub mod vhost;
+mod volume_commands;
 mod ways;
 
 use std::ops::ControlFlow;
@@ -293,50 +295,7 @@ impl DataThread {
                 let thread = Rc::clone(self);
                 env::spawn(async move { drop(reply.send(thread.report().await)) });
             }
-            Command::Detach { volume, reply } => {
-                let detach = async |volume: &OpenVolume| volume.detach().await;
-                self.command("a detach", volume, reply, detach);
-            }
-            Command::Attach {
-                volume,
-                attach,
-                reply,
-            } => {
-                let thread = Rc::clone(self);
-                self.command("an attach", volume, reply, async move |volume| {
-                    volume.attach(&thread, attach).await
-                });
-            }
-            Command::Change {
-                volume,
-                change,
-                lasts,
-                reply,
-            } => {
-                self.command("a change of settings", volume, reply, async move |volume| {
-                    volume.change(*change, lasts).await
-                });
-            }
-            Command::Reset {
-                volume,
-                keys,
-                reply,
-            } => {
-                self.command("a change of settings", volume, reply, async move |volume| {
-                    volume.reset(&keys).await
-                });
-            }
-            Command::Overrides { volume, reply } => {
-                self.ask(&volume, reply, |it| Ok(it.overrides()));
-            }
-            Command::Advice { volume, reply } => self.ask(&volume, reply, OpenVolume::advice),
-            Command::Heat { volume, ask, reply } => self.ask(&volume, reply, |it| it.heat(&ask)),
-            Command::Moves { volume, ask, reply } => self.ask(&volume, reply, |it| it.moves(&ask)),
-            Command::TierState {
-                volume,
-                asked,
-                reply,
-            } => self.ask(&volume, reply, |it| it.tier_state(asked)),
+            Command::Volume(command) => volume_commands::answer(self, command),
             Command::Disconnect { which, reply } => {
                 let thread = Rc::clone(self);
                 env::spawn(async move { drop(reply.send(thread.disconnect(&which).await)) });
@@ -360,7 +319,7 @@ impl DataThread {
     }
 
     /// Answers a question to a volume at once.
-    fn ask<T>(
+    pub(super) fn ask<T>(
         &self,
         name: &str,
         reply: Reply<Result<T, Refused>>,
@@ -370,7 +329,7 @@ impl DataThread {
     }
 
     /// Carries a command out as a task of its own.
-    fn command<F>(
+    pub(super) fn command<F>(
         self: &Rc<Self>,
         what: &'static str,
         name: String,

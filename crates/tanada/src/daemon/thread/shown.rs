@@ -11,7 +11,6 @@ use device::Device;
 use env::net::Address;
 use front::Counters;
 use front::nbd::{ConnectionSnapshot, ServerSnapshot};
-use hybrid::Health;
 
 use super::gates::AtGates;
 use super::open::OpenDevice;
@@ -331,16 +330,5 @@ impl Which {
     /// Does it say enough that not every client is meant by an oversight?
     pub fn is_some(&self) -> bool {
         self.export.is_some() || (self.listener.is_some() && self.id.is_some())
-    }
-}
-
-pub fn word(health: Health) -> &'static str {
-    match health {
-        Health::Healthy => "healthy",
-        Health::Degraded => "degraded",
-        Health::PassThrough => "pass-through",
-        Health::Evacuating => "evacuating",
-        Health::Failed => "failed",
-        Health::Closed => "closed",
     }
 }

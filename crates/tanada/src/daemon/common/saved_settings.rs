@@ -80,13 +80,13 @@ pub struct Entry {
 /// All of them, by volume and key.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kept {
+pub struct SavedSettings {
     version: u32,
     #[serde(default)]
     pub volume: BTreeMap<String, BTreeMap<String, Entry>>,
 }
 
-impl Kept {
+impl SavedSettings {
     /// The settings of a volume.
     pub fn of(&self, volume: &str) -> Keys {
         let entries = self.volume.get(volume).into_iter().flatten();
@@ -117,11 +117,11 @@ impl Kept {
 
 /// The file, by its place.
 #[derive(Debug, Clone)]
-pub struct KeptFile(PathBuf);
+pub struct SavedFile(PathBuf);
 
-impl KeptFile {
-    pub fn in_dir(data_dir: &Path) -> KeptFile {
-        KeptFile(data_dir.join("settings.toml"))
+impl SavedFile {
+    pub fn in_dir(data_dir: &Path) -> SavedFile {
+        SavedFile(data_dir.join("settings.toml"))
     }
 
     pub fn path(&self) -> &Path {
@@ -132,11 +132,13 @@ impl KeptFile {
     ///
     /// # Errors
     /// It cannot be read or understood, and what to do.
-    pub fn read(&self) -> anyhow::Result<Kept> {
+    pub fn read(&self) -> anyhow::Result<SavedSettings> {
         let shown = self.0.display();
         let text = match fs::read_to_string(&self.0) {
             Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Kept::default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(SavedSettings::default());
+            }
             Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
         };
         let damaged = |why: String| {
@@ -161,8 +163,8 @@ impl KeptFile {
     }
 
     /// Replaces it, durably.
-    pub fn write(&self, kept: &Kept) -> io::Result<()> {
-        let kept = Kept {
+    pub fn write(&self, kept: &SavedSettings) -> io::Result<()> {
+        let kept = SavedSettings {
             version: VERSION,
             ..kept.clone()
         };
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn what_was_set_is_read_back_and_taken_back() {
         let dir = tempfile::tempdir().unwrap();
-        let file = KeptFile::in_dir(dir.path());
+        let file = SavedFile::in_dir(dir.path());
         let mut kept = file.read().unwrap();
         assert_eq!(kept.of("vol0"), Keys::new());
         let by = ("user 0", "2026-11-26T19:10:00Z");
@@ -239,7 +241,7 @@ mod tests {
     #[test]
     fn a_file_that_is_none_stops_the_start_and_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let file = KeptFile::in_dir(dir.path());
+        let file = SavedFile::in_dir(dir.path());
         for (text, said) in [
             ("", "no version"),
             ("version = 1\n[volume", "move it away"),

@@ -1,0 +1,65 @@
+//! Commands about one hybrid, begun or answered on its data thread.
+
+use std::rc::Rc;
+
+use super::DataThread;
+use super::command::VolumeCommand;
+use super::hybrid::OpenVolume;
+
+/// Answers one, or begins what it asks for.
+pub(super) fn answer(data_thread: &Rc<DataThread>, command: VolumeCommand) {
+    // The sender may have gone away; then no task misses the answer.
+    match command {
+        VolumeCommand::Detach { volume, reply } => {
+            let detach = async |volume: &OpenVolume| volume.detach().await;
+            data_thread.command("a detach", volume, reply, detach);
+        }
+        VolumeCommand::Attach {
+            volume,
+            attach,
+            reply,
+        } => {
+            let (thread, name) = (Rc::clone(data_thread), volume.clone());
+            data_thread.command("an attach", volume, reply, async move |volume| {
+                let find = |wanted: &str| thread.spare(wanted, &name);
+                volume.attach(find, attach).await
+            });
+        }
+        VolumeCommand::Change {
+            volume,
+            change,
+            lasts,
+            reply,
+        } => {
+            data_thread.command("a change of settings", volume, reply, async move |volume| {
+                volume.change(*change, lasts).await
+            });
+        }
+        VolumeCommand::Reset {
+            volume,
+            keys,
+            reply,
+        } => {
+            data_thread.command("a change of settings", volume, reply, async move |volume| {
+                volume.reset(&keys).await
+            });
+        }
+        VolumeCommand::Overrides { volume, reply } => {
+            data_thread.ask(&volume, reply, |it| Ok(it.overrides()));
+        }
+        VolumeCommand::Advice { volume, reply } => {
+            data_thread.ask(&volume, reply, OpenVolume::advice)
+        }
+        VolumeCommand::Heat { volume, ask, reply } => {
+            data_thread.ask(&volume, reply, |it| it.heat(&ask))
+        }
+        VolumeCommand::Moves { volume, ask, reply } => {
+            data_thread.ask(&volume, reply, |it| it.moves(&ask))
+        }
+        VolumeCommand::TierState {
+            volume,
+            asked,
+            reply,
+        } => data_thread.ask(&volume, reply, |it| it.tier_state(asked)),
+    }
+}
