@@ -73,6 +73,7 @@ fn a_volume_is_advised_on_while_a_shadow_watches_and_not_otherwise() {
         (&"lru".into(), &0.into())
     );
     text(dir, &["volume", "set", "vol0", "advise=off"]);
+    text(dir, &["config", "reset", "vol0"]);
     assert_eq!(advised(), false);
     assert_eq!(run(dir, &["advise", "vol0"]).status.code(), Some(1));
     drop(daemon);

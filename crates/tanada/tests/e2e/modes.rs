@@ -147,12 +147,12 @@ fn a_write_mode_without_a_tier_makes_a_cache_of_it_for_as_long() {
 }
 
 #[test]
-fn a_mode_that_was_set_at_run_time_lasts_until_the_daemon_ends() {
+fn a_mode_that_was_set_lasts_or_holds_until_the_restart() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let daemon = Daemon::start(dir, SMALL);
     let set = ["volume", "set", "vol0", "mode=cache", "write=through"];
-    text(dir, &set);
+    text(dir, &[&set[..], &["--until-restart"]].concat());
     // A cache that is made meanwhile keeps what the start chose.
     text(dir, &["volume", "detach", "vol0"]);
     text(dir, &["volume", "attach", "vol0"]);
@@ -160,5 +160,14 @@ fn a_mode_that_was_set_at_run_time_lasts_until_the_daemon_ends() {
     let volume = json(dir, &["volume", "show", "vol0", "--json"]);
     assert_eq!(volume["settings"]["mode"], "cache");
     assert_eq!(daemon.stop().0, Some(0));
-    assert_eq!(start(dir, SMALL), ("both".to_owned(), Vec::new()));
+    let daemon = Daemon::start(dir, SMALL);
+    let volume = json(dir, &["volume", "show", "vol0", "--json"]);
+    assert_eq!(volume["settings"]["mode"], "both");
+    text(dir, &set);
+    assert_eq!(daemon.stop().0, Some(0));
+    for _ in 0..2 {
+        assert_eq!(start(dir, SMALL), ("cache".to_owned(), Vec::new()));
+    }
+    // It stands before what the configuration names.
+    assert_eq!(start(dir, &with("mode = \"both\"")).0, "cache");
 }

@@ -34,7 +34,7 @@ fn what_was_set_is_in_force_after_kill_9_until_it_is_taken_back() {
         drop(daemon);
     }
     let daemon = Daemon::start(dir, SMALL);
-    set(&["mode=both", "period=10s", "max_read=20MB/s"]);
+    set(&["mode=both", "period=20s", "max_read=20MB/s"]);
     set(&["--until-restart", "policy=lru", "dirty_high=90"]);
     let now = settings(dir);
     assert_eq!(
@@ -75,7 +75,7 @@ fn what_was_set_is_in_force_after_kill_9_until_it_is_taken_back() {
         "what was kept, not what held until then"
     );
     assert_ne!(now["policy"], "lru");
-    assert_eq!(now["tier"]["period_seconds"], 10.0);
+    assert_eq!(now["tier"]["period_seconds"], 20.0);
     let refused = run(dir, &["config", "reset", "vol0", "policy"]);
     assert!(
         stderr(&refused).contains("as the configuration says"),
@@ -87,7 +87,7 @@ fn what_was_set_is_in_force_after_kill_9_until_it_is_taken_back() {
     );
     let now = settings(dir);
     assert_ne!(now["dirty_high"], 62);
-    assert_ne!(now["tier"]["period_seconds"], 10.0);
+    assert_ne!(now["tier"]["period_seconds"], 20.0);
     drop(daemon);
     let daemon = Daemon::start(dir, SMALL);
     assert_eq!(settings(dir)["dirty_high"], now["dirty_high"]);
