@@ -19,10 +19,8 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::rc::Rc;
 
 use base::Nanos;
-use env::sync::Semaphore;
 use policy::share::{Direction, Second};
 use store::qos::manager::PartState;
 use vdisk::StoreNumber;
@@ -37,7 +35,7 @@ use crate::plan::{Wanted, left_of};
 use crate::record::{Part, Phase, Reservation, ReservationId, Target};
 use crate::records::Versioned;
 use crate::release::{Endings, OUT_OF_TIME};
-use crate::replan::replan;
+use crate::replan::replan_all;
 use crate::service::{Service, account_off};
 use crate::stores::Facts;
 
@@ -68,7 +66,7 @@ pub(crate) enum Due {
     /// The same parts in another state.
     State(Phase, Option<String>),
     /// Other parts.
-    Replan(Vec<Wanted>),
+    Replan,
 }
 
 /// What all records together say.
@@ -143,7 +141,7 @@ fn standing(
         wanted.iter().any(|it| (it.store, it.direction) == place)
     };
     if lacks || !record.parts.iter().all(is_wanted) {
-        return Due::Replan(wanted);
+        return Due::Replan;
     }
     let (state, cause) = match down(record, &wanted, facts) {
         _ if goes_by_a_holder(&record.target, facts) => (
@@ -271,7 +269,7 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
     }
     let is_allotment = |it: &Observed| it.known.record.terms.allotment;
     let (allotments, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_allotment);
-    let replans = Semaphore::new(1);
+    let replans = RefCell::new(Vec::new());
     // What is inside an allotment ends before its parts are given away.
     for group in [others, allotments] {
         let left = RefCell::new(group.into_iter());
@@ -287,7 +285,7 @@ pub async fn sweep(service: &Service) -> Result<(), ReservationError> {
         });
         env::sync::join_all(workers).await;
     }
-    Ok(())
+    replan_all(service, replans.into_inner()).await
 }
 
 /// After a start: what this node was making before is aborted at once, and what it was changing stays as it was.
@@ -353,7 +351,7 @@ async fn sweep_one(
     service: &Service,
     seen: &Observed,
     (facts, whole): (&Facts, &Whole),
-    replans: &Rc<Semaphore>,
+    replans: &RefCell<Vec<ReservationId>>,
 ) -> Result<(), ReservationError> {
     let known = &*seen.known;
     let due = judged(service, seen, (facts, whole)).await;
@@ -389,11 +387,7 @@ async fn sweep_one(
             let records = &service.records;
             records.swap(known, &next, TxnPart::default()).await?;
         }
-        Due::Replan(wanted) => {
-            // Two at a time could keep each other from what one of them would have whole.
-            let _turn = replans.acquire(1).await;
-            replan(service, known, facts, &wanted).await?;
-        }
+        Due::Replan => replans.borrow_mut().push(known.id),
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 /// One of a volume, on its data thread.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Override {
     pub key: String,
     pub configured: Value,

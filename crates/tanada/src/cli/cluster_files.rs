@@ -84,12 +84,7 @@ pub(super) fn import(
     (how, settings): (&Filling, &DiskSettings),
     ask: Ask,
 ) -> anyhow::Result<()> {
-    let bytes = disk_copy::size_of(file)?;
-    if how.format.is_none()
-        && let Some(format) = disk_copy::format_of(file)?
-    {
-        return Err(anyhow::anyhow!(disk_image::refusal(file, format)));
-    }
+    let bytes = raw_size(file, how)?;
     let client = Client::new(ask.admin)?;
     let here: Here = client.get("/v1/cluster")?;
     let mut all = client.get::<Vec<Shown>>("/v1/cluster/volumes")?.into_iter();
@@ -118,15 +113,21 @@ pub(super) fn import(
     if data > 0 {
         consent::ask(name.as_str(), &lost, how.yes)?;
     }
+    let is_new = known.is_none();
     let disk = match known {
-        Some(disk) => disk,
+        Some(_) => {
+            let disk: Shown = client.get(&path(name, ""))?;
+            // It may have been opened or written while its name was typed.
+            check_again(&disk, (file, bytes), &here, data)?;
+            disk
+        }
         None => {
             let new = new_disk(name, whole, settings);
             client.send_json(Method::POST, "/v1/cluster/volumes", &new)?
         }
     };
     let address = entrance(&disk, &here)?;
-    let copied = disk_copy::import(file, &address, &disk.terms.name, data == 0)?;
+    let copied = disk_copy::import(file, &address, &disk.terms.name, is_new)?;
     show::answer(ask.json, &copied, || {
         format!(
             "{name} has what {} has: {}, of which {} are data\n",
@@ -154,4 +155,24 @@ fn check(disk: &Shown, (file, bytes): (&Path, u64), here: &Here) -> anyhow::Resu
         ));
     }
     disk_copy::data_of(&entrance(disk, here)?, name)
+}
+
+/// As [`check`]: is there as much data as before?
+fn check_again(disk: &Shown, of: (&Path, u64), here: &Here, before: u64) -> anyhow::Result<()> {
+    match check(disk, of, here)? == before {
+        true => Ok(()),
+        false => Err(anyhow::anyhow!(
+            "{} was written meanwhile: nothing was changed; import again when nothing writes to it",
+            disk.terms.name
+        )),
+    }
+}
+
+/// The length of a file that is a raw disk, as far as can be seen.
+fn raw_size(file: &Path, how: &Filling) -> anyhow::Result<u64> {
+    let bytes = disk_copy::size_of(file)?;
+    match disk_copy::format_of(file)?.filter(|_| how.format.is_none()) {
+        None => Ok(bytes),
+        Some(format) => Err(anyhow::anyhow!(disk_image::refusal(file, format))),
+    }
 }

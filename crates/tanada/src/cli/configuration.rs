@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use hyper::Method;
-use report::terminal::table;
+use report::terminal::{Usage, table};
 use serde_json::{Map, Value};
 
 use super::ask::Ask;
 use super::client::{Client, path};
 use super::show;
+use super::volume::tier_key;
 use crate::api::settings::Setting;
-use crate::api::volume::Volume;
+use crate::api::volume::{Change, Volume};
 use crate::daemon::log::LogFormat;
 use crate::daemon::serve::{self, Serve};
 
@@ -51,7 +52,14 @@ pub fn run(command: Config) -> anyhow::Result<()> {
         Config::Example => serve::run(serve(None, None, false)),
         Config::Diff(ask) => diff(ask),
         Config::Reset { volume, keys, ask } => {
-            let path = format!("{}?keys={}", path(&volume, "/settings")?, keys.join(","));
+            let keys: Vec<String> = keys
+                .iter()
+                .map(|key| known(key))
+                .collect::<Result<_, _>>()?;
+            let mut path = path(&volume, "/settings")?;
+            if !keys.is_empty() {
+                path.push_str(&format!("?keys={}", keys.join(",")));
+            }
             let nothing: Map<String, Value> = Map::new();
             ask.send(Method::DELETE, &path, &nothing, |_: &Volume| {
                 let what = match keys.is_empty() {
@@ -61,6 +69,17 @@ pub fn run(command: Config) -> anyhow::Result<()> {
                 format!("{what} of {volume}: as the configuration says\n")
             })
         }
+    }
+}
+
+/// A key as it is listed: `tier.period` also for `period`.
+fn known(key: &str) -> Result<String, Usage> {
+    match tier_key(key) {
+        Some(key) => Ok(format!("tier.{key}")),
+        None if Change::KEYS.contains(&key) && key != "tier" => Ok(key.to_owned()),
+        None => Err(Usage(format!(
+            "there is no setting '{key}'; `tanada config diff` lists those that were changed"
+        ))),
     }
 }
 
@@ -121,6 +140,17 @@ fn word(value: Option<&Value>) -> String {
 mod tests {
     use super::*;
     use crate::api::settings::KeptValue;
+
+    #[test]
+    fn a_key_is_what_volume_set_takes_and_never_nothing() {
+        let of = |key: &str| known(key).ok();
+        assert_eq!(of("write").as_deref(), Some("write"));
+        assert_eq!(of("period").as_deref(), Some("tier.period"));
+        assert_eq!(of("tier.policy").as_deref(), Some("tier.policy"));
+        for none in ["", "#write", "tier", "warp", "write,policy", "tier."] {
+            assert_eq!(of(none), None, "{none:?}");
+        }
+    }
 
     #[test]
     fn settings_are_listed_with_where_they_come_from() {

@@ -6,7 +6,9 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use report::terminal::quoted;
 
 /// What a file is, if it is no raw disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,10 +17,12 @@ pub enum Format {
     Image(&'static str),
     /// Compressed; the program that unpacks it.
     Packed(&'static str),
+    /// Several files in one, such as an appliance; the command that takes them out.
+    Archive(&'static str),
 }
 
 /// Magic numbers: the bytes, and where they begin.
-const BEGINS: [(&[u8], u64, Format); 15] = [
+const BEGINS: [(&[u8], u64, Format); 18] = [
     (b"QFI\xfb\0\0\0\x01", 0, Format::Image("qcow")),
     (b"QFI\xfb", 0, Format::Image("qcow2")),
     (b"QED\0", 0, Format::Image("qed")),
@@ -33,7 +37,11 @@ const BEGINS: [(&[u8], u64, Format); 15] = [
     (b"\x1f\x8b\x08", 0, Format::Packed("gzip")),
     (b"\xfd7zXZ\0", 0, Format::Packed("xz")),
     (b"\x28\xb5\x2f\xfd", 0, Format::Packed("zstd")),
-    (b"BZh91AY&SY", 0, Format::Packed("bzip2")),
+    // Behind `BZh` and the level.
+    (b"1AY&SY", 4, Format::Packed("bzip2")),
+    (b"\x04\x22\x4d\x18", 0, Format::Packed("lz4")),
+    (b"PK\x03\x04", 0, Format::Archive("unzip")),
+    (b"ustar", 257, Format::Archive("tar -xf")),
 ];
 /// The same, in the last sector.
 const ENDS: [(&[u8], Format); 2] = [
@@ -41,7 +49,7 @@ const ENDS: [(&[u8], Format); 2] = [
     (b"koly", Format::Image("dmg")),
 ];
 /// The longest of them and where it begins.
-const HEAD: usize = 0x40 + 32;
+const HEAD: usize = 257 + 8;
 const SECTOR: u64 = 512;
 
 /// What a file of `size` bytes is, if no raw disk.
@@ -67,20 +75,37 @@ pub fn format_of(file: &File, size: u64) -> io::Result<Option<Format>> {
 
 /// Why `path` is not taken for a raw disk, and what to do.
 pub fn refusal(path: &Path, format: Format) -> String {
-    let shown = path.display();
-    let raw = path.with_extension("raw");
-    let raw = raw.display();
-    match format {
-        Format::Image(format) => format!(
-            "{shown} is an image in the format {format}, not a raw disk: nothing was changed. Make a raw one of it \
-             (`qemu-img convert -O raw {shown} {raw}`) and import that; a raw disk that only looks so is imported with \
-             `--format raw`"
+    let said = |path: &Path| quoted(&path.display().to_string());
+    let (from, raw) = (said(path), said(&free_name(path)));
+    let (what, todo) = match format {
+        Format::Image(format) => (
+            format!("is an image in the format {format}"),
+            format!("Make a raw one of it (`qemu-img convert -O raw {from} {raw}`)"),
         ),
-        Format::Packed(by) => format!(
-            "{shown} is compressed, not a raw disk: nothing was changed. Unpack it (`{by} -dc {shown} > {raw}`) and \
-             import that; a raw disk that only looks so is imported with `--format raw`"
+        Format::Packed(by) => (
+            "is compressed".to_owned(),
+            format!("Unpack it (`{by} -dc {from} > {raw}`)"),
         ),
-    }
+        Format::Archive(by) => (
+            "is an archive of files".to_owned(),
+            format!("Take the disk out of it (`{by} {from}`)"),
+        ),
+    };
+    format!(
+        "{} {what}, not a raw disk: nothing was changed. {todo} and import that; a raw disk that only looks so is imported \
+         with `--format raw`",
+        path.display()
+    )
+}
+
+/// What a raw copy can be called: nothing has this name.
+fn free_name(path: &Path) -> PathBuf {
+    let numbered = |n: u32| path.with_extension(format!("{n}.raw"));
+    let mut names = [path.with_extension("raw")]
+        .into_iter()
+        .chain((1..).map(numbered));
+    let free = names.find(|name| name != path && !name.exists());
+    free.expect("some number is free")
 }
 
 #[cfg(test)]
@@ -135,6 +160,16 @@ mod tests {
         let said = refusal(Path::new("a/vm.img.gz"), Format::Packed("gzip"));
         assert!(
             said.contains("`gzip -dc a/vm.img.gz > a/vm.img.raw`"),
+            "{said}"
+        );
+        // The command writes over nothing, and takes the name as it is.
+        let dir = tempfile::tempdir().unwrap();
+        let packed = dir.path().join("my vm.raw");
+        std::fs::write(&packed, b"").unwrap();
+        let said = refusal(&packed, Format::Packed("gzip"));
+        let other = dir.path().join("my vm.1.raw");
+        assert!(
+            said.contains(&format!("> '{}'`", other.display())),
             "{said}"
         );
     }

@@ -64,7 +64,7 @@ pub enum Volume {
         #[arg(required_unless_present = "setting", value_name = "KEY=VALUE")]
         changes: Vec<String>,
         /// Of a hybrid: only until the daemon ends; else it is kept, before what the configuration says.
-        #[arg(long)]
+        #[arg(long, conflicts_with = "setting")]
         until_restart: bool,
         #[command(flatten)]
         disk: disk_settings::SetDisk,

@@ -152,7 +152,7 @@ fn show_one(name: &str, ask: Ask) -> anyhow::Result<()> {
 }
 
 /// The key of a tier that is meant: `tier.policy`, or `period` where the volume itself has no such key.
-fn tier_key(key: &str) -> Option<&'static str> {
+pub(super) fn tier_key(key: &str) -> Option<&'static str> {
     let named = key.strip_prefix("tier.");
     if named.is_none() && Change::KEYS.contains(&key) {
         return None;

@@ -33,6 +33,7 @@ use super::http::settings_book::SettingsBook;
 use super::log::{self, LogFormat};
 use super::look::{self, Verdict};
 use super::thread::command::{Command, Started, ThreadHandle};
+use super::thread::layers::Layers;
 use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http};
@@ -89,9 +90,29 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         hybrid.verify = arguments.verify;
     }
     if arguments.check {
-        return check(&config, &origin);
+        return check(&config_for_check(config)?, &origin);
     }
     start(config, origin, arguments.log_format)
+}
+
+/// May this user not read what is to be read?
+fn is_denied(error: &anyhow::Error) -> bool {
+    let cause = error.root_cause().downcast_ref::<io::Error>();
+    cause.is_some_and(|it| it.kind() == io::ErrorKind::PermissionDenied)
+}
+
+/// The configuration with what was set before and lasts, as far as this user may know it.
+fn config_for_check(config: Config) -> anyhow::Result<Config> {
+    match saved_settings(&config) {
+        Ok((_, in_force)) => Ok(in_force),
+        Err(error) if is_denied(&error) => {
+            println!(
+                "  settings.toml: not known to this user, who may not read it; run the same command with sudo"
+            );
+            Ok(config)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// What the configuration says is good; is it what lies on the devices, too?
@@ -164,7 +185,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let gate = Gate::new(&config, &admin_addresses)?;
 
     let mut threads: Vec<ThreadHandle> = Vec::new();
-    let kept = saved_settings(&config)?;
+    let (kept, in_force) = saved_settings(&config)?;
     let given = (connections, &revocation, &kept);
     let ready = match begin(&config, given, &mut threads, &mut signals).await {
         Ok(ready) => ready,
@@ -199,7 +220,7 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
         servers.spawn(listener.serve(router.clone(), closed.clone()));
     }
 
-    print_welcome(&config, &ready, &admin_addresses)?;
+    print_welcome(&in_force, &ready, &admin_addresses)?;
     tracing::info!(config = control.origin, "serving {}", summary(&config));
     let failed = ended(&control.threads, &mut signals).await;
     beside.abort_all();
@@ -227,20 +248,25 @@ fn exports(ready: &[Started]) -> Vec<String> {
     all.map(|export| export.name.clone()).collect()
 }
 
-/// What was set of its volumes and lasts.
-fn saved_settings(config: &Config) -> anyhow::Result<SavedSettings> {
+/// What was set of its volumes and lasts, and the configuration with it.
+fn saved_settings(config: &Config) -> anyhow::Result<(SavedSettings, Config)> {
     let file = SavedFile::in_dir(&config.data_dir);
     let kept = file.read()?;
     for name in kept.volume.keys() {
         if !config.hybrids.iter().any(|hybrid| hybrid.name() == name) {
             tracing::warn!(
                 volume = name,
-                "{} has settings of a volume that the configuration does not have",
+                "{} has settings of a volume that the configuration does not have; take them out there before another one \
+                 gets its name",
                 file.path().display()
             );
         }
     }
-    Ok(kept)
+    let mut in_force = config.clone();
+    for hybrid in &mut in_force.hybrids {
+        Layers::before(hybrid, kept.of(hybrid.name()))?;
+    }
+    Ok((kept, in_force))
 }
 
 /// What goes on beside the data threads and the admin API.

@@ -129,7 +129,22 @@ fn settings_that_cannot_be_kept_or_understood_are_not_dropped_in_silence() {
         !refused.status.success() && said.contains("only until the daemon ends"),
         "{said}"
     );
+    // It is in force, and told to be so only until then.
+    let all = json(dir, &["config", "diff", "--json"]);
+    assert_eq!(
+        (&all[0]["until_restart"], &all[0]["kept"]),
+        (&Value::from("lru"), &Value::Null)
+    );
     fs::remove_dir(&beside).unwrap();
+    // What cannot be taken back out of the file is taken back once it can be.
+    text(dir, &["volume", "set", "vol0", "policy=lru"]);
+    fs::create_dir(&beside).unwrap();
+    let reset = ["config", "reset", "vol0", "policy"];
+    assert!(!run(dir, &reset).status.success());
+    assert!(text(dir, &["config", "diff"]).contains("policy"));
+    fs::remove_dir(&beside).unwrap();
+    text(dir, &reset);
+    assert!(text(dir, &["config", "diff"]).starts_with("All settings"));
     text(
         dir,
         &[
@@ -153,11 +168,41 @@ fn settings_that_cannot_be_kept_or_understood_are_not_dropped_in_silence() {
         !refused.status.success() && said.contains("warp") && said.contains("settings.toml"),
         "{said}"
     );
+    let said = stderr(&run(dir, &["config", "check", "tanada.toml"]));
+    assert!(said.contains("warp"), "{said}");
     fs::write(&file, "version = 1\n[volume").unwrap();
     let said = stderr(&start());
     assert!(said.contains("move it away"), "{said}");
     fs::write(&file, kept).unwrap();
     let daemon = Daemon::start(dir, SMALL);
     assert_eq!(settings(dir)["age_limit_seconds"], 300.0);
+    drop(daemon);
+}
+
+#[test]
+fn a_write_mode_that_suits_the_mode_a_volume_has_is_in_force_after_a_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let cache = SMALL.replace("fast = \"fast\"\n", "fast = \"fast\"\nmode = \"cache\"\n");
+    drop(Daemon::start(dir, &cache));
+    // The volume itself says that it is a cache, no longer its configuration.
+    let daemon = Daemon::start(dir, SMALL);
+    text(dir, &["volume", "set", "vol0", "write=through"]);
+    // Only with the energy mode it has until the restart would this make sense.
+    text(
+        dir,
+        &["volume", "set", "vol0", "--until-restart", "energy=on"],
+    );
+    let refused = run(dir, &["volume", "set", "vol0", "age_limit=5m"]);
+    assert!(stderr(&refused).contains("age_limit"), "{refused:?}");
+    drop(daemon);
+    let daemon = Daemon::start(dir, SMALL);
+    let now = settings(dir);
+    assert_eq!(
+        (&now["mode"], &now["write"]),
+        (&Value::from("cache"), &Value::from("through"))
+    );
+    assert!(!run(dir, &["config", "reset", "vol0", ""]).status.success());
+    assert_eq!(settings(dir)["write"], "through");
     drop(daemon);
 }

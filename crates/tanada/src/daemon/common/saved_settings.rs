@@ -97,6 +97,9 @@ impl SavedSettings {
 
     /// `who` set these.
     pub fn set(&mut self, volume: &str, keys: Keys, (who, when): (&str, &str)) {
+        if keys.is_empty() {
+            return;
+        }
         let entries = self.volume.entry(volume.to_owned()).or_default();
         for (key, value) in keys {
             let (who, when) = (who.to_owned(), when.to_owned());
@@ -104,10 +107,10 @@ impl SavedSettings {
         }
     }
 
-    /// These, or all if none is named, are as the configuration says again.
+    /// These are as the configuration says again.
     pub fn reset(&mut self, volume: &str, keys: &[String]) {
         if let Some(entries) = self.volume.get_mut(volume) {
-            entries.retain(|key, _| !keys.is_empty() && !keys.contains(key));
+            entries.retain(|key, _| !keys.contains(key));
             if entries.is_empty() {
                 self.volume.remove(volume);
             }
@@ -233,7 +236,8 @@ mod tests {
         );
         kept.reset("vol0", &["write".to_owned(), "policy".to_owned()]);
         assert_eq!(kept.of("vol0").len(), all.len() - 1);
-        kept.reset("vol0", &[]);
+        let left: Vec<String> = kept.of("vol0").into_keys().collect();
+        kept.reset("vol0", &left);
         assert_eq!(kept.volume.keys().collect::<Vec<_>>(), ["vol1"]);
         assert!(!dir.path().join("settings.toml.new").exists());
     }

@@ -11,6 +11,8 @@ use crate::daemon::common::saved_settings::{SavedFile, SavedSettings};
 pub struct SettingsBook {
     file: SavedFile,
     now: Mutex<SavedSettings>,
+    /// What the file says is not sure: it could not be written.
+    is_unsure: Mutex<bool>,
     turns: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
@@ -20,6 +22,7 @@ impl SettingsBook {
         SettingsBook {
             file: SavedFile::in_dir(data_dir),
             now: Mutex::new(kept),
+            is_unsure: Mutex::default(),
             turns: Mutex::default(),
         }
     }
@@ -31,6 +34,12 @@ impl SettingsBook {
             Arc::clone(turns.entry(volume.to_owned()).or_default())
         };
         turn.lock_owned().await
+    }
+
+    /// The keys of a volume that are kept.
+    pub(super) fn keys(&self, volume: &str) -> Vec<String> {
+        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        now.of(volume).into_keys().collect()
     }
 
     pub(super) fn of(&self, volume: &str, key: &str) -> Option<KeptValue> {
@@ -49,8 +58,14 @@ impl SettingsBook {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = now.clone();
         change(&mut next);
-        if next != *now {
+        let mut is_unsure = self
+            .is_unsure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if next != *now || *is_unsure {
+            *is_unsure = true;
             self.file.write(&next)?;
+            *is_unsure = false;
             *now = next;
         }
         Ok(())

@@ -84,14 +84,14 @@ pub(super) async fn change_volume(
     let lasts = !query(lasts)?.until_restart;
     let change: Change = body(&headers, &text, r#"{"write": "through"}"#)?;
     let keys = keys_of(&change);
-    let turn = control.settings.turn(&name).await;
+    let turn = turn(&control, &name).await?;
     // Carried out to its end whether or not the client waits: what is in force is written.
     let changing = tokio::spawn(async move {
         let _turn = turn;
-        let volume = name.clone();
+        let (volume, wanted) = (name.clone(), Box::new(change.clone()));
         let done = control.command(&name, |reply| VolumeCommand::Change {
             volume,
-            change: Box::new(change),
+            change: wanted,
             lasts,
             reply,
         });
@@ -103,10 +103,29 @@ pub(super) async fn change_volume(
                 .settings
                 .keep(|kept| kept.set(&name, keys, (&who, &when)));
             kept.map_err(|error| not_kept(&control, &name, &error))?;
+            let (volume, change) = (name.clone(), Box::new(change));
+            let saved = control.command(&name, |reply| VolumeCommand::Saved {
+                volume,
+                change,
+                reply,
+            });
+            let Json(()) = saved.await?;
         }
         Ok(answer)
     });
     ended(changing).await
+}
+
+/// Waits until no other change of a volume that is there is being made or written.
+async fn turn(
+    control: &Control,
+    volume: &str,
+) -> Result<tokio::sync::OwnedMutexGuard<()>, Failure> {
+    let mut threads = control.threads.iter();
+    match threads.any(|thread| thread.volumes.iter().any(|it| it == volume)) {
+        true => Ok(control.settings.turn(volume).await),
+        false => Err(control.unknown(volume)),
+    }
 }
 
 async fn ended(changing: tokio::task::JoinHandle<Answer<Volume>>) -> Answer<Volume> {
@@ -125,7 +144,7 @@ async fn ended(changing: tokio::task::JoinHandle<Answer<Volume>>) -> Answer<Volu
     (status = 200, description = "The volume as it is now", body = Volume),
     (status = 404, description = "No such volume, or no such setting of it is kept", body = Refusal),
     (status = 409, description = "Not in this state", body = Refusal),
-    (status = 422, description = "Without them the others make no sense; none was changed", body = Refusal),
+    (status = 422, description = "A key is empty, or without them the others make no sense; none was changed", body = Refusal),
     (status = 500, description = "It is in force, and cannot be kept", body = Refusal),
 ))]
 pub(super) async fn reset_volume(
@@ -133,16 +152,29 @@ pub(super) async fn reset_volume(
     Path(name): Path<String>,
     taken: Result<Query<Taken>, QueryRejection>,
 ) -> Answer<Volume> {
-    let keys = query(taken)?.keys.unwrap_or_default();
-    let keys = keys.split(',').filter(|key| !key.is_empty());
-    let keys: Vec<String> = keys.map(str::to_owned).collect();
-    let turn = control.settings.turn(&name).await;
+    let keys = named(query(taken)?.keys)?;
+    let turn = turn(&control, &name).await?;
     let changing = tokio::spawn(async move {
         let _turn = turn;
-        let (volume, named) = (name.clone(), keys.clone());
+        let volume = name.clone();
+        let overrides = control.command(&name, |reply| VolumeCommand::Overrides { volume, reply });
+        let Json(overrides) = overrides.await?;
+        let mut known: Vec<String> = overrides.into_iter().map(|it| it.key).collect();
+        let in_force = known.clone();
+        known.extend(control.settings.keys(&name));
+        let keys = match keys {
+            Some(keys) => keys,
+            None => known.clone(),
+        };
+        if let Some(unknown) = keys.iter().find(|key| !known.contains(key)) {
+            return Err(as_configured(&name, unknown, &known));
+        }
+        // One that could not be written before is in the file alone.
+        let reset = keys.iter().filter(|key| in_force.contains(key)).cloned();
+        let (volume, reset) = (name.clone(), reset.collect());
         let done = control.command(&name, |reply| VolumeCommand::Reset {
             volume,
-            keys: named,
+            keys: reset,
             reply,
         });
         let answer = done.await?;
@@ -151,6 +183,33 @@ pub(super) async fn reset_volume(
         Ok(answer)
     });
     ended(changing).await
+}
+
+/// The keys that are named; `None`: all.
+fn named(keys: Option<String>) -> Result<Option<Vec<String>>, Failure> {
+    let Some(keys) = keys else {
+        return Ok(None);
+    };
+    let keys: Vec<String> = keys.split(',').map(str::to_owned).collect();
+    match keys.iter().any(String::is_empty) {
+        false => Ok(Some(keys)),
+        true => Err(Failure::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "a key is empty; nothing was changed",
+            "name keys such as keys=write,tier.period, or leave keys out for all",
+        )),
+    }
+}
+
+fn as_configured(volume: &str, key: &str, known: &[String]) -> Failure {
+    Failure::new(
+        StatusCode::NOT_FOUND,
+        format!("{key} of {volume} is as the configuration says"),
+        match known.is_empty() {
+            true => "no setting of it was changed".to_owned(),
+            false => format!("what was changed: {}", known.join(", ")),
+        },
+    )
 }
 
 /// Settings of all volumes that are not as the configuration says.
@@ -162,8 +221,17 @@ pub(super) async fn get_settings(State(control): State<Arc<Control>>) -> Answer<
     for name in names {
         let volume = name.clone();
         let asked = control.command(name, |reply| VolumeCommand::Overrides { volume, reply });
-        let Json(overrides) = asked.await?;
-        all.extend(overrides.into_iter().map(|it: Override| Setting {
+        // Of one whose data thread died what is kept is shown.
+        let mut overrides = asked.await.map_or_else(|_| Vec::new(), |Json(all)| all);
+        for key in control.settings.keys(name) {
+            if !overrides.iter().any(|it| it.key == key) {
+                overrides.push(Override {
+                    key,
+                    ..Override::default()
+                });
+            }
+        }
+        all.extend(overrides.into_iter().map(|it| Setting {
             kept: control.settings.of(name, &it.key),
             volume: name.clone(),
             key: it.key,
@@ -172,4 +240,24 @@ pub(super) async fn get_settings(State(control): State<Arc<Control>>) -> Answer<
         }));
     }
     Ok(Json(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_keys_are_all_and_an_empty_one_is_a_mistake() {
+        let of = |keys: Option<&str>| named(keys.map(str::to_owned)).map_err(|it| it.status);
+        assert_eq!(of(None), Ok(None));
+        let two = ["write".to_owned(), "tier.period".to_owned()];
+        assert_eq!(of(Some("write,tier.period")), Ok(Some(two.to_vec())));
+        for keys in ["", ",", "write,", ",write"] {
+            assert_eq!(
+                of(Some(keys)),
+                Err(StatusCode::UNPROCESSABLE_ENTITY),
+                "{keys:?}"
+            );
+        }
+    }
 }

@@ -53,11 +53,17 @@ pub enum VolumeCommand {
     Change {
         volume: String,
         change: Box<Change>,
-        /// It is kept, too.
+        /// It is to be kept, too.
         lasts: bool,
         reply: Reply<Result<api::volume::Volume, Refused>>,
     },
-    /// These settings, or all, go back to what the configuration says.
+    /// A change is written, and lasts.
+    Saved {
+        volume: String,
+        change: Box<Change>,
+        reply: Reply<Result<(), Refused>>,
+    },
+    /// These settings go back to what the configuration says.
     Reset {
         volume: String,
         keys: Vec<String>,

@@ -11,7 +11,7 @@ use anyhow::Context;
 use base::Bytes;
 use config::{ExportConfig, HybridConfig};
 use device::{Capped, Device, Meter, Throttle};
-use hybrid::{Health, Hybrid, OpenError, Settings};
+use hybrid::{Health, Hybrid, OpenError};
 use policy::share::cap::Caps;
 use policy::tier::worth::Costs;
 use report::terminal::said;
@@ -21,18 +21,17 @@ use sim::cache::Mode;
 use trace::tap::{Attached, Observer, Tap};
 
 use super::caps;
-use super::change::{Wrong, caps_after, changed, within};
+use super::change::within;
 use super::command::{QueueOf, TierState};
 use super::health::word;
 use super::layers::Layers;
 use super::queued::Queued;
 use super::recording::Traces;
-use super::refused::{Refused, cannot_set, failed};
+use super::refused::{Refused, failed};
 use super::tier;
 use crate::api;
 use crate::api::refusal::Refusal;
-use crate::api::settings::Override;
-use crate::api::volume::{Attach, Change};
+use crate::api::volume::Attach;
 use crate::daemon::common::pairs::Memory;
 use crate::daemon::common::restart::RestartFile;
 use crate::daemon::common::saved_settings::Keys;
@@ -46,16 +45,16 @@ pub struct OpenVolume {
     /// As it was opened.
     pub config: HybridConfig,
     /// Where its settings come from.
-    layers: RefCell<Layers>,
+    pub(super) layers: RefCell<Layers>,
     pub meter: Rc<Meter>,
     /// What its clients get at most.
-    throttle: Rc<Throttle>,
+    pub(super) throttle: Rc<Throttle>,
     /// Between that and the hybrid: recorder and shadow look on here.
     tap: Rc<Tap>,
-    traces: Traces,
+    pub(super) traces: Traces,
     /// Watches for advice, while that is wanted.
     shadow: RefCell<Option<(Attached, Rc<RefCell<Shadow>>)>>,
-    hybrid: Hybrid,
+    pub(super) hybrid: Hybrid,
     /// Before its slow device, if rates are promised to exports.
     pub queued: Option<Rc<Queued>>,
     /// Which caches it had and has.
@@ -97,7 +96,12 @@ impl OpenVolume {
             None => slow,
         };
         within(&config.settings.tier, slow.info().size)
-            .map_err(|(key, what)| anyhow::anyhow!("volume {}: {key}: {what}", config.name()))?;
+            .map_err(|(key, what)| {
+                anyhow::anyhow!(
+                    "volume {}: {key}: {what}; correct it in the configuration, or in settings.toml of the data directory",
+                    config.name()
+                )
+            })?;
         let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
             .await
             .with_context(|| format!("volume {}", config.name()))?;
@@ -137,7 +141,7 @@ impl OpenVolume {
 
     /// From now on a shadow of the cache as it is now sees every request, with nothing in it; without a
     /// cache that stays as it is.
-    fn shadow_anew(&self) {
+    pub(super) fn shadow_anew(&self) {
         let status = self.hybrid.status();
         if !self.is_attached() || status.occupancy.cache_bytes == 0 {
             return;
@@ -151,7 +155,7 @@ impl OpenVolume {
         tracing::info!(volume = self.config.name(), "a shadow watches for advice");
     }
 
-    fn stop_shadow(&self) {
+    pub(super) fn stop_shadow(&self) {
         if let Some((attached, _)) = self.shadow.borrow_mut().take() {
             self.tap.detach(attached);
         }
@@ -177,7 +181,7 @@ impl OpenVolume {
     }
 
     /// Begins the shadow anew, if there is one and the cache is no longer what it shadows.
-    fn keep_shadow_true(&self) {
+    pub(super) fn keep_shadow_true(&self) {
         let now = self.shadowed();
         let other = |(_, shadow): &(_, Rc<RefCell<Shadow>>)| *shadow.borrow().options() != now;
         let stale = self.shadow.borrow().as_ref().is_some_and(other);
@@ -291,7 +295,7 @@ impl OpenVolume {
         device == self.config.slow || (self.is_attached() && device == *self.fast.borrow())
     }
 
-    fn is_attached(&self) -> bool {
+    pub(super) fn is_attached(&self) -> bool {
         matches!(
             self.hybrid.status().health,
             Health::Healthy | Health::Degraded | Health::Evacuating | Health::Failed
@@ -368,95 +372,6 @@ impl OpenVolume {
         })?;
         *self.fast.borrow_mut() = wanted;
         self.keep_shadow_true();
-        Ok(())
-    }
-
-    /// Changes settings while it runs; what `lasts` must make sense beside the configuration, too.
-    pub async fn change(&self, change: Change, lasts: bool) -> Result<(), Refused> {
-        let name = self.config.name();
-        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
-        let layers = self.layers.borrow().with(&change, lasts);
-        layers.whole().map_err(cannot)?;
-        let old = self.hybrid.settings();
-        let new = changed(&old, &change, self.config.standby_after).map_err(cannot)?;
-        let caps = caps_after(self.throttle.caps(), &change).map_err(cannot)?;
-        self.check(&new, &caps)?;
-        if change.advise == Some(true) && !self.is_attached() {
-            return Err(Refused::Conflict(Refusal {
-                error: format!("cannot set advise of {name}: it has no cache to give advice on"),
-                what_to_do: format!("give it a fast device with `tanada volume attach {name}`"),
-            }));
-        }
-        // Last of the checks: this one makes a file.
-        let wanted = self.traces.check(&change).await?;
-        self.traces.change(&change, wanted).await?;
-        tracing::info!(volume = name, "changing settings: {}", change.words());
-        self.set(new, caps, change.advise).await?;
-        *self.layers.borrow_mut() = layers;
-        Ok(())
-    }
-
-    /// These settings, or all if none is named, are as the configuration says again.
-    pub async fn reset(&self, keys: &[String]) -> Result<(), Refused> {
-        let name = self.config.name();
-        let layers = self.layers.borrow().without(keys);
-        let before = self.layers.borrow().known(name, keys)?;
-        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
-        let whole = layers.whole().map_err(cannot)?;
-        self.check(&whole.settings, &whole.caps)?;
-        let is_named = |key: &str| keys.is_empty() || keys.iter().any(|it| it == key);
-        let advise = before.iter().any(|it| it == "advise") && is_named("advise");
-        tracing::info!(volume = name, "taking back settings: {}", before.join(" "));
-        self.set(whole.settings, whole.caps, advise.then_some(whole.advise))
-            .await?;
-        *self.layers.borrow_mut() = layers;
-        Ok(())
-    }
-
-    /// Which settings are not as the configuration says.
-    pub fn overrides(&self) -> Vec<Override> {
-        self.layers.borrow().overrides()
-    }
-
-    fn check(&self, new: &Settings, caps: &Caps) -> Result<(), Refused> {
-        let name = self.config.name();
-        let size = Bytes(self.hybrid.status().size_bytes);
-        within(&new.tier, size).map_err(|(key, what)| cannot_set(key, name, &what))?;
-        match &self.queued {
-            Some(queued) => queued.check_caps(name, caps).map_err(Refused::Conflict),
-            None => Ok(()),
-        }
-    }
-
-    /// Puts settings in force that were checked; `advise`: a shadow is wanted from now on, or no more.
-    async fn set(&self, new: Settings, caps: Caps, advise: Option<bool>) -> Result<(), Refused> {
-        let (name, old) = (self.config.name(), self.hybrid.settings());
-        self.throttle.set(caps);
-        if new.fast_bytes != old.fast_bytes {
-            let to = new
-                .fast_bytes
-                .map_or_else(|| "all".to_owned(), |it| it.to_string());
-            tracing::info!(volume = name, to, "resizing the cache");
-            self.hybrid
-                .resize(new.fast_bytes)
-                .await
-                .map_err(|error| failed(format!("cannot resize the cache of {name}: {error}")))?;
-        }
-        if (Settings {
-            fast_bytes: old.fast_bytes,
-            ..new.clone()
-        }) != old
-        {
-            self.hybrid
-                .set(new)
-                .await
-                .map_err(|error| failed(format!("settings of {name}: {error}")))?;
-        }
-        match advise {
-            Some(true) => self.shadow_anew(),
-            Some(false) => self.stop_shadow(),
-            None => self.keep_shadow_true(),
-        }
         Ok(())
     }
 

@@ -11,15 +11,13 @@ use policy::share::cap::Caps;
 use serde_json::Value;
 
 use super::change::{Wrong, caps_after, changed};
-use super::refused::Refused;
-use crate::api::refusal::Refusal;
 use crate::api::settings::Override;
 use crate::api::volume::{self, Change};
 use crate::daemon::common::saved_settings::{Keys, change_of, keys_of};
 
 /// What is to be in force.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Whole {
+pub struct Whole {
     pub settings: Settings,
     pub caps: Caps,
     pub advise: bool,
@@ -27,10 +25,12 @@ pub(super) struct Whole {
 
 /// The settings of one hybrid, by where they come from.
 #[derive(Debug, Clone)]
-pub(super) struct Layers {
+pub struct Layers {
     configured: Whole,
     /// The configuration names a mode.
     names_mode: bool,
+    /// Rates are promised to its exports.
+    has_queue: bool,
     standby_after: Nanos,
     kept: Keys,
     /// Until the restart.
@@ -44,17 +44,22 @@ impl Layers {
     /// Together they make no sense, and where to correct that.
     pub fn before(config: &mut HybridConfig, kept: Keys) -> anyhow::Result<Layers> {
         let layers = Layers::new(config, kept);
-        let whole = layers.whole().map_err(|(key, what)| {
+        let whole = layers.next_start().map_err(|(key, what)| {
             anyhow::anyhow!(
                 "volume {}: {key}: {what}; it comes from settings.toml in the data directory, where `tanada volume set` \
                  wrote it: take it out there, or correct the configuration",
                 config.name()
             )
         })?;
+        let mode = config.settings.mode;
         config.settings = whole.settings;
         config.caps = whole.caps;
         config.advise = whole.advise;
         config.mode_named |= layers.kept.contains_key("mode");
+        if !config.mode_named {
+            // It is looked up, and goes with what else is set.
+            config.settings.mode = mode;
+        }
         Ok(layers)
     }
 
@@ -67,6 +72,7 @@ impl Layers {
         Layers {
             configured,
             names_mode: config.mode_named,
+            has_queue: config.queue.is_some(),
             standby_after: config.standby_after,
             kept,
             passing: Keys::new(),
@@ -80,32 +86,36 @@ impl Layers {
         }
     }
 
-    /// The keys that are not as the configuration says, all of `asked` among them.
-    pub fn known(&self, volume: &str, asked: &[String]) -> Result<Vec<String>, Refused> {
-        let known: Vec<String> = self.overrides().into_iter().map(|it| it.key).collect();
-        match asked.iter().find(|key| !known.contains(key)) {
-            None => Ok(known),
-            Some(unknown) => Err(Refused::Unknown(Refusal {
-                error: format!("{unknown} of {volume} is as the configuration says"),
-                what_to_do: match known.is_empty() {
-                    true => "no setting of it was changed".to_owned(),
-                    false => format!("what was changed: {}", known.join(", ")),
-                },
-            })),
-        }
-    }
-
     /// What all of them together say; else which key is wrong, and how.
     pub fn whole(&self) -> Result<Whole, Wrong> {
         let mut all = self.kept.clone();
         all.extend(self.passing.clone());
+        if all.get("energy") == Some(&Value::from(false)) {
+            all.remove("age_limit");
+        }
         let change = change_of(&all).map_err(|what| ("the settings", what))?;
         let from = &self.configured;
+        let settings = changed(&from.settings, &change, self.standby_after)?;
+        if self.has_queue && settings.energy.is_some() {
+            let what = "the slow device may be asleep then, and what sleeps keeps no promise; it has queue = true";
+            return Err(("energy", what.to_owned()));
+        }
         Ok(Whole {
-            settings: changed(&from.settings, &change, self.standby_after)?,
+            settings,
             caps: caps_after(from.caps, &change)?,
             advise: change.advise.unwrap_or(from.advise),
         })
+    }
+
+    /// What will be in force at the next start; else which key is wrong, and how.
+    pub fn next_start(&self) -> Result<Whole, Wrong> {
+        let mut start = self.clone();
+        start.passing.clear();
+        if !start.names_mode {
+            // Which one it is the volume itself says then, as far as the rest allows.
+            start.configured.settings.mode = hybrid::Mode::Cache;
+        }
+        start.whole()
     }
 
     /// With a change, which lasts or passes.
@@ -122,10 +132,10 @@ impl Layers {
         new
     }
 
-    /// With these, or all if none is named, as the configuration says.
+    /// With these as the configuration says.
     #[must_use]
     pub fn without(&self, keys: &[String]) -> Layers {
-        let stays = |key: &String| !keys.is_empty() && !keys.contains(key);
+        let stays = |key: &String| !keys.contains(key);
         let mut new = self.clone();
         new.kept.retain(|key, _| stays(key));
         new.passing.retain(|key, _| stays(key));
@@ -201,6 +211,7 @@ mod tests {
                 advise: false,
             },
             names_mode: false,
+            has_queue: false,
             standby_after: Nanos::secs(60),
             kept: keys_of(&change(kept)),
             passing: Keys::new(),
@@ -226,7 +237,9 @@ mod tests {
         let usual = Settings::default();
         assert_eq!(write(&reset), usual.write);
         assert_eq!(reset.whole().unwrap().settings.dirty_high, 40);
-        assert_eq!(passing.without(&[]).whole().unwrap(), before.configured);
+        let all: Vec<String> = passing.overrides().into_iter().map(|it| it.key).collect();
+        assert_eq!(passing.without(&all).whole().unwrap(), before.configured);
+        assert_eq!(passing.without(&[]).whole(), passing.whole());
     }
 
     #[test]
@@ -236,6 +249,57 @@ mod tests {
         let mut none = layers("{}");
         none.kept.insert("warp".to_owned(), Value::from(9));
         assert!(none.whole().unwrap_err().1.contains("warp"));
+    }
+
+    #[test]
+    fn what_lasts_must_make_sense_without_what_passes() {
+        let wrong = |before: &str, passing: &str, lasting: &str| {
+            let now = layers(before).with(&change(passing), false);
+            let next = now.with(&change(lasting), true);
+            assert!(next.whole().is_ok(), "{lasting}");
+            next.next_start().map(drop)
+        };
+        for (before, passing, lasting, key) in [
+            (
+                "{}",
+                r#"{"energy": true}"#,
+                r#"{"age_limit": "5m"}"#,
+                "age_limit",
+            ),
+            (
+                "{}",
+                r#"{"dirty_high": 90}"#,
+                r#"{"dirty_low": 80}"#,
+                "the settings",
+            ),
+        ] {
+            assert_eq!(wrong(before, passing, lasting).unwrap_err().0, key);
+        }
+        assert_eq!(
+            wrong("{}", "{}", r#"{"energy": true, "age_limit": "5m"}"#),
+            Ok(())
+        );
+        // An age limit has no meaning without the energy mode that it was set with.
+        let off = r#"{"energy": false}"#;
+        assert_eq!(
+            wrong(r#"{"energy": true, "age_limit": "5m"}"#, "{}", off),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn a_start_asks_for_no_mode_that_neither_configuration_nor_change_named() {
+        let mut both = layers(r#"{"write": "through"}"#);
+        both.configured.settings.mode = hybrid::Mode::Both;
+        // What it is then the volume says.
+        assert!(both.whole().is_err());
+        assert!(both.next_start().is_ok());
+        both.names_mode = true;
+        assert!(both.next_start().is_err());
+        let mut queued = layers(r#"{"energy": true}"#);
+        assert!(queued.whole().is_ok());
+        queued.has_queue = true;
+        assert_eq!(queued.next_start().unwrap_err().0, "energy");
     }
 
     #[test]

@@ -5,6 +5,10 @@ use std::rc::Rc;
 use super::DataThread;
 use super::command::VolumeCommand;
 use super::hybrid::OpenVolume;
+use super::live_settings::LiveSettings;
+
+/// What a second command is told of the one under way.
+const CHANGE: &str = "a change of settings";
 
 /// Answers one, or begins what it asks for.
 pub(super) fn answer(data_thread: &Rc<DataThread>, command: VolumeCommand) {
@@ -30,22 +34,26 @@ pub(super) fn answer(data_thread: &Rc<DataThread>, command: VolumeCommand) {
             change,
             lasts,
             reply,
-        } => {
-            data_thread.command("a change of settings", volume, reply, async move |volume| {
-                volume.change(*change, lasts).await
-            });
-        }
+        } => data_thread.command(CHANGE, volume, reply, async move |volume| {
+            LiveSettings(volume).change(*change, lasts).await
+        }),
+        VolumeCommand::Saved {
+            volume,
+            change,
+            reply,
+        } => data_thread.ask(&volume, reply, |it| {
+            LiveSettings(it).saved(&change);
+            Ok(())
+        }),
         VolumeCommand::Reset {
             volume,
             keys,
             reply,
-        } => {
-            data_thread.command("a change of settings", volume, reply, async move |volume| {
-                volume.reset(&keys).await
-            });
-        }
+        } => data_thread.command(CHANGE, volume, reply, async move |volume| {
+            LiveSettings(volume).reset(&keys).await
+        }),
         VolumeCommand::Overrides { volume, reply } => {
-            data_thread.ask(&volume, reply, |it| Ok(it.overrides()));
+            data_thread.ask(&volume, reply, |it| Ok(LiveSettings(it).overrides()));
         }
         VolumeCommand::Advice { volume, reply } => {
             data_thread.ask(&volume, reply, OpenVolume::advice)

@@ -1,0 +1,123 @@
+//! The settings of a hybrid that runs: changed, taken back, shown.
+//!
+//! Always true: a change is checked whole before any of it happens, and so is the start that it will last to.
+
+use base::Bytes;
+use hybrid::Settings;
+use policy::share::cap::Caps;
+
+use super::change::{Wrong, caps_after, changed, within};
+use super::hybrid::OpenVolume;
+use super::refused::{Refused, cannot_set, failed};
+use crate::api::refusal::Refusal;
+use crate::api::settings::Override;
+use crate::api::volume::Change;
+
+/// Those of one that is open.
+pub(super) struct LiveSettings<'a>(pub &'a OpenVolume);
+
+impl LiveSettings<'_> {
+    /// Changes settings while it runs; what `lasts` must make sense beside the configuration, too.
+    pub async fn change(&self, change: Change, lasts: bool) -> Result<(), Refused> {
+        let name = self.0.config.name();
+        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
+        // Until it is written it passes.
+        let layers = self.0.layers.borrow().with(&change, false);
+        layers.whole().map_err(cannot)?;
+        if lasts {
+            let lasting = self.0.layers.borrow().with(&change, true);
+            lasting.next_start().map_err(cannot)?;
+        }
+        let old = self.0.hybrid.settings();
+        let new = changed(&old, &change, self.0.config.standby_after).map_err(cannot)?;
+        let caps = caps_after(self.0.throttle.caps(), &change).map_err(cannot)?;
+        self.check(&new, &caps)?;
+        if change.advise == Some(true) && !self.0.is_attached() {
+            return Err(Refused::Conflict(Refusal {
+                error: format!("cannot set advise of {name}: it has no cache to give advice on"),
+                what_to_do: format!("give it a fast device with `tanada volume attach {name}`"),
+            }));
+        }
+        // Last of the checks: this one makes a file.
+        let wanted = self.0.traces.check(&change).await?;
+        self.0.traces.change(&change, wanted).await?;
+        tracing::info!(volume = name, "changing settings: {}", change.words());
+        let done = self.set(new, caps, change.advise).await;
+        // What failed may be in force all the same.
+        if done.is_ok() || self.0.hybrid.settings() != old {
+            *self.0.layers.borrow_mut() = layers;
+        }
+        done
+    }
+
+    /// What was changed is written: it lasts.
+    pub fn saved(&self, change: &Change) {
+        let lasting = self.0.layers.borrow().with(change, true);
+        *self.0.layers.borrow_mut() = lasting;
+    }
+
+    /// These settings are as the configuration says again.
+    pub async fn reset(&self, keys: &[String]) -> Result<(), Refused> {
+        let name = self.0.config.name();
+        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
+        let layers = self.0.layers.borrow().without(keys);
+        let whole = layers.whole().map_err(cannot)?;
+        layers.next_start().map_err(cannot)?;
+        self.check(&whole.settings, &whole.caps)?;
+        let advise = keys.iter().any(|it| it == "advise");
+        tracing::info!(volume = name, "taking back settings: {}", keys.join(" "));
+        self.set(whole.settings, whole.caps, advise.then_some(whole.advise))
+            .await?;
+        *self.0.layers.borrow_mut() = layers;
+        Ok(())
+    }
+
+    /// Which settings are not as the configuration says.
+    pub fn overrides(&self) -> Vec<Override> {
+        self.0.layers.borrow().overrides()
+    }
+
+    fn check(&self, new: &Settings, caps: &Caps) -> Result<(), Refused> {
+        let name = self.0.config.name();
+        let size = Bytes(self.0.hybrid.status().size_bytes);
+        within(&new.tier, size).map_err(|(key, what)| cannot_set(key, name, &what))?;
+        match &self.0.queued {
+            Some(queued) => queued.check_caps(name, caps).map_err(Refused::Conflict),
+            None => Ok(()),
+        }
+    }
+
+    /// Puts settings in force that were checked; `advise`: a shadow is wanted from now on, or no more.
+    async fn set(&self, new: Settings, caps: Caps, advise: Option<bool>) -> Result<(), Refused> {
+        let (name, old) = (self.0.config.name(), self.0.hybrid.settings());
+        if new.fast_bytes != old.fast_bytes {
+            let to = new
+                .fast_bytes
+                .map_or_else(|| "all".to_owned(), |it| it.to_string());
+            tracing::info!(volume = name, to, "resizing the cache");
+            self.0
+                .hybrid
+                .resize(new.fast_bytes)
+                .await
+                .map_err(|error| failed(format!("cannot resize the cache of {name}: {error}")))?;
+        }
+        if (Settings {
+            fast_bytes: old.fast_bytes,
+            ..new.clone()
+        }) != old
+        {
+            self.0
+                .hybrid
+                .set(new)
+                .await
+                .map_err(|error| failed(format!("settings of {name}: {error}")))?;
+        }
+        self.0.throttle.set(caps);
+        match advise {
+            Some(true) => self.0.shadow_anew(),
+            Some(false) => self.0.stop_shadow(),
+            None => self.0.keep_shadow_true(),
+        }
+        Ok(())
+    }
+}
