@@ -611,20 +611,24 @@ fn a_newcomer_waits_a_few_ms_behind_a_greedy_client_of_a_fast_device() {
     });
 }
 
+/// A MiB in a second, and ten milliseconds for a jump.
+fn jumping() -> Costs {
+    let cost = Cost {
+        fixed: Nanos(0),
+        jump: Nanos::millis(10),
+        rate: BytesPerSec(1 << 20),
+    };
+    Costs {
+        read: cost,
+        write: cost,
+    }
+}
+
 #[test]
 fn what_a_stream_passes_over_costs_what_it_takes_and_a_jump_at_most() {
     run(async {
-        let cost = Cost {
-            fixed: Nanos(0),
-            jump: Nanos::millis(10),
-            rate: BytesPerSec(1 << 20),
-        };
-        let costs = Costs {
-            read: cost,
-            write: cost,
-        };
         let disk = Memory::new("disk", Bytes::mib(64));
-        let queue = Queue::new(disk, QueueOptions::new(costs));
+        let queue = Queue::new(disk, QueueOptions::new(jumping()));
         let terms = Terms::reserved(Direction::Read, BytesPerSec(1 << 20));
         let session = Class::Session(queue.open(terms).unwrap().0);
         let mut before = Nanos(0);
@@ -655,18 +659,9 @@ fn what_a_stream_passes_over_costs_what_it_takes_and_a_jump_at_most() {
 #[test]
 fn streams_that_take_turns_over_one_stretch_are_the_work_of_one() {
     run(async {
-        let cost = Cost {
-            fixed: Nanos(0),
-            jump: Nanos::millis(10),
-            rate: BytesPerSec(1 << 20),
-        };
-        let costs = Costs {
-            read: cost,
-            write: cost,
-        };
         let queue = Queue::new(
             Memory::new("disk", Bytes::mib(64)),
-            QueueOptions::new(costs),
+            QueueOptions::new(jumping()),
         );
         let terms = Terms::reserved(Direction::Read, BytesPerSec(1 << 19));
         let streams = [(); 2].map(|()| Class::Session(queue.open(terms).unwrap().0));

@@ -162,6 +162,8 @@ pub(super) async fn reset_volume(
         let mut known: Vec<String> = overrides.into_iter().map(|it| it.key).collect();
         let in_force = known.clone();
         known.extend(control.settings.keys(&name));
+        known.sort_unstable();
+        known.dedup();
         let keys = match keys {
             Some(keys) => keys,
             None => known.clone(),
