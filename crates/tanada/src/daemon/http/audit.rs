@@ -12,6 +12,7 @@ use axum::extract::{Query, State, rejection::QueryRejection};
 use axum::http::StatusCode;
 use report::terminal::said;
 
+use super::control;
 use super::control::{Answer, Control, Failure};
 use crate::api::access::{AuditAsk, AuditLine, AuditPage};
 use crate::api::refusal::Refusal;
@@ -30,10 +31,7 @@ pub(super) async fn get_audit(
     State(control): State<Arc<Control>>,
     query: Result<Query<AuditAsk>, QueryRejection>,
 ) -> Answer<AuditPage> {
-    let Query(ask) = query.map_err(|error| {
-        let todo = "the keys are after and limit, each a number";
-        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error.body_text(), todo)
-    })?;
+    let ask = control::query(query, "the keys are after and limit, each a number")?;
     let Some(log) = &control.audit else {
         let error = "this daemon has no audit log";
         return Err(Failure::new(

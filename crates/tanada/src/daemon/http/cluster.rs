@@ -21,6 +21,7 @@ use vdisk::cluster::stores::{NewStore, StoreState};
 use vdisk::cluster::volumes::NewVolume;
 
 use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores};
+use super::control;
 use super::control::{Answer, Control, Failure, body, unprocessable};
 use super::disk_terms::{called, check_holder, fairness, on_meta_loss};
 use super::names;
@@ -436,8 +437,7 @@ pub async fn remove_store(
     query: Result<Query<RemoveAsk>, QueryRejection>,
 ) -> Answer<Done> {
     let name = called(&name)?;
-    let Query(ask) =
-        query.map_err(|error| unprocessable(error.body_text(), "the key is lost=true"))?;
+    let ask = control::query(query, "the key is lost=true")?;
     let removed = ClusterThread(&control)
         .at_cluster(async move |open| open.cluster.membership.remove(&name, ask.lost).await);
     removed.await.map(|()| DONE)

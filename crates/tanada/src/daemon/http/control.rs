@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
+use axum::extract::Query;
+use axum::extract::rejection::QueryRejection;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::oneshot;
@@ -29,6 +31,15 @@ use crate::daemon::thread::refused::Refused;
 
 /// How long a data thread may take to say how it is.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a query asks for; `keys` says which keys it may have.
+pub(super) fn query<T>(
+    asked: Result<Query<T>, QueryRejection>,
+    keys: &'static str,
+) -> Result<T, Failure> {
+    let refused = |error: QueryRejection| unprocessable(error.body_text(), keys);
+    asked.map(|Query(asked)| asked).map_err(refused)
+}
 
 /// What the handlers share.
 pub struct Control {

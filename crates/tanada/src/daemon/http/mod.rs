@@ -273,13 +273,10 @@ async fn get_advice(
 
 /// What a query asks for.
 fn asked(query: Result<Query<Ask>, QueryRejection>) -> Result<Ask, Failure> {
-    query.map(|Query(ask)| ask).map_err(|error| {
-        Failure::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            error.body_text(),
-            "the keys are after, limit, last_seconds and region, each a number",
-        )
-    })
+    control::query(
+        query,
+        "the keys are after, limit, last_seconds and region, each a number",
+    )
 }
 
 /// What was asked of each region of a volume in the last intervals, and what lived on its fast device: at most

@@ -28,6 +28,7 @@ use reservations::service::{Change, Service};
 use vdisk::meta::MetaError;
 
 use super::cluster_thread::ClusterThread;
+use super::control;
 use super::control::{Answer, Control, Failure, NotMade, body};
 use super::reservation_words::{
     ASK, CHANGE, ask, instead, offered, rate, seconds, unprocessable, whole,
@@ -230,13 +231,10 @@ pub(super) async fn create(
 fn read_query(
     query: Result<Query<ReservationQuery>, QueryRejection>,
 ) -> Result<ReservationQuery, Failure> {
-    let query = query.map_err(|error| {
-        unprocessable(
-            error.body_text(),
-            "the keys are account, and dry_run with true or false",
-        )
-    });
-    query.map(|Query(query)| query)
+    control::query(
+        query,
+        "the keys are account, and dry_run with true or false",
+    )
 }
 
 /// All reservations over the cluster, those lately over among them.

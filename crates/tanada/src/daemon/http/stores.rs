@@ -10,6 +10,7 @@ use policy::share::{Second, Slot};
 use report::terminal::said;
 
 use super::booking::Stores;
+use super::control;
 use super::control::{Answer, Control, Failure, body};
 use super::names;
 use super::reserve_words::shown;
@@ -117,13 +118,7 @@ pub(super) async fn rotate_key(
     Path(name): Path<String>,
     query: Result<Query<RotateAsk>, QueryRejection>,
 ) -> Answer<Store> {
-    let Query(ask) = query.map_err(|error| {
-        Failure::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            error.body_text(),
-            "the key is keep_old, true or false",
-        )
-    })?;
+    let ask = control::query(query, "the key is keep_old, true or false")?;
     let rotated = Stores(&control).at_store(&name, async move |store| {
         let rotated = store.rotate_key(ask.keep_old).await;
         rotated.map(|()| store.report()).map_err(|error| {
@@ -148,13 +143,10 @@ pub(super) async fn get_calendar(
     Path(name): Path<String>,
     query: Result<Query<CalendarAsk>, QueryRejection>,
 ) -> Answer<Calendar> {
-    let Query(ask) = query.map_err(|error| {
-        Failure::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            error.body_text(),
-            "the keys are from_unix_seconds and for_seconds, each a number",
-        )
-    })?;
+    let ask = control::query(
+        query,
+        "the keys are from_unix_seconds and for_seconds, each a number",
+    )?;
     let store = name.clone();
     let calendar = Stores(&control).at_store(&name, async move |at| {
         let node = &at.node;

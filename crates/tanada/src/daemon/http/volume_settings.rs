@@ -17,7 +17,7 @@ use axum::{Extension, Json};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::control::{Answer, Control, Failure, body};
+use super::control::{Answer, Control, Failure, body, query};
 use crate::api::refusal::Refusal;
 use crate::api::settings::{Override, Setting};
 use crate::api::volume::{Change, Volume};
@@ -54,16 +54,6 @@ pub(super) struct Taken {
     keys: Option<String>,
 }
 
-fn query<T>(asked: Result<Query<T>, QueryRejection>) -> Result<T, Failure> {
-    asked.map(|Query(asked)| asked).map_err(|error| {
-        Failure::new(
-            StatusCode::BAD_REQUEST,
-            error.body_text(),
-            "see GET /openapi.json",
-        )
-    })
-}
-
 /// Changes settings while the volume runs, and from now on: they are kept in `DATA_DIR/settings.toml`, before what the
 /// configuration says. A trace that is begun is not.
 #[utoipa::path(patch, path = "/v1/volumes/{name}", params(("name" = String, Path), Lasts), request_body = Change, responses(
@@ -81,7 +71,7 @@ pub(super) async fn change_volume(
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Answer<Volume> {
-    let lasts = !query(lasts)?.until_restart;
+    let lasts = !query(lasts, "the key is until_restart, true or false")?.until_restart;
     let change: Change = body(&headers, &text, r#"{"write": "through"}"#)?;
     let keys = keys_of(&change);
     let turn = turn(&control, &name).await?;
@@ -152,7 +142,7 @@ pub(super) async fn reset_volume(
     Path(name): Path<String>,
     taken: Result<Query<Taken>, QueryRejection>,
 ) -> Answer<Volume> {
-    let keys = named(query(taken)?.keys)?;
+    let keys = named(query(taken, "the key is keys, such as keys=write,tier.period")?.keys)?;
     let turn = turn(&control, &name).await?;
     let changing = tokio::spawn(async move {
         let _turn = turn;
