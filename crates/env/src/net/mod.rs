@@ -19,7 +19,7 @@ pub mod message;
 mod real;
 pub mod sim;
 
-pub use common::{Address, AddressError, Origin, host_of};
+pub use common::{Address, AddressError, Origin, host_of, inherited};
 pub use connection_set::{ConnectionSet, Full, Member, accept_each};
 pub use real::{give_socket_mode, peer_groups};
 
@@ -45,7 +45,8 @@ enum AnyListener {
     Simulated(sim::Listener),
 }
 
-/// Takes connections at an address. Stops when dropped, and then removes its Unix socket's file.
+/// Takes connections at an address. Stops when dropped, and then removes its Unix socket's file, unless the socket
+/// outlives the process ([`inherited`]).
 pub struct Listener {
     kind: AnyListener,
     address: Address,

@@ -1,6 +1,7 @@
 //! What real and simulated sockets share: addresses, where a peer is, how an aborted stream answers.
 
 mod address;
+pub mod inherited;
 mod origin;
 
 pub use address::{Address, AddressError};

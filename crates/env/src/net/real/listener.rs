@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -14,6 +14,7 @@ use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
+use super::super::common::inherited;
 use super::super::common::{Address, Origin};
 use super::socket::{FLAGS, family, local_address, ready};
 use super::stream::Stream;
@@ -38,45 +39,60 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn bind(address: &Address, mode: u32) -> io::Result<(Listener, Address)> {
-        match address {
-            Address::Tcp(at) | Address::Tls(at) => {
-                let socket = rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, None)?;
-                sockopt::set_socket_reuseaddr(&socket, true)?;
-                rustix::net::bind(&socket, at).map_err(|errno| refused(address, errno))?;
-                rustix::net::listen(&socket, BACKLOG).map_err(|errno| refused(address, errno))?;
-                let bound = local_address(&socket)?;
-                let address = match address.is_tls() {
-                    true => Address::Tls(bound),
-                    false => Address::Tcp(bound),
-                };
-                let socket = Rc::new(socket);
-                Ok((Listener { socket, file: None }, address))
-            }
-            Address::Unix(path) => {
-                let name = SocketAddrUnix::new(path)?;
-                let socket =
-                    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
-                // The file takes over the socket's own mode, so it is never open wider than asked for.
-                rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
-                match rustix::net::bind(&socket, &name) {
-                    Err(Errno::ADDRINUSE) => {
-                        remove_stale(path, &name)?;
-                        rustix::net::bind(&socket, &name)
-                    }
-                    answer => answer,
-                }
-                .map_err(|errno| refused(address, errno))?;
-                // What the umask took away is given back.
-                give_socket_mode(path, mode)?;
-                let status = std::fs::symlink_metadata(path)?;
-                let listener = Listener {
-                    socket: Rc::new(socket),
-                    file: Some((path.clone(), status.dev(), status.ino())),
-                };
-                rustix::net::listen(&*listener.socket, BACKLOG)?;
-                Ok((listener, address.clone()))
-            }
+        if let Some(socket) = inherited::take(address) {
+            rustix::io::ioctl_fionbio(&socket, true)?;
+            let listener = Listener {
+                socket: Rc::new(socket),
+                file: None,
+            };
+            return Ok((listener, address.clone()));
         }
+        let (listener, address) = match address {
+            Address::Tcp(at) | Address::Tls(at) => Listener::bind_tcp(address, at)?,
+            Address::Unix(path) => Listener::bind_unix(address, path, mode)?,
+        };
+        inherited::opened(&address, listener.socket.as_fd());
+        Ok((listener, address))
+    }
+
+    fn bind_tcp(address: &Address, at: &SocketAddr) -> io::Result<(Listener, Address)> {
+        let socket = rustix::net::socket_with(family(at), SocketType::STREAM, FLAGS, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, at).map_err(|errno| refused(address, errno))?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|errno| refused(address, errno))?;
+        let bound = local_address(&socket)?;
+        let address = match address.is_tls() {
+            true => Address::Tls(bound),
+            false => Address::Tcp(bound),
+        };
+        let socket = Rc::new(socket);
+        Ok((Listener { socket, file: None }, address))
+    }
+
+    fn bind_unix(address: &Address, path: &Path, mode: u32) -> io::Result<(Listener, Address)> {
+        let name = SocketAddrUnix::new(path)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        // The file takes over the socket's own mode, so it is never open wider than asked for.
+        rustix::fs::fchmod(&socket, rustix::fs::Mode::from_raw_mode(mode))?;
+        match rustix::net::bind(&socket, &name) {
+            Err(Errno::ADDRINUSE) => {
+                remove_stale(path, &name)?;
+                rustix::net::bind(&socket, &name)
+            }
+            answer => answer,
+        }
+        .map_err(|errno| refused(address, errno))?;
+        // What the umask took away is given back.
+        give_socket_mode(path, mode)?;
+        let status = std::fs::symlink_metadata(path)?;
+        let listener = Listener {
+            socket: Rc::new(socket),
+            // A socket that outlives the process is found by its file.
+            file: (!inherited::is_begun()).then(|| (path.to_owned(), status.dev(), status.ino())),
+        };
+        rustix::net::listen(&*listener.socket, BACKLOG)?;
+        Ok((listener, address.clone()))
     }
 
     pub(crate) async fn accept(&self) -> io::Result<Stream> {
