@@ -17,6 +17,7 @@
 //! 3. A flush on one connection covers every write any connection has seen complete.
 
 mod client;
+pub mod kernel;
 pub mod negotiate;
 pub mod proto;
 mod server;

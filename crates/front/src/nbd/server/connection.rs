@@ -129,7 +129,8 @@ impl Member for Connection {
         self.stream.abort();
     }
 
-    /// From now on requests are refused; once none is in flight the connection ends.
+    /// From now on no request is read; once none is in flight the connection ends. A refusal would fail what a client
+    /// asks again over its next connection.
     fn drain(&self) {
         self.flags.draining.set(true);
         self.drained.notify_all();
@@ -295,11 +296,14 @@ impl Connection {
     ) -> End {
         let terms = agreement.terms();
         loop {
+            if self.flags.draining.get() {
+                return self.wait_drained().await;
+            }
             let request = match self.next_request(&mut inbox).await {
                 Ok(request) => request,
                 Err(end) => return end,
             };
-            let judged = self.judge(&request, &terms);
+            let judged = proto::judge(&request, &terms);
             if judged == Ok(Command::Disconnect) {
                 return End::Left;
             }
@@ -342,19 +346,6 @@ impl Connection {
             if let Err(error) = taken {
                 return End::Lost(error);
             }
-        }
-    }
-
-    /// Is this a request that can be carried out now?
-    #[inline]
-    fn judge(&self, request: &Request, terms: &Terms) -> Result<Command, Refusal> {
-        match proto::judge(request, terms)? {
-            Command::Disconnect => Ok(Command::Disconnect),
-            _ if self.flags.draining.get() => Err(Refusal {
-                errno: Errno::Shutdown,
-                why: "the server is shutting down".to_owned(),
-            }),
-            command => Ok(command),
         }
     }
 

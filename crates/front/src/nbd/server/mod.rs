@@ -289,8 +289,7 @@ impl Server {
         ended
     }
 
-    /// Stops: no new connections, requests in flight finish and are answered, later ones are refused
-    /// with `ESHUTDOWN`, connections end. Clients that do not read their replies are cut after
+    /// Stops: no new connections, requests in flight finish and are answered, no later ones are read, connections end. Clients that do not read their replies are cut after
     /// [`Limits::drain`]; what devices have begun is always waited for.
     pub async fn drain(&self) {
         self.connections.close();
