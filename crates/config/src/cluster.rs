@@ -370,7 +370,7 @@ fn check_addresses(
         let store = stores.iter().find(|store| store.listen.contains(address));
         let owner = match store {
             Some(store) => format!("the store \"{}\"", store.name),
-            None if admin.listen.contains(address) => "the admin API".to_owned(),
+            None if admin.has(address) => "the admin API".to_owned(),
             None => continue,
         };
         let what = format!("{address} is where {owner} listens; take another one");

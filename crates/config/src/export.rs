@@ -277,7 +277,7 @@ fn check_socket(
     let taken = match earlier.iter().find(|other| is_taken(other)) {
         Some(other) => Some(format!("export \"{}\" is", other.name)),
         None if nbd.value.contains(address) => Some("its own NBD clients connect".to_owned()),
-        None if admin.listen.contains(address) => Some("the admin API listens".to_owned()),
+        None if admin.has(address) => Some("the admin API listens".to_owned()),
         None => None,
     };
     if let Some(taken) = taken {
@@ -312,7 +312,7 @@ fn check_addresses(
     admin: &AdminConfig,
 ) {
     for address in &nbd.value {
-        if admin.listen.contains(address) && !any_port(address) {
+        if admin.has(address) && !any_port(address) {
             let what = format!("{address} is where the admin API listens; take another one");
             keys.complain_at(nbd.at, "nbd", what);
         }

@@ -27,7 +27,7 @@ mod types;
 mod values;
 mod written;
 
-pub use admin::ADMIN;
+pub use admin::WEB;
 pub use cluster::{ClusterConfig, advertised};
 pub use export::{ExportConfig, TlsConfig, VolumeConfig};
 pub use hybrids::{AGE_LIMIT, STANDBY_AFTER, usual_mode};

@@ -291,7 +291,7 @@ fn check_addresses(
         );
     }
     for address in listen.value.iter().filter(|address| !any_port(address)) {
-        if admin.listen.contains(address) {
+        if admin.has(address) {
             let what = format!("{address} is where the admin API listens; take another one");
             keys.complain_at(listen.at, "listen", what);
         }

@@ -66,8 +66,10 @@ fn the_default_is_a_good_configuration() {
     assert_eq!(*backing, Backing::File(dir.join("ssd0.img")));
     assert_eq!(config.hybrids[0].name(), "vol0");
     assert_eq!(config.exports[0].nbd.len(), 2);
-    assert_eq!(config.admin.listen[0].to_string(), ADMIN);
-    assert!(config.admin.listen.iter().all(is_local));
+    let socket = format!("unix:{}/admin.sock", dir.display());
+    assert_eq!(config.admin.listen[0].to_string(), socket);
+    assert_eq!(config.admin.web[0].to_string(), WEB);
+    assert!(config.admin.addresses().all(is_local) && !config.admin.web_named);
 }
 
 #[test]
@@ -89,7 +91,7 @@ fn what_is_not_said_has_a_sensible_value() {
         (hybrid::Mode::Both, false)
     );
     assert_eq!(config.exports[0].name, "vol");
-    assert_eq!(config.admin.listen.len(), 2);
+    assert_eq!(config.admin.addresses().count(), 2);
 }
 
 #[test]
@@ -585,6 +587,56 @@ fn data_threads_poll_adaptively_unless_said_otherwise() {
 }
 
 #[test]
+fn commands_are_taken_at_a_socket_and_the_rest_is_seen_at_a_port() {
+    let of = |text: &str| {
+        let admin = good(&with_two(text)).admin;
+        let all = |of: &[Address]| {
+            of.iter()
+                .map(Address::to_string)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        (all(&admin.listen), all(&admin.web), admin.web_named)
+    };
+    let socket = format!("unix:{DATA_DIR}/admin.sock");
+    assert_eq!(of(""), (socket.clone(), WEB.to_owned(), false));
+    assert_eq!(
+        of("[admin]\nhosts = \"a\""),
+        (socket.clone(), WEB.to_owned(), false)
+    );
+    let tcp = of("[admin]\nlisten = \"unix:a\"\ntcp = \"127.0.0.1:1\"");
+    assert_eq!(tcp, ("unix:a 127.0.0.1:1".to_owned(), String::new(), false));
+    // As it was written before there was [web].
+    let both = of("[admin]\nlisten = [\"127.0.0.1:10880\", \"unix:a\"]");
+    assert_eq!(
+        both,
+        ("127.0.0.1:10880 unix:a".to_owned(), String::new(), false)
+    );
+    let web = of("[web]\nlisten = [\"127.0.0.1:1\", \"tls:10.0.0.1:1\"]");
+    assert_eq!(
+        web,
+        (
+            socket.clone(),
+            "127.0.0.1:1 tls:10.0.0.1:1".to_owned(),
+            true
+        )
+    );
+    assert_eq!(of("[web]\nlisten = []"), (socket, String::new(), true));
+    for (text, said) in [
+        ("[web]\nlisten = \"10.0.0.1:1\"", "write \"tls:10.0.0.1:1\""),
+        ("[admin]\ntcp = \"10.0.0.1:1\"", "write \"tls:10.0.0.1:1\""),
+        ("[admin]\ntcp = \"unix:a\"", "write it into listen"),
+        (
+            "[admin]\ntcp = \"127.0.0.1:1\"\n[web]\nlisten = \"127.0.0.1:1\"",
+            "stands in [admin], too",
+        ),
+    ] {
+        let found = mistakes(&with_two(text));
+        assert!(found[0].contains(said), "{text}: {found:#?}");
+    }
+}
+
+#[test]
 fn other_machines_reach_the_admin_api_in_tls_alone() {
     let config = good(&with_two(
         "[admin]\nlisten = \"tls:0.0.0.0:10880\"\nhosts = \"nas.example\"",
@@ -607,7 +659,7 @@ fn other_machines_reach_the_admin_api_in_tls_alone() {
             "write \"tls:[::]:10880\"",
         ),
         ("allow_remote = true", "is gone: other machines"),
-        ("allow_remote = false", "listen = \"tls:10.0.0.1:10880\""),
+        ("allow_remote = false", "tcp = \"tls:10.0.0.1:10881\""),
     ] {
         let found = mistakes(&with_two(&format!("[admin]\n{text}")));
         assert!(

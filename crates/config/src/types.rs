@@ -124,15 +124,31 @@ pub struct HybridConfig {
     pub queue: Option<crate::scheduling::HybridQueue>,
 }
 
-/// `[admin]`: where the admin API and the metrics are.
+/// `[admin]` and `[web]`: where the admin API, the metrics and the dashboard are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdminConfig {
-    /// Where it listens.
+    /// Where it listens for commands.
     pub listen: Vec<Address>,
+    /// Where browsers and Prometheus come.
+    pub web: Vec<Address>,
+    /// The configuration names them: one that is taken stops the start.
+    pub web_named: bool,
     /// Names by which clients elsewhere may call this machine.
     pub hosts: Vec<String>,
     /// Permissions of its Unix sockets; who may do what there is decided by the peer's user.
     pub socket_mode: u32,
+}
+
+impl AdminConfig {
+    /// All addresses at which it listens.
+    pub fn addresses(&self) -> impl Iterator<Item = &Address> {
+        self.listen.iter().chain(&self.web)
+    }
+
+    /// Is one of them this?
+    pub fn has(&self, address: &Address) -> bool {
+        self.addresses().any(|own| own == address)
+    }
 }
 
 /// Every mistake of a configuration at once.

@@ -4,11 +4,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// What every process of this machine may `GET`: health, metrics, status, pages without secrets.
-pub const READABLE: [&str; 5] = [
+pub const READABLE: [&str; 6] = [
     "/healthz",
     "/metrics",
     "/openapi.json",
     "/v1/access",
+    "/v1/health",
     "/v1/status",
 ];
 

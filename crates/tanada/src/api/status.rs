@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 use super::certificates::OwnCertificate;
 use super::clients::NbdListener;
 use super::figures::{Counters, Power};
+use super::health::Health;
 use super::store::Store;
 use super::volume::Volume;
 
@@ -40,9 +41,15 @@ pub struct Status {
     pub machine: Machine,
 }
 
-/// What the machine has beside the configuration's things.
+/// The daemon as a whole, and its machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 pub struct Machine {
+    /// The verdict, and the reasons for it.
+    #[serde(default)]
+    pub health: Health,
+    /// Data threads that gave no figures in time: what is on them is missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub silent: Vec<String>,
     /// Block devices of the daemon's machine (ublk) that wait for a daemon, this one or another: whatever reads or writes
     /// them waits too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

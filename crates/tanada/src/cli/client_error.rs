@@ -2,9 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::str::FromStr;
 
-use config::ADMIN;
+use config::WEB;
 use env::net::Address;
 
 use crate::api::refusal::Refusal;
@@ -27,10 +30,26 @@ impl FromStr for Target {
     }
 }
 
+/// Where the package's daemon takes commands, and where one that was started in this folder does.
+const SOCKETS: [&str; 2] = ["/run/tanada/admin.sock", "tanada-data/admin.sock"];
+
 impl Default for Target {
+    /// The first socket at which a daemon answers this user; else the port at which one is seen, which names its socket.
     fn default() -> Self {
-        Target(ADMIN.parse().expect("a constant address"))
+        let mut sockets = SOCKETS.iter().map(Path::new);
+        match sockets.find(|path| answers(path)) {
+            Some(path) => Target(Address::Unix(path.to_owned())),
+            None => Target(WEB.parse().expect("a constant address")),
+        }
     }
+}
+
+/// Does a daemon answer there? In a folder that others can write to, one of this user or root.
+fn answers(path: &Path) -> bool {
+    let me = rustix::process::geteuid().as_raw();
+    let owner = std::fs::symlink_metadata(path).map(|it| it.uid());
+    let is_trusted = path.is_absolute() || owner.is_ok_and(|owner| owner == me || owner == 0);
+    is_trusted && UnixStream::connect(path).is_ok()
 }
 
 impl fmt::Display for Target {

@@ -7,6 +7,7 @@ use report::terminal::table::table;
 
 use super::ask::Ask;
 use super::client::Client as Admin;
+use super::kernel_client::{self, Connect};
 use super::show;
 use crate::api::clients::{Gone, NbdListener, Which};
 use crate::api::status::Status;
@@ -15,6 +16,8 @@ use crate::api::status::Status;
 pub enum Client {
     /// List the NBD clients that are connected.
     List(Ask),
+    /// Make an export a block device of this kernel that outlives restarts of the daemon; runs until it is ended.
+    Connect(Connect),
     /// End the connection of a client that does not answer or is not wanted; one that lives comes again.
     ///
     /// What a request has begun runs to its end, its answer is lost: the client has to ask again.
@@ -33,6 +36,7 @@ pub enum Client {
 /// Runs one of them.
 pub fn run(command: Client) -> anyhow::Result<()> {
     match command {
+        Client::Connect(asked) => kernel_client::run(asked),
         Client::List(ask) => {
             let status: Status = Admin::new(ask.admin)?.get("/v1/status")?;
             show::answer(ask.json, &status.nbd, || list(&status.nbd))

@@ -1,6 +1,7 @@
 //! `tanada node` and the stores of a cluster: looked at, registered, drained, removed.
 
 use super::ask::Ask;
+use super::check_stop::{self, CheckStop};
 use super::client::Client;
 use super::cluster::nothing;
 use super::cluster_ca::{self, Create};
@@ -9,6 +10,7 @@ use super::show;
 use crate::api::cluster::{ClusterStore, Done, Here, StoreAsk, StoreChange};
 use clap::Subcommand;
 use hyper::Method;
+use std::process::ExitCode;
 use vdisk::record::Name;
 
 /// Commands about nodes and their stores.
@@ -56,6 +58,8 @@ pub enum Node {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Say whether a node can be stopped without a volume that refuses writes; exit status 0, or 5 if not.
+    CheckStop(CheckStop),
     /// Forget a node's stores, or one of them: those that were drained, or with --lost those that are gone for good.
     Remove {
         /// The node, or a store.
@@ -69,8 +73,16 @@ pub enum Node {
 }
 
 /// Runs one of the commands about nodes.
-pub fn run_node(command: Node) -> anyhow::Result<()> {
+pub fn run_node(command: Node) -> anyhow::Result<ExitCode> {
     match command {
+        Node::CheckStop(asked) => check_stop::run(&asked),
+        other => change_nodes(other).map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn change_nodes(command: Node) -> anyhow::Result<()> {
+    match command {
+        Node::CheckStop(_) => unreachable!("it is answered before"),
         Node::List(ask) => {
             let here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
             show::answer(ask.json, &here, || stores(&here))

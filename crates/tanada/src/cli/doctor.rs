@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use base::Bytes;
 use config::{self, Config, Kind};
@@ -24,6 +25,7 @@ use serde::Serialize;
 use super::doctor_kernel::kernel;
 use super::options::Doctor;
 use super::show;
+use crate::api::health::HealthStatus;
 use crate::daemon::look::{self, Verdict};
 use crate::daemon::serve;
 
@@ -90,19 +92,27 @@ impl Findings {
     }
 }
 
-/// Runs `tanada doctor`.
-pub fn run(arguments: &Doctor) -> anyhow::Result<()> {
+/// Runs `tanada doctor`: exit status 4 if something is missing, 3 if something is lost, else 0.
+pub fn run(arguments: &Doctor) -> anyhow::Result<ExitCode> {
     let data_dir = arguments.data_dir.as_deref();
     let (text, origin) = serve::load(arguments.config.as_deref(), data_dir)?;
     let config = config::read(&text, &origin, data_dir)?;
     let findings = examine(&config);
     show::answer(arguments.json, &findings, || render(&findings))?;
-    let missing = findings.iter().filter(|it| it.state == State::Missing);
-    let names: Vec<&str> = missing.map(|it| it.what.as_str()).collect();
-    match names.is_empty() {
-        true => Ok(()),
-        false => anyhow::bail!("missing: {}", names.join(", ")),
+    let names = |state: State| {
+        let found = findings.iter().filter(|it| it.state == state);
+        found.map(|it| it.what.as_str()).collect::<Vec<_>>()
+    };
+    let (missing, warned) = (names(State::Missing), names(State::Warn));
+    let verdict = match (missing.is_empty(), warned.is_empty()) {
+        (false, _) => HealthStatus::Err,
+        (true, false) => HealthStatus::Warn,
+        (true, true) => HealthStatus::Ok,
+    };
+    if !missing.is_empty() {
+        eprintln!("tanada: missing: {}", missing.join(", "));
     }
+    Ok(ExitCode::from(verdict.exit_status()))
 }
 
 /// Looks at everything. `config` adds its own devices; the data directory is the configuration's.

@@ -14,6 +14,7 @@ pub mod audit;
 mod authority_files;
 pub mod cache;
 mod capability_set;
+mod check_stop;
 pub mod client;
 mod client_error;
 mod client_tls;
@@ -32,12 +33,15 @@ pub mod disk_settings;
 pub mod doctor;
 mod doctor_kernel;
 pub mod frame;
+pub mod health;
+mod kernel_client;
 pub mod laboratory;
 pub mod object;
 mod object_at;
 mod object_files;
 mod object_names;
 pub mod options;
+pub mod reload;
 pub mod rescue;
 pub mod reservation;
 mod reservation_capability;
@@ -91,8 +95,13 @@ pub struct Cli {
 pub enum Command {
     /// Run the daemon: serve the disks of a configuration, or of the built-in one.
     Serve(Serve),
-    /// Show what a running daemon does.
+    /// Show whether a running daemon is well, and what it serves; exit status 0, 3 or 4 as `health show`.
     Status(Ask),
+    /// Have a running daemon read its configuration anew.
+    Reload(reload::Reload),
+    /// Say whether a running daemon is well, and what to do if not; mute what is known.
+    #[command(subcommand)]
+    Health(health::HealthCommand),
     /// List a daemon's devices; list and measure device models.
     #[command(subcommand)]
     Device(Device),

@@ -1,6 +1,7 @@
 //! `tanada status` and the pieces other listings share.
 
 use std::fmt::Write as _;
+use std::process::ExitCode;
 
 use policy::share::Second;
 use report::terminal::table::{count, megabytes_per_second, share, size, table};
@@ -10,23 +11,41 @@ pub use report::terminal::{answer, json, own_command, quoted, text};
 use super::ask::Ask;
 use super::client::Client;
 use super::frame::title;
+use super::{cluster_pages, health};
+use crate::api::cluster::Disk;
 use crate::api::status::{Device, Export, Status};
 use crate::api::store as api;
 use crate::api::tier::Tier;
 use crate::api::volume::Volume;
-use crate::daemon::common::waiting::WAITING_DISK_TODO;
 use crate::daemon::common::when;
 
-/// Runs `tanada status`.
-pub fn status(ask: &Ask) -> anyhow::Result<()> {
+/// Runs `tanada status`: the verdict first, and the exit status says it too.
+pub fn status(ask: &Ask) -> anyhow::Result<ExitCode> {
     let client = Client::new(ask.admin.clone())?;
     let status: Status = client.get("/v1/status")?;
+    let ended = ExitCode::from(status.machine.health.status.exit_status());
     if ask.json {
-        return json(&status);
+        json(&status)?;
+        return Ok(ended);
     }
-    let mut page = format!("{}\nconfiguration: {}\n", title(&status), status.config);
+    let disks: Vec<Disk> = client.get("/v1/cluster/volumes").unwrap_or_default();
+    text(&status_page(&status, &disks))?;
+    Ok(ended)
+}
+
+/// The verdict, both kinds of volumes, and what they stand on.
+fn status_page(status: &Status, disks: &[Disk]) -> String {
+    let verdict = health::page(&status.machine.health);
+    let mut page = format!(
+        "{}\nconfiguration: {}\n\n{verdict}",
+        title(status),
+        status.config
+    );
     if !status.volumes.is_empty() {
         page.push_str(&format!("\n{}", volumes(&status.volumes)));
+    }
+    if !disks.is_empty() {
+        page.push_str(&format!("\n{}", cluster_pages::disks(disks)));
     }
     if !status.stores.is_empty() {
         let stores = stores_table(&status.stores);
@@ -36,14 +55,7 @@ pub fn status(ask: &Ask) -> anyhow::Result<()> {
     if !status.exports.is_empty() {
         page.push_str(&format!("\n{}", exports(&status.exports)));
     }
-    let certificate = status.machine.certificate.as_ref();
-    if let Some(warning) = certificate.and_then(|it| it.warning.as_ref()) {
-        page.push_str(&format!("\n{warning}\n"));
-    }
-    for disk in &status.machine.ublk_waiting {
-        page.push_str(&format!("\n{}: {WAITING_DISK_TODO}\n", disk.said()));
-    }
-    text(&page)
+    page
 }
 
 /// The volumes as a table, with what is wrong below it.

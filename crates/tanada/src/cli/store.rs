@@ -124,9 +124,9 @@ pub struct Serve {
     /// Let in clients that show nothing; only on loopback and Unix sockets.
     #[arg(long)]
     unauthenticated: bool,
-    /// Where the admin API listens: HOST:PORT or unix:/path
-    #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR", default_value_t = Target::default())]
-    admin: Target,
+    /// Where the admin API listens: HOST:PORT or unix:/path [default: unix:DATA_DIR/admin.sock, and 127.0.0.1:10880 to look]
+    #[arg(long, env = "TANADA_ADMIN", value_name = "ADDR")]
+    admin: Option<Target>,
     /// Where Tanada keeps its files, the store's keys among them.
     #[arg(long, value_name = "DIR", default_value = DATA_DIR)]
     data_dir: PathBuf,
@@ -270,17 +270,19 @@ fn one_store(serve: &Serve) -> String {
             path(&serve.data_dir.join(format!("{name}.img")))
         ),
     };
+    let admin = serve.admin.as_ref();
+    let admin = admin.map(|at| format!("\n[admin]\nlisten = [{}]\n", quote(&at.to_string())));
     let listen: Vec<String> = serve.listen.iter().map(|address| quote(address)).collect();
     format!(
         "data_dir = {}\n\n[[device]]\nname = \"disk0\"\n{device}\
          \n[[store]]\nname = {}\ndevice = \"disk0\"\nlisten = [{}]\nscheduler = {}\n{}\
-         \n[admin]\nlisten = [{}]\n",
+         {}",
         path(&serve.data_dir),
         quote(&name),
         listen.join(", "),
         quote(&serve.scheduler),
         choices(serve),
-        quote(&serve.admin.to_string())
+        admin.unwrap_or_default()
     )
 }
 
@@ -313,7 +315,8 @@ fn serve(serve: Serve) -> anyhow::Result<()> {
         return show::text(&text);
     }
     let config = config::read(&text, "what was said on the command line", None)?;
-    serve::start(config, "tanada store serve".to_owned(), serve.log_format)
+    let origin = serve::Origin::built_in("tanada store serve");
+    serve::start(config, origin, serve.log_format)
 }
 
 fn path(name: &str) -> anyhow::Result<String> {

@@ -34,7 +34,7 @@ use tokio::sync::oneshot;
 
 use super::common::disk_identity;
 use super::common::pairs::{Memory, PairFile};
-use super::common::polling::polling;
+use super::common::polling::runtime;
 use super::common::registry::Registry;
 use super::common::restart::RestartFile;
 use super::common::revocation::Revocation;
@@ -49,6 +49,7 @@ use super::thread::queued::Queued;
 use super::thread::secured::Secured;
 use super::thread::store::{OpenStore, Shared, assumed_costs};
 use super::thread::vhost::VhostDisk;
+use crate::daemon::common::heartbeat::Heartbeat;
 
 /// How long to wait for an address that another process has.
 pub(super) const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
@@ -253,6 +254,8 @@ pub fn start(
     let stores: Vec<String> = plan.stores.iter().map(|store| store.name.clone()).collect();
     let cluster = plan.cluster.is_some();
     let (poster, mailbox) = env::mailbox();
+    let heartbeat = Heartbeat::new();
+    let beating = heartbeat.clone();
     // The kernel shows 15 bytes of a thread's name.
     let name: String = format!("data {}", names.first().map_or("", String::as_str))
         .chars()
@@ -262,11 +265,7 @@ pub fn start(
     let thread = std::thread::Builder::new()
         .name(name)
         .spawn(move || {
-            let config = env::RealConfig {
-                polling: polling(plan.poll),
-                ..env::RealConfig::default()
-            };
-            let runtime = match env::Runtime::real(config) {
+            let runtime = match runtime(plan.poll) {
                 Ok(runtime) => runtime,
                 Err(error) => {
                     // No receiver is left: then the daemon is ending anyway.
@@ -276,6 +275,7 @@ pub fn start(
             };
             let driver = runtime.driver_name();
             runtime.block_on(async move {
+                env::spawn(beating.beat());
                 match build(plan, driver).await {
                     Ok(thread) => {
                         let _ = started.send(Ok(thread.started()));
@@ -288,8 +288,9 @@ pub fn start(
             });
         })
         .context("cannot start a thread")?;
+    let posts = (poster, heartbeat);
     Ok(ThreadHandle::new(
-        names, volumes, stores, cluster, poster, thread,
+        names, volumes, stores, cluster, posts, thread,
     ))
 }
 

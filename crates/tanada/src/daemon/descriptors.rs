@@ -48,7 +48,7 @@ pub fn connections(limit: u64, config: &Config) -> usize {
             servers += 1;
         }
     }
-    let admin = config.admin.listen.len();
+    let admin = config.admin.addresses().count();
     let share = share(limit, servers as u64, admin as u64);
     if share < CONNECTIONS_MAX {
         tracing::warn!(

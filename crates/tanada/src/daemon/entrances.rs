@@ -13,6 +13,7 @@ use env::net::{Address, Listener};
 use front::nbd;
 
 use super::assemble::Plan;
+use super::common::starts;
 use super::listen::{listen, read_tls};
 use super::thread::DataThread;
 use super::thread::behind::{found_all, identity_of};
@@ -150,10 +151,11 @@ pub(super) async fn serve(
     let server = nbd::Server::new(nbd::Config { limits, tls });
     for export in &thread.exports {
         if export.volume.is_none() && here(export) {
+            let device = exported(thread, export);
             server.add_export(nbd::Export {
                 name: export.name.clone(),
-                description: String::new(),
-                device: exported(thread, export),
+                description: starts::describe(device.info().crash_keeping),
+                device,
                 read_only: export.read_only || thread.is_read_only(&export.device),
             })?;
         }

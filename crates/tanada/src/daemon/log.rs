@@ -10,13 +10,18 @@
 //!
 //! Always true: no line makes the thread that says it wait.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, Full, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Lines that wait for their reader at most: some megabytes.
 const LINES_MAX: usize = 16_384;
@@ -33,6 +38,7 @@ pub enum LogFormat {
 }
 
 /// Lines that were dropped.
+#[derive(Clone)]
 pub struct Lost(ErrorCounter);
 
 /// Begins the log; once in a process.
@@ -49,12 +55,54 @@ pub fn start(format: LogFormat) -> Lost {
         .with_ansi(io::stderr().is_terminal())
         .with_writer(lines);
     match format {
+        LogFormat::Text if is_journal() => log.event_format(ForJournal::new()).init(),
         LogFormat::Text => log.with_target(false).init(),
         LogFormat::Json => log.json().init(),
     }
     *WRITER.lock().expect("no code panics while it holds this") = Some(writer);
     log_panics();
     lost
+}
+
+/// Does systemd's journal read standard error? It says which file that is.
+fn is_journal() -> bool {
+    let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+    let Ok(stat) = rustix::fs::fstat(io::stderr()) else {
+        return false;
+    };
+    stream == format!("{}:{}", stat.st_dev, stat.st_ino)
+}
+
+/// Lines with a priority before them and without a time: the journal reads the one and adds the other.
+struct ForJournal(Format<Full, ()>);
+
+impl ForJournal {
+    fn new() -> ForJournal {
+        let format = tracing_subscriber::fmt::format().without_time();
+        ForJournal(format.with_target(false).with_level(false).with_ansi(false))
+    }
+}
+
+impl<S, N> FormatEvent<S, N> for ForJournal
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let priority = match *event.metadata().level() {
+            Level::ERROR => 3,
+            Level::WARN => 4,
+            Level::INFO => 6,
+            Level::DEBUG | Level::TRACE => 7,
+        };
+        write!(writer, "<{priority}>")?;
+        self.0.format_event(context, writer, event)
+    }
 }
 
 /// Makes every panic a line of the log: on which thread, where, and what it said.
@@ -81,6 +129,11 @@ pub fn end() {
 }
 
 impl Lost {
+    /// How many, since the start.
+    pub fn lines(&self) -> u64 {
+        self.0.dropped_lines() as u64
+    }
+
     /// Says, when lines are read again, that some are missing.
     pub async fn report(self) {
         let mut reported = 0;

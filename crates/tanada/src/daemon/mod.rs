@@ -3,6 +3,7 @@
 //! ```text
 //! serve -> assemble -> thread (data threads) -> common (files, addresses, words)
 //!       -> http (admin API) -> thread
+//!                          -> health (the verdict)
 //! ```
 //!
 //! Always true: nothing here imports from `cli`.
@@ -11,10 +12,14 @@ pub mod assemble;
 pub mod common;
 pub mod descriptors;
 mod entrances;
+pub mod health;
 pub mod http;
+mod lifetime;
 mod listen;
 pub mod log;
 pub mod look;
+pub mod reload;
 pub mod serve;
+mod service_manager;
 pub mod thread;
 pub mod welcome;

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! configuration, all mistakes at once -> admin sockets -> one data thread per device tree -> "ready"
-//!    -> SIGTERM, SIGINT, SIGHUP: admin API closes, data threads drain and close -> exit 0
+//!    -> SIGHUP: the configuration is read anew
+//!    -> SIGTERM, SIGINT: admin API closes, data threads drain and close -> exit 0
 //!               a second SIGTERM or SIGINT -> exit 1 at once
 //! ```
 //!
@@ -14,25 +15,30 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use config::{self, Config, DATA_DIR};
 use env::net::Address;
 use report::terminal::{Usage, said};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::health::Watch;
+use super::health::shadowed::WrittenLines;
 use super::http::admin_tls::AdminTls;
 use super::http::control::Control;
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
 use super::http::settings_book::SettingsBook;
-use super::log::{self, LogFormat};
+use super::lifetime::{Signals, died, ended, stop, stop_all};
+use super::log::{self, LogFormat, Lost};
 use super::look::{self, Verdict};
-use super::thread::command::{Command, Started, ThreadHandle};
+use super::reload::Loaded;
+use super::service_manager::ServiceManager;
+use super::thread::command::{Started, ThreadHandle};
 use super::thread::layers::Layers;
 use super::thread::records::Records;
 use super::welcome::print_welcome;
@@ -40,6 +46,7 @@ use super::{assemble, descriptors, http};
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::revocation::Revocation;
 use crate::daemon::common::saved_settings::{SavedFile, SavedSettings};
+use crate::daemon::common::starts;
 use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
@@ -61,6 +68,39 @@ pub struct Serve {
     /// How log lines look (on stderr; RUST_LOG says which, such as RUST_LOG=debug).
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+}
+
+/// Where a configuration came from, and what it says in words.
+pub struct Origin {
+    /// For people.
+    pub name: String,
+    pub lines: WrittenLines,
+    pub loaded: Loaded,
+}
+
+impl Origin {
+    /// Of a configuration that no user wrote.
+    pub fn built_in(name: impl Into<String>) -> Origin {
+        Origin {
+            name: name.into(),
+            lines: WrittenLines::default(),
+            loaded: Loaded::built_in(),
+        }
+    }
+
+    fn of_file(path: &Path, text: String, name: String, data_dir: Option<PathBuf>) -> Origin {
+        let modified = fs::metadata(path).and_then(|meta| meta.modified()).ok();
+        let modified = modified.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Origin {
+            name,
+            lines: WrittenLines::of(&text, modified.map_or(0, |at| at.as_secs())),
+            loaded: Loaded {
+                file: Some(path.to_owned()),
+                data_dir,
+                text: tokio::sync::Mutex::new(text),
+            },
+        }
+    }
 }
 
 /// The text of the configuration asked for and where it comes from.
@@ -92,6 +132,10 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
     if arguments.check {
         return check(&config_for_check(config)?, &origin);
     }
+    let origin = match &arguments.config {
+        Some(path) => Origin::of_file(path, text, origin, arguments.data_dir.clone()),
+        None => Origin::built_in(origin),
+    };
     start(config, origin, arguments.log_format)
 }
 
@@ -140,15 +184,16 @@ fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
 }
 
 /// Runs the daemon of a configuration until a signal ends it.
-pub fn start(config: Config, origin: String, log_format: LogFormat) -> anyhow::Result<()> {
+pub fn start(config: Config, origin: Origin, log_format: LogFormat) -> anyhow::Result<()> {
     let lost = log::start(log_format);
+    let manager = ServiceManager::meet();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control thread")?;
     let done = runtime.block_on(async {
-        let telling = tokio::spawn(lost.report());
-        let done = daemon(config, origin).await;
+        let telling = tokio::spawn(lost.clone().report());
+        let done = daemon(config, origin, lost, manager).await;
         telling.abort();
         done
     });
@@ -173,7 +218,12 @@ fn summary(config: &Config) -> String {
     )
 }
 
-async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
+async fn daemon(
+    config: Config,
+    origin: Origin,
+    lost: Lost,
+    manager: ServiceManager,
+) -> anyhow::Result<()> {
     let connections = descriptors::connections(descriptors::raise(), &config);
     let revocation = Revocation::default();
     // Signals count from the first moment on: a start can be interrupted too.
@@ -183,54 +233,75 @@ async fn daemon(config: Config, origin: String) -> anyhow::Result<()> {
     let listeners = admin_listeners(&config, admin_tls.as_ref()).await?;
     let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
     let gate = Gate::new(&config, &admin_addresses)?;
-
     let mut threads: Vec<ThreadHandle> = Vec::new();
     let (kept, in_force) = saved_settings(&config)?;
     let given = (connections, &revocation, &kept);
-    let ready = match begin(&config, given, &mut threads, &mut signals).await {
+    let begun = starts::begin(&config.data_dir)?;
+    let opening = begin(&config, given, &mut threads, &mut signals);
+    let ready = match manager.during("opening devices and volumes", opening).await {
         Ok(ready) => ready,
         Err(error) => {
             stop(threads, &mut signals).await;
+            begun.undo()?;
             return Err(error);
         }
     };
     let control = Arc::new(Control {
-        origin,
         started_unix_seconds: ready.first().map_or(0, |started| started.unix_seconds),
-        started: tokio::time::Instant::now(),
         threads,
-        access: gate.access.clone(),
-        records: Records::of(&config),
-        audit: Some(Arc::clone(&gate.audit)),
-        searching: Arc::new(tokio::sync::Semaphore::new(1)),
-        kernel_disks: KernelDisks::default(),
-        certificates: Folder::of_daemon(&config.data_dir),
         revocation,
-        making: http::charged::Making::default(),
-        settings: SettingsBook::new(&config.data_dir, kept),
+        ..control_of(&config, origin, lost, (&gate, kept))
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
     http::export_booking::join_cluster(&control, &exports(&ready)).await;
-    let mut beside = beside(&control, config.data_dir.clone(), admin_tls);
-    let (closing, closed) = watch::channel(false);
+    let mut beside = beside(&control, config.data_dir.clone(), admin_tls, manager);
+    let (end, closed) = watch::channel(false);
     let mut servers = JoinSet::new();
     let router = http::router(Arc::clone(&control), gate);
     for listener in listeners {
         servers.spawn(listener.serve(router.clone(), closed.clone()));
     }
-
     print_welcome(&in_force, &ready, &admin_addresses)?;
     tracing::info!(config = control.origin, "serving {}", summary(&config));
-    let failed = ended(&control.threads, &mut signals).await;
+    manager.ready(&summary(&config));
+    let failed = ended(&control, &mut signals, manager).await;
+    manager.stopping();
     beside.abort_all();
-    let _ = closing.send(true);
-    let clean = stop_all(&control.threads, &mut signals).await;
+    let _ = end.send(true);
+    let closing = stop_all(&control.threads, &mut signals);
+    let clean = manager.during("closing", closing).await;
     servers.shutdown().await;
-    died(failed)?;
-    clean?;
+    died(failed).and(clean)?;
+    begun.end()?;
     tracing::info!("closed cleanly");
     Ok(())
+}
+
+/// What the handlers of the admin API share, before the data threads are there.
+fn control_of(
+    config: &Config,
+    origin: Origin,
+    lost: Lost,
+    (gate, kept): (&Gate, SavedSettings),
+) -> Control {
+    Control {
+        origin: origin.name,
+        started_unix_seconds: 0,
+        started: tokio::time::Instant::now(),
+        threads: Vec::new(),
+        access: gate.access.clone(),
+        records: Records::of(config),
+        audit: Some(Arc::clone(&gate.audit)),
+        searching: Arc::new(tokio::sync::Semaphore::new(1)),
+        kernel_disks: KernelDisks::default(),
+        certificates: Folder::of_daemon(&config.data_dir),
+        revocation: Revocation::default(),
+        making: http::charged::Making::default(),
+        settings: SettingsBook::new(&config.data_dir, kept),
+        loaded: origin.loaded,
+        health: Watch::new(&config.data_dir, origin.lines, move || lost.lines()),
+    }
 }
 
 fn make_dir(data_dir: &Path) -> anyhow::Result<()> {
@@ -270,10 +341,18 @@ fn saved_settings(config: &Config) -> anyhow::Result<(SavedSettings, Config)> {
 }
 
 /// What goes on beside the data threads and the admin API.
-fn beside(control: &Arc<Control>, data_dir: PathBuf, tls: Option<Arc<AdminTls>>) -> JoinSet<()> {
+fn beside(
+    control: &Arc<Control>,
+    data_dir: PathBuf,
+    tls: Option<Arc<AdminTls>>,
+    manager: ServiceManager,
+) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
+    let fed = Arc::clone(control);
+    tasks.spawn(async move { manager.feed(&fed.threads).await });
     tasks.spawn(http::learn::keep_current(Arc::clone(control), data_dir));
     tasks.spawn(http::charged::keep(Arc::clone(control)));
+    tasks.spawn(http::health::keep(Arc::clone(control)));
     tasks.spawn(http::account_terms::keep(Arc::clone(control)));
     if let Some(tls) = tls {
         tasks.spawn(tls.keep_looking(control.revocation.clone()));
@@ -281,19 +360,9 @@ fn beside(control: &Arc<Control>, data_dir: PathBuf, tls: Option<Arc<AdminTls>>)
     tasks
 }
 
-/// An error if a data thread died.
-fn died(thread: Option<String>) -> anyhow::Result<()> {
-    match thread {
-        None => Ok(()),
-        Some(dead) => Err(anyhow!(
-            "the data thread of {dead} died; its log line says why"
-        )),
-    }
-}
-
 /// What the admin API needs for TLS, if one of its addresses speaks it.
 fn admin_tls(config: &Config) -> anyhow::Result<Option<Arc<AdminTls>>> {
-    let mut listen = config.admin.listen.iter();
+    let mut listen = config.admin.addresses();
     let Some(address) = listen.find(|address| address.is_tls()) else {
         return Ok(None);
     };
@@ -305,9 +374,20 @@ async fn admin_listeners(
     config: &Config,
     tls: Option<&Arc<AdminTls>>,
 ) -> anyhow::Result<Vec<AdminListener>> {
+    let admin = &config.admin;
     let mut listeners = Vec::new();
-    for address in &config.admin.listen {
-        listeners.push(AdminListener::open(address, config.admin.socket_mode, tls).await?);
+    for address in &admin.listen {
+        listeners.push(AdminListener::open(address, admin.socket_mode, tls).await?);
+    }
+    for address in &admin.web {
+        match AdminListener::open(address, admin.socket_mode, tls).await {
+            Ok(listener) => listeners.push(listener),
+            // It was not asked for.
+            Err(error) if !admin.web_named => {
+                tracing::warn!("no dashboard and no metrics: {}", said::words(&error));
+            }
+            Err(error) => return Err(error),
+        }
     }
     Ok(listeners)
 }
@@ -336,127 +416,8 @@ async fn begin(
         ready.push(tokio::select! {
             outcome = startup => outcome
                 .unwrap_or_else(|_| Err(anyhow!("the data thread of {} died", names.join(", ")))),
-            () = signals.next() => Err(anyhow!("interrupted while {} started", names.join(", "))),
+            () = signals.stop() => Err(anyhow!("interrupted while {} started", names.join(", "))),
         }?);
     }
     Ok(ready)
-}
-
-/// Waits until the daemon is to close: which data thread died, if one did.
-async fn ended(threads: &[ThreadHandle], signals: &mut Signals) -> Option<String> {
-    tokio::select! {
-        () = signals.next() => {
-            tracing::info!("stopping: letting clients finish, then closing; once more to force");
-            threads.iter().find(|thread| thread.is_dead()).map(|thread| thread.names.join(", "))
-        }
-        dead = all_dead(threads) => Some(dead),
-    }
-}
-
-/// What ends the daemon: SIGTERM, SIGINT, and SIGHUP, which comes when its terminal closes.
-struct Signals {
-    term: tokio::signal::unix::Signal,
-    int: tokio::signal::unix::Signal,
-    hup: tokio::signal::unix::Signal,
-    /// Heard, so that they do not end the process, and of no consequence.
-    _ignored: Vec<tokio::signal::unix::Signal>,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        let ignored = [
-            SignalKind::user_defined1(),
-            SignalKind::user_defined2(),
-            SignalKind::alarm(),
-        ];
-        Ok(Signals {
-            term: signal(SignalKind::terminate())?,
-            int: signal(SignalKind::interrupt())?,
-            hup: signal(SignalKind::hangup())?,
-            _ignored: ignored.into_iter().map(signal).collect::<io::Result<_>>()?,
-        })
-    }
-
-    /// The daemon is to close.
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-            _ = self.hup.recv() => {}
-        }
-    }
-
-    /// It is not to wait any longer. A closing terminal sends SIGHUP more than once and means no haste.
-    async fn force(&mut self) {
-        tokio::select! {
-            _ = self.term.recv() => {}
-            _ = self.int.recv() => {}
-        }
-    }
-}
-
-async fn stop(threads: Vec<ThreadHandle>, signals: &mut Signals) {
-    if let Err(error) = stop_all(&threads, signals).await {
-        tracing::error!("{}", said::words(&error));
-    }
-}
-
-/// Closes every data thread; a signal meanwhile ends the process on the spot.
-async fn stop_all(threads: &[ThreadHandle], signals: &mut Signals) -> anyhow::Result<()> {
-    let mut waiting = Vec::new();
-    for thread in threads {
-        let (reply, answer) = oneshot::channel();
-        // A thread that has ended has nothing left to close.
-        if thread.post(Command::Stop(reply)).is_ok() {
-            waiting.push((thread, answer));
-        }
-    }
-    let mut troubles = String::new();
-    for (thread, answer) in waiting {
-        let closed = tokio::select! {
-            closed = answer => closed,
-            () = signals.force() => {
-                tracing::warn!("forced: what was not flushed is lost, what was is safe");
-                log::end();
-                std::process::exit(1);
-            }
-        };
-        match closed {
-            Ok(list) => {
-                for trouble in list {
-                    troubles.push_str("\n  ");
-                    troubles.push_str(&trouble);
-                }
-            }
-            // A data thread that never started dies by itself.
-            Err(_) => tracing::debug!("the data thread of {} had ended", thread.names.join(", ")),
-        }
-    }
-    match troubles.is_empty() {
-        true => Ok(()),
-        false => Err(anyhow!("not everything closed cleanly:{troubles}")),
-    }
-}
-
-/// Waits until every data thread has ended by itself, and says of each that it has: one that died takes no other along.
-async fn all_dead(threads: &[ThreadHandle]) -> String {
-    let mut reported = Vec::new();
-    loop {
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        for (number, thread) in threads.iter().enumerate() {
-            if thread.is_dead() && !reported.contains(&number) {
-                reported.push(number);
-                tracing::error!(
-                    "the data thread of {} died: nothing on it is served until the daemon is started anew; {} of {} go on",
-                    thread.names.join(", "),
-                    threads.len() - reported.len(),
-                    threads.len()
-                );
-            }
-        }
-        if !threads.is_empty() && reported.len() == threads.len() {
-            let names = threads.iter().map(|thread| thread.names.join(", "));
-            return names.collect::<Vec<_>>().join(" and of ");
-        }
-    }
 }

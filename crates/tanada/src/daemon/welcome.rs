@@ -169,7 +169,8 @@ fn look(text: &mut String, admin: &[Address]) {
 /// The option that leads a command to this daemon, where it is not the usual one.
 fn asks(admin: Option<&Address>, word: impl Fn(&str) -> String) -> String {
     let address = admin.map(Address::to_string);
-    let address = address.filter(|address| address != config::ADMIN);
+    let usual = ["unix:tanada-data/admin.sock", "unix:/run/tanada/admin.sock"];
+    let address = address.filter(|address| !usual.contains(&address.as_str()));
     address.map_or_else(String::new, |address| {
         format!(" --admin {}", word(&address))
     })

@@ -13,6 +13,7 @@ mod daemon;
 mod gates;
 mod guides;
 mod laboratory;
+mod lifecycle;
 mod modes;
 mod pairs;
 mod queued;

@@ -8,6 +8,7 @@ mod faults;
 mod fio_kills;
 mod fuse;
 mod guest;
+mod kernel_client;
 mod kill9;
 mod power;
 mod reservations;

@@ -2,6 +2,8 @@
 //!
 //! `policy` decides how long to look for work, `env` looks; neither knows the other.
 
+use std::io;
+
 use base::{Instant, Nanos};
 use env::{Polling, SpinPolicy, Wait};
 use policy::poll::{self, Adaptive, Setting};
@@ -15,6 +17,14 @@ pub fn polling(setting: Setting) -> Polling {
         Setting::Adaptive => Polling::By(|| Box::new(Rule::default())),
         Setting::Always => Polling::UpTo(Nanos(u64::MAX)),
     }
+}
+
+/// The runtime of a data thread that waits so.
+pub fn runtime(setting: Setting) -> io::Result<env::Runtime> {
+    env::Runtime::real(env::RealConfig {
+        polling: polling(setting),
+        ..env::RealConfig::default()
+    })
 }
 
 /// How the thread of this runtime, with `names` at its top, waited since `since`.

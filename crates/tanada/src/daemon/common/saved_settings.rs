@@ -9,14 +9,15 @@
 //! 2. A file that cannot be understood stops the start: no setting is dropped in silence.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::whole_file;
 use crate::api::volume::Change;
 
 const VERSION: u32 = 1;
@@ -172,14 +173,7 @@ impl SavedFile {
             ..kept.clone()
         };
         let text = toml::to_string(&kept).map_err(io::Error::other)?;
-        let new = self.0.with_extension("toml.new");
-        let mut file = File::create(&new)?;
-        file.write_all(HEAD.as_bytes())?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &self.0)?;
-        let dir = self.0.parent().filter(|dir| !dir.as_os_str().is_empty());
-        File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
+        whole_file::replace(&self.0, [HEAD, &text].concat().as_bytes())
     }
 }
 

@@ -25,6 +25,8 @@ use crate::api::refusal::Refusal;
 use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::{Folder, own_certificate};
 use crate::daemon::common::revocation::Revocation;
+use crate::daemon::health::Watch;
+use crate::daemon::reload::Loaded;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport, VolumeCommand};
 use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
@@ -65,6 +67,10 @@ pub struct Control {
     pub making: Making,
     /// What was set of volumes and lasts.
     pub settings: SettingsBook,
+    /// What the verdict goes by.
+    pub health: Watch,
+    /// The configuration, and where it is read anew.
+    pub loaded: Loaded,
 }
 
 /// An answer that is no success.
@@ -147,39 +153,63 @@ impl Control {
         dead.map(|thread| thread.names.join(", ")).collect()
     }
 
-    /// Asks every data thread how it is.
+    /// Asks every data thread how it is, and all must answer.
     pub(super) async fn reports(&self) -> Result<Vec<ThreadReport>, Failure> {
+        let asked = self.asked(REPORT_TIMEOUT).await.into_iter();
+        let answered = asked.map(|(thread, report)| {
+            report.map_err(|missing| match missing {
+                Missing::Ended => gone(thread),
+                Missing::Late => late(thread),
+            })
+        });
+        answered.collect()
+    }
+
+    /// What each data thread that lives says of itself within `timeout`, all asked side by side.
+    async fn asked(
+        &self,
+        timeout: Duration,
+    ) -> Vec<(&ThreadHandle, Result<ThreadReport, Missing>)> {
+        let deadline = tokio::time::Instant::now() + timeout;
         let mut waiting = Vec::new();
         // One that died is named by the health and the log; it hides no other.
         for it in self.threads.iter().filter(|it| !it.is_dead()) {
             let (reply, answer) = oneshot::channel();
-            it.post(Command::Report(reply)).map_err(|_| gone(it))?;
+            // Of a message that is dropped the answer ends.
+            let _ = it.post(Command::Report(reply));
             waiting.push((it, answer));
         }
         let mut reports = Vec::new();
         for (thread, answer) in waiting {
-            let report = tokio::time::timeout(REPORT_TIMEOUT, answer)
-                .await
-                .map_err(|_| {
-                    let error = format!(
-                        "the data thread of {} gave no answer within {} s",
-                        thread.names.join(", "),
-                        REPORT_TIMEOUT.as_secs()
-                    );
-                    Failure::new(
-                        StatusCode::SERVICE_UNAVAILABLE,
-                        error,
-                        "look at the daemon's log; ask again later",
-                    )
-                })?
-                .map_err(|_| gone(thread))?;
-            reports.push(report);
+            let report = tokio::time::timeout_at(deadline, answer).await;
+            let report = report.map_err(|_| Missing::Late);
+            reports.push((thread, report.and_then(|it| it.map_err(|_| Missing::Ended))));
         }
-        Ok(reports)
+        reports
     }
 
-    /// What the data threads say; the kernel's disks that wait are not asked for.
+    /// What the data threads say, all of them; the kernel's disks that wait are not asked for.
     pub(super) async fn status(&self) -> Result<Status, Failure> {
+        let reports = self.reports().await?;
+        Ok(self.status_of(reports))
+    }
+
+    /// What those data threads say that answer within `timeout`; the others are named as silent.
+    pub(super) async fn status_within(&self, timeout: Duration) -> Status {
+        let mut silent = Vec::new();
+        let mut reports = Vec::new();
+        for (thread, report) in self.asked(timeout).await {
+            match report {
+                Ok(report) => reports.push(report),
+                Err(_) => silent.push(thread.names.join(", ")),
+            }
+        }
+        let mut status = self.status_of(reports);
+        status.machine.silent = silent;
+        status
+    }
+
+    fn status_of(&self, reports: Vec<ThreadReport>) -> Status {
         let mut status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
@@ -196,11 +226,11 @@ impl Control {
             exports: Vec::new(),
             nbd: Vec::new(),
             machine: Machine {
-                ublk_waiting: Vec::new(),
                 certificate: own_certificate(&self.certificates).unwrap_or_default(),
+                ..Machine::default()
             },
         };
-        for report in self.reports().await? {
+        for report in reports {
             status.drivers.push(report.driver);
             status.threads.push(report.thread);
             status.gates.extend(report.gates);
@@ -210,7 +240,7 @@ impl Control {
             status.exports.extend(report.exports);
             status.nbd.extend(report.nbd);
         }
-        Ok(status)
+        status
     }
 
     /// Sends a command about `volume` to the thread it lives on.
@@ -247,6 +277,22 @@ impl Control {
             todo,
         )
     }
+}
+
+/// Why a data thread said nothing of itself.
+enum Missing {
+    Late,
+    Ended,
+}
+
+fn late(thread: &ThreadHandle) -> Failure {
+    let error = format!(
+        "the data thread of {} gave no answer within {} s",
+        thread.names.join(", "),
+        REPORT_TIMEOUT.as_secs()
+    );
+    let todo = "look at the daemon's log; ask again later";
+    Failure::new(StatusCode::SERVICE_UNAVAILABLE, error, todo)
 }
 
 pub(super) fn gone(thread: &ThreadHandle) -> Failure {

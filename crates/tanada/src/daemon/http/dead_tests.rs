@@ -7,6 +7,7 @@ use axum::extract::State;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::daemon::common::heartbeat::Heartbeat;
 use crate::daemon::thread::DataThread;
 use crate::daemon::thread::command::{Command, ThreadHandle};
 use crate::daemon::thread::records::Records;
@@ -23,7 +24,8 @@ fn data_thread(name: &str, panics: bool) -> ThreadHandle {
     });
     let thread = thread.expect("a thread");
     let names = vec![name.to_owned()];
-    ThreadHandle::new(names, Vec::new(), Vec::new(), false, poster, thread)
+    let posts = (poster, Heartbeat::new());
+    ThreadHandle::new(names, Vec::new(), Vec::new(), false, posts, thread)
 }
 
 #[test]
@@ -44,6 +46,8 @@ fn a_data_thread_that_panics_is_named_by_health_and_hides_no_other() {
             "no-such-folder".as_ref(),
             Default::default(),
         ),
+        health: crate::daemon::health::Watch::unwatched(),
+        loaded: crate::daemon::reload::Loaded::built_in(),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     });
     while !control.threads[1].is_dead() {

@@ -28,6 +28,8 @@ fn control() -> Arc<Control> {
             "no-such-folder".as_ref(),
             Default::default(),
         ),
+        health: crate::daemon::health::Watch::unwatched(),
+        loaded: crate::daemon::reload::Loaded::built_in(),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     })
 }

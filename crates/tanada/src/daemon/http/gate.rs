@@ -41,7 +41,7 @@ impl Gate {
         });
         Ok(Gate {
             guard: Guard {
-                far: config.admin.listen.iter().any(Address::is_tls),
+                far: config.admin.addresses().any(Address::is_tls),
                 hosts: config.admin.hosts.clone(),
             },
             access: Access {

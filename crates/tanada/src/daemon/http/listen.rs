@@ -15,7 +15,7 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
-use env::net::Address;
+use env::net::{Address, inherited};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
@@ -63,7 +63,7 @@ enum Listener {
     Tls(TcpListener, Arc<AdminTls>),
     Unix {
         listener: UnixListener,
-        _file: SocketFile,
+        _file: Option<SocketFile>,
     },
 }
 
@@ -109,17 +109,10 @@ impl AdminListener {
                 })
             }
             Address::Unix(path) => {
-                remove_stale(path).await?;
-                let listener = UnixListener::bind(path).map_err(|error| {
-                    anyhow!(
-                        "cannot listen on {address} for the admin API: {}; is its directory there \
-                         and yours?",
-                        plain(&error)
-                    )
-                })?;
-                let file = SocketFile(path.clone());
-                // Until here the peers' credentials alone keep others out.
-                env::net::give_socket_mode(path, socket_mode)?;
+                let (listener, file) = match inherited::take(address) {
+                    Some(socket) => (unix_of(socket)?, None),
+                    None => bind_unix(address, path, socket_mode).await?,
+                };
                 Ok(AdminListener {
                     address: address.clone(),
                     listener: Listener::Unix {
@@ -167,13 +160,48 @@ impl AdminListener {
 
 /// Listens at an address of TCP.
 async fn bind(address: &Address, socket: SocketAddr) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(socket).await.map_err(|error| {
+    if let Some(socket) = inherited::take(address) {
+        let socket = std::net::TcpListener::from(socket);
+        socket.set_nonblocking(true)?;
+        return Ok(TcpListener::from_std(socket)?);
+    }
+    let bound = TcpListener::bind(socket).await;
+    let listener = bound.map_err(|error| {
         anyhow!(
             "cannot listen on {address} for the admin API: {}; another program has it, perhaps another `tanada serve`: end \
              it, or write another address in [admin] listen",
             plain(&error)
         )
-    })
+    })?;
+    inherited::opened(&Address::Tcp(listener.local_addr()?), listener.as_fd());
+    Ok(listener)
+}
+
+fn unix_of(socket: OwnedFd) -> io::Result<UnixListener> {
+    let socket = std::os::unix::net::UnixListener::from(socket);
+    socket.set_nonblocking(true)?;
+    UnixListener::from_std(socket)
+}
+
+/// Listens at a Unix socket whose file gets these permissions; a file to be removed at the end.
+async fn bind_unix(
+    address: &Address,
+    path: &Path,
+    mode: u32,
+) -> anyhow::Result<(UnixListener, Option<SocketFile>)> {
+    remove_stale(path).await?;
+    let listener = UnixListener::bind(path).map_err(|error| {
+        anyhow!(
+            "cannot listen on {address} for the admin API: {}; is its directory there and yours?",
+            plain(&error)
+        )
+    })?;
+    // A socket that outlives the process is found by its file.
+    let file = (!inherited::is_begun()).then(|| SocketFile(path.to_owned()));
+    // Until here the peers' credentials alone keep others out.
+    env::net::give_socket_mode(path, mode)?;
+    inherited::opened(address, listener.as_fd());
+    Ok((listener, file))
 }
 
 /// A connection that has just come.

@@ -39,12 +39,14 @@ pub mod family;
 mod flattened;
 pub mod gate;
 pub mod guard;
+pub mod health;
 pub mod kernel_disks;
 pub mod learn;
 pub mod listen;
 pub mod metrics;
 mod names;
 mod release;
+pub mod reload;
 mod reservation_words;
 mod reservations;
 mod reserve;
@@ -162,7 +164,11 @@ const BODY_MAX: usize = 64 * 1024;
         certificates::get_certificates,
         certificates::revoke_certificates,
         get_metrics,
-        get_health
+        get_health,
+        health::get_verdict,
+        health::mute,
+        health::unmute,
+        reload::post_reload
     )
 )]
 struct Document;
@@ -211,19 +217,15 @@ pub fn router(control: Arc<Control>, gate: Gate) -> Router {
         .with_state(control)
 }
 
-/// Everything at once: devices, volumes, exports and their figures.
-#[utoipa::path(get, path = "/v1/status", responses(
-    (status = 200, body = Status),
-    (status = 503, description = "A data thread does not answer", body = Refusal),
-))]
+/// Everything at once: the verdict, devices, volumes, exports and their figures.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status)))]
 async fn get_status(
     State(control): State<Arc<Control>>,
     Extension(caller): Extension<Caller>,
-) -> Answer<Status> {
-    let mut status = control.status().await?;
+) -> Json<Status> {
+    let mut status = health::observe(&control).await;
     names::hide_in_stores(&caller, &mut status.stores);
-    status.machine.ublk_waiting = control.kernel_disks.waiting().await;
-    Ok(Json(status))
+    Json(status)
 }
 
 /// The devices of the configuration.

@@ -16,12 +16,16 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 69] = [
+const RIGHTS: [Right; 73] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
     Right("GET", "/v1/access", Action::Look),
     Right("GET", "/v1/status", Action::Look),
+    Right("GET", "/v1/health", Action::Look),
+    Right("POST", "/v1/reload", Action::Configure),
+    Right("PUT", "/v1/health/mutes/{code}", Action::Operate),
+    Right("DELETE", "/v1/health/mutes/{code}", Action::Operate),
 
     Right("GET", "/v1/devices", Action::Read),
     Right("GET", "/v1/exports", Action::Read),

@@ -30,6 +30,10 @@ GET    /metrics                                                  -
 GET    /openapi.json                                             -
 GET    /v1/access                                                -
 GET    /v1/status                                                -
+GET    /v1/health                                                -
+POST   /v1/reload                                                admin
+PUT    /v1/health/mutes/{code}                                   operator
+DELETE /v1/health/mutes/{code}                                   operator
 GET    /v1/devices                                               reader
 GET    /v1/exports                                               reader
 GET    /v1/exports/{name}/reservations                           reader
@@ -134,6 +138,8 @@ impl Bed {
                 "no-such-folder".as_ref(),
                 Default::default(),
             ),
+            health: crate::daemon::health::Watch::unwatched(),
+            loaded: crate::daemon::reload::Loaded::built_in(),
             certificates: Folder::at(dir.path()),
         });
         let gate = Gate {

@@ -6,8 +6,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use super::control::Control;
 use super::{
-    accounts, audit, certificates, clients, cluster, export_booking, learn, reservations, reserve,
-    stores, volume_settings,
+    accounts, audit, certificates, clients, cluster, export_booking, health, learn, reload,
+    reservations, reserve, stores, volume_settings,
 };
 
 /// A path, and what answers there.
@@ -28,6 +28,12 @@ pub(super) fn routes() -> Vec<Route> {
         ("/v1/clients/disconnect", post(clients::disconnect_clients)),
         ("/metrics", get(super::get_metrics)),
         ("/healthz", get(super::get_health)),
+        ("/v1/health", get(health::get_verdict)),
+        ("/v1/reload", post(reload::post_reload)),
+        (
+            "/v1/health/mutes/{code}",
+            put(health::mute).delete(health::unmute),
+        ),
     ];
     let all = [
         own,

@@ -42,6 +42,7 @@ use super::store::OpenStore;
 use super::ways::Reach;
 use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
+use crate::daemon::common::starts;
 
 /// Between two tries to register stores.
 const REGISTER_AGAIN: Nanos = Nanos::secs(2);
@@ -439,8 +440,8 @@ impl Supply for Volumes {
                     let device: Rc<dyn Device> = in_use.volume().clone();
                     let device = in_use.capped(device);
                     Ok(Some(Supplied {
+                        description: starts::describe(device.info().crash_keeping),
                         device,
-                        description: String::new(),
                         read_only: false,
                         account: nbd::Account::default(),
                         hold: Box::new(in_use),

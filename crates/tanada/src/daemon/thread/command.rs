@@ -9,6 +9,7 @@
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
+use config::HybridConfig;
 use env::Poster;
 use env::net::Address;
 use hybrid::WriteMode;
@@ -26,6 +27,7 @@ use crate::api;
 use crate::api::clients::{Gone, Which};
 use crate::api::settings::Override;
 use crate::api::volume::{Attach, Change};
+use crate::daemon::common::heartbeat::Heartbeat;
 
 /// Where an answer goes.
 pub type Reply<T> = oneshot::Sender<T>;
@@ -67,6 +69,14 @@ pub enum VolumeCommand {
     Reset {
         volume: String,
         keys: Vec<String>,
+        reply: Reply<Result<api::volume::Volume, Refused>>,
+    },
+    /// The configuration was read anew.
+    Configure {
+        volume: String,
+        config: Box<HybridConfig>,
+        /// Only whether it can go by that.
+        is_check: bool,
         reply: Reply<Result<api::volume::Volume, Refused>>,
     },
     /// Which settings are not as the configuration says?
@@ -206,6 +216,8 @@ pub struct ThreadHandle {
     pub stores: Vec<String>,
     /// Does this node's part of a cluster live here?
     pub cluster: bool,
+    /// Does it still run its tasks?
+    pub heartbeat: Heartbeat,
     poster: Poster<Command>,
     thread: JoinHandle<()>,
 }
@@ -216,7 +228,7 @@ impl ThreadHandle {
         volumes: Vec<String>,
         stores: Vec<String>,
         cluster: bool,
-        poster: Poster<Command>,
+        (poster, heartbeat): (Poster<Command>, Heartbeat),
         thread: JoinHandle<()>,
     ) -> ThreadHandle {
         ThreadHandle {
@@ -224,6 +236,7 @@ impl ThreadHandle {
             volumes,
             stores,
             cluster,
+            heartbeat,
             poster,
             thread,
         }

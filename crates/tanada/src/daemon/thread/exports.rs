@@ -25,6 +25,7 @@ use vdisk::record::Fairness;
 use super::caps;
 use crate::api;
 use crate::daemon::common::address::nbd_uri;
+use crate::daemon::common::starts;
 
 /// Between two looks at the volumes.
 const LOOK_EVERY: Nanos = Nanos::secs(2);
@@ -159,8 +160,8 @@ impl VolumeExport {
         self.clients.set(self.clients.get() + 1);
         let device = Capped::new(in_use.capped(device), &self.throttle);
         Ok(Supplied {
+            description: starts::describe(device.info().crash_keeping),
             device,
-            description: String::new(),
             read_only: self.config.read_only,
             account: self.account.clone(),
             hold: Box::new(Served {

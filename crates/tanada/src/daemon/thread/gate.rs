@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use base::Instant;
-use device::DeviceError;
 use device::remote::{OwnerEnd, link};
+use device::{Device, DeviceError};
 use env::net::{Address, Detached};
 use env::{Mailbox, Poster};
 use front::nbd::{
@@ -32,6 +32,7 @@ use super::open::report_client;
 use crate::api;
 use crate::api::clients::{Gone, Which};
 use crate::daemon::common::polling::{polling, report};
+use crate::daemon::common::starts;
 
 /// Requests of one connection accepted and not answered.
 const REQUESTS: usize = 128;
@@ -217,8 +218,8 @@ impl Supply for Exports {
             drop(self.owner.post(owner));
             match gate.open(name).await {
                 Ok(device) => Ok(Some(Supplied {
+                    description: starts::describe(Device::info(&*device).crash_keeping),
                     device,
-                    description: String::new(),
                     read_only: view.read_only,
                     account: account.clone(),
                     hold: Box::new(()),

@@ -132,6 +132,21 @@ impl Layers {
         new
     }
 
+    /// With what the configuration says now.
+    #[must_use]
+    pub fn configured_as(&self, config: &HybridConfig) -> Layers {
+        let mut new = Layers::new(config, self.kept.clone());
+        new.passing.clone_from(&self.passing);
+        // What it does not name stays.
+        new.found_mode(self.configured.settings.mode);
+        new
+    }
+
+    /// Does the configuration say the same of a tier?
+    pub fn has_tier_of(&self, other: &Layers) -> bool {
+        self.configured.settings.tier == other.configured.settings.tier
+    }
+
     /// With these as the configuration says.
     #[must_use]
     pub fn without(&self, keys: &[String]) -> Layers {

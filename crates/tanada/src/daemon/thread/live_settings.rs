@@ -3,6 +3,7 @@
 //! Always true: a change is checked whole before any of it happens, and so is the start that it will last to.
 
 use base::Bytes;
+use config::HybridConfig;
 use hybrid::Settings;
 use policy::share::cap::Caps;
 
@@ -68,6 +69,29 @@ impl LiveSettings<'_> {
         tracing::info!(volume = name, "taking back settings: {}", keys.join(" "));
         self.set(whole.settings, whole.caps, advise.then_some(whole.advise))
             .await?;
+        *self.0.layers.borrow_mut() = layers;
+        Ok(())
+    }
+
+    /// The configuration was read anew: goes by it, or only checks that it can.
+    pub async fn configure(&self, config: &HybridConfig, is_check: bool) -> Result<(), Refused> {
+        let name = self.0.config.name();
+        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
+        let old = self.0.layers.borrow().clone();
+        let layers = old.configured_as(config);
+        let mut whole = layers.whole().map_err(cannot)?;
+        layers.next_start().map_err(cannot)?;
+        if layers.has_tier_of(&old) {
+            // Learned parameters are not forgotten for another line.
+            whole.settings.tier = self.0.hybrid.settings().tier;
+        }
+        self.check(&whole.settings, &whole.caps)?;
+        if is_check {
+            return Ok(());
+        }
+        let advised = old.whole().is_ok_and(|it| it.advise);
+        let advise = (whole.advise != advised).then_some(whole.advise);
+        self.set(whole.settings, whole.caps, advise).await?;
         *self.0.layers.borrow_mut() = layers;
         Ok(())
     }

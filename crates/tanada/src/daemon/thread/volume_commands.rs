@@ -29,6 +29,27 @@ pub(super) fn answer(data_thread: &Rc<DataThread>, command: VolumeCommand) {
                 volume.attach(find, attach).await
             });
         }
+        VolumeCommand::Advice { volume, reply } => {
+            data_thread.ask(&volume, reply, OpenVolume::advice)
+        }
+        VolumeCommand::Heat { volume, ask, reply } => {
+            data_thread.ask(&volume, reply, |it| it.heat(&ask))
+        }
+        VolumeCommand::Moves { volume, ask, reply } => {
+            data_thread.ask(&volume, reply, |it| it.moves(&ask))
+        }
+        VolumeCommand::TierState {
+            volume,
+            asked,
+            reply,
+        } => data_thread.ask(&volume, reply, |it| it.tier_state(asked)),
+        command => answer_settings(data_thread, command),
+    }
+}
+
+/// One about settings.
+fn answer_settings(data_thread: &Rc<DataThread>, command: VolumeCommand) {
+    match command {
         VolumeCommand::Change {
             volume,
             change,
@@ -52,22 +73,17 @@ pub(super) fn answer(data_thread: &Rc<DataThread>, command: VolumeCommand) {
         } => data_thread.command(CHANGE, volume, reply, async move |volume| {
             LiveSettings(volume).reset(&keys).await
         }),
+        VolumeCommand::Configure {
+            volume,
+            config,
+            is_check,
+            reply,
+        } => data_thread.command(CHANGE, volume, reply, async move |volume| {
+            LiveSettings(volume).configure(&config, is_check).await
+        }),
         VolumeCommand::Overrides { volume, reply } => {
             data_thread.ask(&volume, reply, |it| Ok(LiveSettings(it).overrides()));
         }
-        VolumeCommand::Advice { volume, reply } => {
-            data_thread.ask(&volume, reply, OpenVolume::advice)
-        }
-        VolumeCommand::Heat { volume, ask, reply } => {
-            data_thread.ask(&volume, reply, |it| it.heat(&ask))
-        }
-        VolumeCommand::Moves { volume, ask, reply } => {
-            data_thread.ask(&volume, reply, |it| it.moves(&ask))
-        }
-        VolumeCommand::TierState {
-            volume,
-            asked,
-            reply,
-        } => data_thread.ask(&volume, reply, |it| it.tier_state(asked)),
+        _ => unreachable!("it is answered above"),
     }
 }

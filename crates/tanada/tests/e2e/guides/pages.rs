@@ -81,6 +81,11 @@ pub const ALL: [&Page; 9] = [
     &RESERVATIONS,
 ];
 
+const KERNEL_CLIENT: Row = skip(
+    "tanada client connect",
+    "it wants the kernel's NBD module; a guest in the lab runs it",
+);
+
 pub const README: Page = Page {
     file: "README.md",
     before: "head -c 48M /dev/urandom > some.img && head -c 2M /dev/urandom > big.tar && mkdir disk run && chmod 755 disk \
@@ -111,10 +116,7 @@ pub const README: Page = Page {
             "qemu-system-x86_64",
             "a virtual machine without a system never ends",
         ),
-        skip(
-            "nbd-client",
-            "it wants the kernel's NBD module; guests in the lab use it",
-        ),
+        KERNEL_CLIENT,
         instead("sudo ", "", "the test runs as who it is, on files"),
         ONCE,
         instead(
@@ -258,10 +260,13 @@ pub const NBD: Page = Page {
     daemon: Some(("tanada serve", "tanada status")),
     files: &[],
     paths: &[],
-    rows: &[skip(
-        "client disconnect",
-        "no client is connected; crates/tanada/tests/e2e/daemon.rs sends one away",
-    )],
+    rows: &[
+        skip(
+            "client disconnect",
+            "no client is connected; crates/tanada/tests/e2e/daemon.rs sends one away",
+        ),
+        KERNEL_CLIENT,
+    ],
 };
 
 pub const RESERVATIONS: Page = Page {

@@ -1,0 +1,370 @@
+//! `tanada client connect`: an export as a block device of this kernel that outlives restarts of the daemon.
+//!
+//! ```text
+//! address of the export -> connect, agree -> /dev/nbdN -> the connection ends -> connect, agree: clean? -> goes on
+//!                                             ^--------------------------------------------------------/   \-> ends
+//! ```
+//!
+//! While there is no connection the kernel's requests wait. Other clients set no such time: then all that waits fails.
+//!
+//! Always true: after a crash of the daemon the device goes on only if what was answered before is there.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use base::Nanos;
+use clap::Args;
+use env::net::Address;
+use front::nbd::kernel::greet::{Offered, agree};
+use front::nbd::kernel::{KernelDisk, Timeouts};
+use report::terminal::Usage;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sd_notify::NotifyState;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::ask::Ask;
+use super::client::Client;
+use crate::api::cluster::Disk;
+use crate::api::status::Export;
+use crate::daemon::common::starts::Described;
+
+/// How long a negotiation may take.
+const GREETING: Duration = Duration::from_secs(10);
+/// Between two tries to connect, and two looks whether to end.
+const EVERY: Nanos = Nanos::millis(200);
+
+#[derive(Args)]
+pub struct Connect {
+    /// The export, or a virtual disk.
+    name: String,
+    /// The device, such as /dev/nbd3 [default: any free one]
+    device: Option<PathBuf>,
+    /// Where the server is, such as unix:/run/vol0.sock or 10.0.0.1:10809 [default: where the daemon says]
+    #[arg(long, value_name = "ADDR")]
+    at: Option<Address>,
+    /// A request without an answer for so long ends its connection.
+    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = config::read_span)]
+    request_timeout: Nanos,
+    /// Requests wait for so long for a connection.
+    #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = config::read_span)]
+    reconnect_timeout: Nanos,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+/// A stream to the server.
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn connect(address: &Address) -> io::Result<Stream> {
+        match address {
+            Address::Tcp(at) => {
+                let stream = TcpStream::connect_timeout(at, GREETING)?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
+            Address::Tls(_) => Err(io::Error::other("the kernel speaks no TLS")),
+        }
+    }
+
+    /// How long a read may take; none: for ever.
+    fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_read_timeout(timeout),
+            Stream::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(out),
+            Stream::Unix(stream) => stream.read(out),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The server of an export.
+struct Server {
+    address: Address,
+    export: String,
+}
+
+impl Server {
+    fn meet(&self) -> io::Result<(Stream, Offered)> {
+        let mut stream = Stream::connect(&self.address)?;
+        stream.set_timeout(Some(GREETING))?;
+        let offered = agree(&mut stream, &self.export)?;
+        stream.set_timeout(None)?;
+        Ok((stream, offered))
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.export, self.address)
+    }
+}
+
+/// Runs it, until it is ended or the export is gone for too long.
+pub fn run(asked: Connect) -> anyhow::Result<()> {
+    let index = asked.device.as_deref().map(index_of).transpose()?;
+    let server = Server {
+        address: match &asked.at {
+            Some(address) => address.clone(),
+            None => find(&Client::new(asked.ask.admin.clone())?, &asked.name)?,
+        },
+        export: asked.name.clone(),
+    };
+    let timeouts = Timeouts {
+        request: Duration::from_nanos(asked.request_timeout.0),
+        dead_connection: Duration::from_nanos(asked.reconnect_timeout.0),
+    };
+    let (stream, offered) = server
+        .meet()
+        .with_context(|| format!("cannot connect to {server}"))?;
+    let disk = KernelDisk::connect(index, &stream, &offered, timeouts).map_err(refused)?;
+    let path = format!("/dev/nbd{}", disk.index);
+    eprintln!("{server} is {path}; end it with Ctrl-C, after unmounting it");
+    // Nothing but a service manager wants to know.
+    let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&path)]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(async {
+        let keep = Keep {
+            server: &server,
+            disk: &disk,
+            described: Described::read(&offered.description),
+            size: offered.size,
+            timeout: asked.reconnect_timeout,
+        };
+        tokio::select! {
+            done = keep.connected(stream) => done,
+            ended = ended() => ended,
+        }
+    });
+    disk.disconnect()
+        .with_context(|| format!("cannot end {path}"))?;
+    done
+}
+
+/// Waits until it is to end.
+async fn ended() -> anyhow::Result<()> {
+    let (mut term, mut int) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    Ok(())
+}
+
+/// A device that is kept connected.
+struct Keep<'a> {
+    server: &'a Server,
+    disk: &'a KernelDisk,
+    /// What the export said of crashes.
+    described: Option<Described>,
+    size: u64,
+    timeout: Nanos,
+}
+
+impl Keep<'_> {
+    /// Connects it anew whenever its connection ends.
+    async fn connected(mut self, mut stream: Stream) -> anyhow::Result<()> {
+        loop {
+            while !has_ended(&stream)? {
+                tokio::time::sleep(Duration::from_nanos(EVERY.0)).await;
+            }
+            eprintln!("{}: the connection ended; connecting anew", self.server);
+            stream = self.again().await?;
+            eprintln!("{}: connected anew", self.server);
+        }
+    }
+
+    async fn again(&mut self) -> anyhow::Result<Stream> {
+        let begun = tokio::time::Instant::now();
+        let timeout = Duration::from_nanos(self.timeout.0);
+        loop {
+            let why = match self.server.meet() {
+                Ok((stream, offered)) => {
+                    self.judge(&offered)?;
+                    match self.disk.reconnect(&stream) {
+                        Ok(()) => return Ok(stream),
+                        Err(error) => {
+                            format!("the kernel does not take the new connection: {error}")
+                        }
+                    }
+                }
+                Err(error) => error.to_string(),
+            };
+            if begun.elapsed() > timeout {
+                bail!(
+                    "{} could not be connected anew within {}: {why}",
+                    self.server,
+                    self.timeout
+                );
+            }
+            tokio::time::sleep(Duration::from_nanos(EVERY.0)).await;
+        }
+    }
+
+    /// Is it the same export, with all that it answered before?
+    fn judge(&mut self, offered: &Offered) -> anyhow::Result<()> {
+        if offered.size != self.size {
+            bail!(
+                "{} had {} bytes and has {}: connect it anew, so that its users see that",
+                self.server,
+                self.size,
+                offered.size
+            );
+        }
+        let now = Described::read(&offered.description);
+        match (self.described, now) {
+            (Some(before), Some(now)) if before.goes_on_as(now) => {
+                self.described = Some(now);
+                Ok(())
+            }
+            (Some(_), Some(_)) => Err(anyhow!(
+                "the daemon of {} crashed, and what it answered and had not flushed is lost: requests fail from now on; \
+                 unmount it, connect it again, and check the file system",
+                self.server
+            )),
+            _ => Err(anyhow!(
+                "the server of {} does not say whether it crashed: requests fail from now on",
+                self.server
+            )),
+        }
+    }
+}
+
+/// Did the server close the connection? What comes over it is the kernel's to read.
+fn has_ended(stream: &Stream) -> io::Result<bool> {
+    let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&now))?;
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    Ok(polled[0].revents().intersects(ends))
+}
+
+/// The N of `/dev/nbdN`.
+fn index_of(device: &Path) -> Result<u32, Usage> {
+    let name = device.to_str().unwrap_or_default();
+    let number = name
+        .strip_prefix("/dev/nbd")
+        .and_then(|number| number.parse().ok());
+    number.ok_or_else(|| {
+        Usage(format!(
+            "'{}' is no NBD device; write such as /dev/nbd3",
+            device.display()
+        ))
+    })
+}
+
+/// Where an export is served so that the kernel can speak with it: at a Unix socket, or else at a port in the clear.
+fn find(client: &Client, name: &str) -> anyhow::Result<Address> {
+    let exports: Vec<Export> = client.get("/v1/exports")?;
+    let mut places: Vec<String> = Vec::new();
+    for export in exports.iter().filter(|it| it.name == name && !it.tls) {
+        places.extend(export.nbd.clone());
+    }
+    if places.is_empty() {
+        let disks: Vec<Disk> = client.get("/v1/cluster/volumes").unwrap_or_default();
+        let disk = disks.into_iter().find(|disk| disk.terms.name == name);
+        places.extend(
+            disk.into_iter()
+                .flat_map(|disk| disk.nbd)
+                .filter_map(|uri| place_of(&uri)),
+        );
+    }
+    let mut addresses: Vec<Address> = places.iter().filter_map(|it| it.parse().ok()).collect();
+    addresses.retain(|address| !address.is_tls());
+    addresses.sort_by_key(|address| address.socket().is_some());
+    addresses.into_iter().next().ok_or_else(|| {
+        let names: Vec<&str> = exports.iter().map(|it| it.name.as_str()).collect();
+        anyhow!(
+            "the daemon serves no '{name}' that the kernel can reach in the clear; it has {}; or say where it is with --at",
+            names.join(", ")
+        )
+    })
+}
+
+/// The address of `nbd://HOST:PORT/NAME` and `nbd+unix:///NAME?socket=PATH`.
+fn place_of(uri: &str) -> Option<String> {
+    if let Some(rest) = uri.strip_prefix("nbd://") {
+        return rest.split_once('/').map(|(place, _)| place.to_owned());
+    }
+    let (_, path) = uri.strip_prefix("nbd+unix://")?.split_once("socket=")?;
+    Some(format!("unix:{path}"))
+}
+
+fn refused(error: io::Error) -> anyhow::Error {
+    let todo = match error.kind() {
+        io::ErrorKind::NotFound => "this kernel has no NBD client: load it with `modprobe nbd`",
+        io::ErrorKind::PermissionDenied => "run this as root",
+        io::ErrorKind::ResourceBusy => "that device is in use: name another one, or none",
+        _ => "the kernel's log may say more (`dmesg`)",
+    };
+    anyhow!("the kernel does not connect it: {error}; {todo}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_out_of_uris_and_devices_are_numbers() {
+        let place = |uri: &str| place_of(uri);
+        assert_eq!(
+            place("nbd://127.0.0.1:10809/v0"),
+            Some("127.0.0.1:10809".to_owned())
+        );
+        assert_eq!(
+            place("nbd+unix:///v0?socket=/run/a.sock"),
+            Some("unix:/run/a.sock".to_owned())
+        );
+        assert_eq!(place("nbds://127.0.0.1:10809/v0"), None);
+        assert_eq!(index_of(Path::new("/dev/nbd12")).ok(), Some(12));
+        for wrong in ["/dev/sda", "nbd1", "/dev/nbd", "/dev/nbdx"] {
+            assert!(index_of(Path::new(wrong)).is_err(), "{wrong}");
+        }
+    }
+}

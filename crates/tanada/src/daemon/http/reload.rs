@@ -1,0 +1,138 @@
+//! The configuration read anew while the daemon runs: all that is different is put in force, or nothing.
+//!
+//! ```text
+//! SIGHUP | POST /v1/reload -> file -> config::read -> diff -> one needs a restart: refused
+//!                                                      \-> each hybrid checks -> each hybrid applies
+//! ```
+//!
+//! Always true: one reload at a time; what `volume set` made last stands before the file, as at a start.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use config::{Config, HybridConfig};
+
+use super::control::{Answer, Control, Failure, query};
+use crate::api::refusal::Refusal;
+use crate::api::reload::{ConfigChange, Effect, ReloadAsk, Reloaded};
+use crate::daemon::reload::{Loaded, diff};
+use crate::daemon::thread::command::VolumeCommand;
+
+/// Reads the configuration anew and puts in force what is different.
+#[utoipa::path(post, path = "/v1/reload", params(ReloadAsk), responses(
+    (status = 200, body = Reloaded),
+    (status = 409, description = "Something needs a restart, or a hybrid refuses; nothing was changed", body = Refusal),
+    (status = 422, description = "The configuration is not good; nothing was changed", body = Refusal),
+))]
+pub(super) async fn post_reload(
+    State(control): State<Arc<Control>>,
+    asked: Result<Query<ReloadAsk>, QueryRejection>,
+) -> Answer<Reloaded> {
+    let asked = query(asked, "the key is dry_run, true or false")?;
+    reload(&control, asked.dry_run).await.map(Json)
+}
+
+/// As the signal does it: the log says what came of it.
+pub async fn on_signal(control: &Control) {
+    match reload(control, false).await {
+        Ok(done) if done.changes.is_empty() => {
+            tracing::info!("the configuration was read anew: nothing is different");
+        }
+        Ok(done) => {
+            let keys: Vec<&str> = done.changes.iter().map(|it| it.key.as_str()).collect();
+            tracing::info!("the configuration was read anew: {}", keys.join(", "));
+        }
+        Err(failure) => {
+            let Refusal { error, what_to_do } = failure.refusal;
+            tracing::error!("the configuration was not read anew: {error}; {what_to_do}");
+        }
+    }
+}
+
+async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
+    let loaded = &control.loaded;
+    let mut in_force = loaded.text.lock().await;
+    let (text, config) = read(loaded)?;
+    let changes = diff::changes(&in_force, &text);
+    if dry_run {
+        return Ok(Reloaded {
+            changes,
+            applied: false,
+        });
+    }
+    needs_no_restart(&changes)?;
+    let names = diff::hybrids(&changes);
+    let hybrids = config.hybrids.into_iter();
+    let hybrids: Vec<HybridConfig> = hybrids.filter(|it| names.contains(it.name())).collect();
+    for is_check in [true, false] {
+        for hybrid in &hybrids {
+            configure(control, hybrid, is_check).await?;
+        }
+    }
+    *in_force = text;
+    for change in &changes {
+        let (key, before, after) = (&change.key, &change.before, &change.after);
+        tracing::info!(key, ?before, ?after, "configured anew");
+    }
+    Ok(Reloaded {
+        changes,
+        applied: true,
+    })
+}
+
+fn read(loaded: &Loaded) -> Result<(String, Config), Failure> {
+    let Some(file) = &loaded.file else {
+        return Err(Failure::new(
+            StatusCode::CONFLICT,
+            "this daemon has no file of a configuration that could be read anew",
+            "start it with one: `tanada config example` prints a beginning",
+        ));
+    };
+    let wrong = |error: String| {
+        let todo = "correct the file; nothing was changed, and the daemon goes on as before";
+        Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
+    };
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| wrong(format!("cannot read {name}: {error}")))?;
+    let config = config::read(&text, &name, loaded.data_dir.as_deref());
+    let config = config.map_err(|error| wrong(error.to_string()))?;
+    Ok((text, config))
+}
+
+fn needs_no_restart(changes: &[ConfigChange]) -> Result<(), Failure> {
+    let restart = changes.iter().filter(|it| it.effect == Effect::Restart);
+    let keys: Vec<&str> = restart.map(|it| it.key.as_str()).collect();
+    match keys.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(
+            StatusCode::CONFLICT,
+            format!(
+                "a restart alone puts in force: {}; nothing was changed",
+                keys.join(", ")
+            ),
+            "restart the daemon when a pause of some seconds suits, or take these lines back",
+        )),
+    }
+}
+
+/// Has a hybrid check what the configuration says of it now, or go by it.
+async fn configure(
+    control: &Control,
+    hybrid: &HybridConfig,
+    is_check: bool,
+) -> Result<(), Failure> {
+    let name = hybrid.name().to_owned();
+    let _turn = control.settings.turn(&name).await;
+    let (volume, config) = (name.clone(), Box::new(hybrid.clone()));
+    let done = control.command(&name, |reply| VolumeCommand::Configure {
+        volume,
+        config,
+        is_check,
+        reply,
+    });
+    done.await.map(|Json(_)| ())
+}

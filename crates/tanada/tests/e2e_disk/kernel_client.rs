@@ -1,0 +1,110 @@
+//! The kernel's NBD client in a guest: restarts of the daemon fail no request, and after a crash no old data are read.
+//!
+//! ```text
+//! guest: tanada serve -> tanada client connect -> /dev/nbdN -> writes that are verified, while the daemon restarts
+//!                                                            -> kill -9: goes on if the export keeps it, else errors
+//! ```
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::guest::lab;
+
+/// How often the daemon is restarted while it is written.
+const RESTARTS: u32 = 5;
+
+fn config(dir: &Path, device: &str) -> String {
+    let dir = dir.display();
+    format!(
+        "data_dir = \"{dir}/data\"\n[[device]]\nname = \"d0\"\n{device}\n[[export]]\ndevice = \"d0\"\nnbd = \
+         \"unix:{dir}/d0.sock\"\n[admin]\nlisten = \"unix:{dir}/admin.sock\"\n[web]\nlisten = []\n"
+    )
+}
+
+/// What the guest does with one configuration. The restarts fall into a `dd` that reads and writes without the page cache.
+fn command(program: &str, dir: &Path, name: &str) -> String {
+    let dir = dir.display();
+    format!(
+        r#"
+serve() {{ {program} serve {dir}/{name}.toml >/run/serve.log 2>&1 & daemon=$!
+    i=0; until grep -q 'is up' /run/serve.log; do i=$((i + 1)); [ $i -lt 300 ] || {{ cat /run/serve.log; exit 1; }}; sleep 0.1; done; }}
+modprobe nbd
+mkdir -p {dir}
+serve
+{program} client connect d0 /dev/nbd0 --admin unix:{dir}/admin.sock --request-timeout 30s >/run/client.log 2>&1 &
+client=$!
+i=0; until [ "$(cat /sys/block/nbd0/size)" -gt 0 ]; do i=$((i + 1)); [ $i -lt 100 ] || {{ cat /run/client.log; exit 1; }}; sleep 0.1; done
+( n=0; while [ ! -e /run/stop ]; do
+    dd if=/dev/urandom of=/run/block bs=64k count=4 status=none
+    dd if=/run/block of=/dev/nbd0 bs=64k seek=$((n % 64 * 4)) oflag=direct status=none || {{ echo "a write failed"; exit 1; }}
+    dd if=/dev/nbd0 of=/run/again bs=64k skip=$((n % 64 * 4)) count=4 iflag=direct status=none || {{ echo "a read failed"; exit 1; }}
+    cmp /run/block /run/again || {{ echo "old data"; exit 1; }}
+    n=$((n + 1))
+  done; echo rounds: $n ) >/run/writer.log 2>&1 &
+writer=$!
+for r in $(seq {RESTARTS}); do
+    sleep 0.5
+    kill $daemon; wait $daemon
+    serve
+done
+sleep 0.5
+touch /run/stop
+wait $writer || {{ cat /run/writer.log /run/client.log; exit 1; }}
+cat /run/writer.log
+echo again: $(grep -c 'connected anew' /run/client.log)
+# A crash.
+kill -9 $daemon; wait $daemon
+serve
+sleep 2
+if dd if=/dev/nbd0 of=/run/after bs=64k count=4 iflag=direct status=none 2>/run/dd.log; then echo after a crash: reads
+else echo after a crash: errors; fi
+tail -n 1 /run/client.log
+kill $client 2>/run/kill.log; wait $client
+kill $daemon; wait $daemon
+"#
+    )
+}
+
+#[test]
+fn restarts_fail_no_request_of_the_kernels_client_and_a_crash_shows_no_old_data() {
+    let Some(vm) = lab(&[]) else { return };
+    let program = env!("CARGO_BIN_EXE_tanada");
+    let inside = Path::new("/run/t");
+    let outside = tempfile::tempdir().expect("a folder");
+    for (name, device, after) in [
+        (
+            "kept",
+            "path = \"/run/t.img\"\nsize = \"64MiB\"",
+            "after a crash: reads",
+        ),
+        // A modelled disk has a cache of its own, which a crash empties.
+        (
+            "lost",
+            "model = \"ssd-sata-mlc\"\nsize = \"64MiB\"\nfile = \"/run/t.img\"",
+            "after a crash: errors",
+        ),
+    ] {
+        let script = format!(
+            "set -u; mkdir -p {0}; cp {1}/{name}.toml {0}/; {2}",
+            inside.display(),
+            outside.path().display(),
+            command(program, inside, name)
+        );
+        fs::write(
+            outside.path().join(format!("{name}.toml")),
+            config(inside, device),
+        )
+        .expect("it is ours");
+        let guest = Command::new(&vm)
+            .args(["-e", "uml", "-t", "240", &script])
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program runs");
+        let said = String::from_utf8_lossy(&guest.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&guest.stderr);
+        assert!(guest.status.success(), "{name}: {said}\n{errors}");
+        assert!(said.contains(&format!("again: {RESTARTS}")), "{said}");
+        assert!(said.contains(after), "{name}: {said}\n{errors}");
+    }
+}
