@@ -295,10 +295,7 @@ impl Connection {
         mut inbox: Inbox<Wire>,
     ) -> End {
         let terms = agreement.terms();
-        loop {
-            if self.flags.draining.get() {
-                return self.wait_drained().await;
-            }
+        while !self.flags.draining.get() {
             let request = match self.next_request(&mut inbox).await {
                 Ok(request) => request,
                 Err(end) => return end,
@@ -347,6 +344,7 @@ impl Connection {
                 return End::Lost(error);
             }
         }
+        self.wait_drained().await
     }
 
     /// The next request, or how the transmission ended without one.
