@@ -2,12 +2,10 @@
 //!
 //! `TANADA_SCREENSHOTS=DIR` keeps the pictures there, for people to look at.
 
-mod browser;
-
-use browser::{Browser, DESK, Opened, PHONE, Screen, browser};
 use report::{
     Axis, Bars, Cell, Chart, Code, Facts, HeatMap, Note, Page, Repeat, Section, Series, Table, Unit,
 };
+use testkit::browser::{Browser, DESK, Opened, PHONE, Screen, browser};
 
 const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
 

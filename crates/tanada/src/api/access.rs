@@ -3,15 +3,49 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What every process of this machine may `GET`: health, metrics, status, pages without secrets.
-pub const READABLE: [&str; 6] = [
+/// What every process of this machine may `GET`: health, metrics, the dashboard and what it shows; no secret, and no name
+/// of an account or holder. What stands in braces is any one part of a path.
+pub const READABLE: [&str; 22] = [
+    "/",
     "/healthz",
     "/metrics",
     "/openapi.json",
     "/v1/access",
+    "/v1/cluster",
+    "/v1/cluster/volumes",
+    "/v1/cluster/volumes/{name}",
+    "/v1/devices",
+    "/v1/events",
+    "/v1/exports",
     "/v1/health",
     "/v1/status",
+    "/v1/stores",
+    "/v1/stores/{name}",
+    "/v1/stores/{name}/calendar",
+    "/v1/volumes",
+    "/v1/volumes/{name}",
+    "/v1/volumes/{name}/advice",
+    "/v1/volumes/{name}/heat",
+    "/v1/volumes/{name}/moves",
+    "/web/{file}",
 ];
+
+/// Is a path one of [`READABLE`]?
+pub fn is_readable(path: &str) -> bool {
+    READABLE.iter().any(|route| is_of(route, path))
+}
+
+fn is_of(route: &str, path: &str) -> bool {
+    let (mut route, mut path) = (route.split('/'), path.split('/'));
+    loop {
+        match (route.next(), path.next()) {
+            (None, None) => return true,
+            (Some(part), Some(given)) if part == given => {}
+            (Some(part), Some(given)) if part.starts_with('{') && !given.is_empty() => {}
+            _ => return false,
+        }
+    }
+}
 
 /// The header by which a user of several accounts says for which one it asks.
 pub const ACCOUNT_HEADER: &str = "tanada-account";
@@ -25,6 +59,12 @@ pub struct Access {
     pub sockets: Vec<String>,
     /// The file that holds the admin token; the owner alone can read it.
     pub token_file: String,
+    /// What the caller is here: `reader`, `booker`, `operator` or `admin`; absent: it has no role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// The caller's account; absent: it has none, as the daemon's owner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
 }
 
 /// What an account may have. What is left out has no limit.
@@ -209,4 +249,38 @@ pub struct AuditLine {
     pub what: String,
     /// The status of the answer; 0: none.
     pub answer: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_readable_if_it_is_a_route_of_the_list_part_by_part() {
+        for path in [
+            "/",
+            "/v1/status",
+            "/v1/volumes/vol0",
+            "/v1/volumes/vol0/heat",
+            "/web/main.js",
+        ] {
+            assert!(is_readable(path), "{path}");
+        }
+        for path in [
+            "",
+            "//",
+            "/v1/status/",
+            "/v1/volumes/",
+            "/v1/volumes//heat",
+            "/v1/volumes/vol0/detach",
+            "/v1/volumes/a/b/heat",
+            "/v1/reservations",
+            "/v1/reservations/s0/1",
+            "/v1/audit",
+            "/web/",
+            "/web/a/b",
+        ] {
+            assert!(!is_readable(path), "{path}");
+        }
+    }
 }

@@ -7,7 +7,7 @@
 use report::terminal::table::{count, megabytes_per_second, share, size, span};
 use serde::Serialize;
 
-use crate::api::figures::{Counters, Latency, Power, quantile};
+use crate::api::rates::{Rates, watts};
 use crate::api::status::{Device, Export, Status, Thread};
 use crate::api::store::Store;
 use crate::api::tier::Tier;
@@ -82,22 +82,6 @@ pub struct DeviceRow {
     /// Mean power, for a model.
     pub watts: Option<f64>,
     pub standby: bool,
-}
-
-/// What was asked of one thing in that time.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Rates {
-    pub reads_per_second: f64,
-    pub read_bytes_per_second: f64,
-    pub writes_per_second: f64,
-    pub write_bytes_per_second: f64,
-    /// Half of the reads and writes were at least as quick.
-    pub latency_ns_p50: Option<u64>,
-    pub latency_ns_p99: Option<u64>,
-    /// Mean number of requests in flight.
-    pub queue_mean: f64,
-    /// Share of the time with a request in flight, 0 to 1.
-    pub busy_share: f64,
 }
 
 /// A table for people.
@@ -248,45 +232,6 @@ pub fn uptime(seconds: f64) -> String {
     }
 }
 
-fn rates(earlier: Option<&Counters>, later: &Counters) -> Rates {
-    let nothing = Counters::default();
-    let earlier = earlier.unwrap_or(&nothing);
-    let over_ns = later.over_ns.saturating_sub(earlier.over_ns).max(1) as f64;
-    let over = over_ns / 1e9;
-    let mut rates = Rates {
-        queue_mean: later.depth_time_ns.saturating_sub(earlier.depth_time_ns) as f64 / over_ns,
-        busy_share: later.busy_ns.saturating_sub(earlier.busy_ns) as f64 / over_ns,
-        ..Rates::default()
-    };
-    let mut latencies: Vec<(u64, u64)> = Vec::new();
-    for of in &later.operations {
-        let (requests, bytes) = match of.op.as_str() {
-            "read" => (
-                &mut rates.reads_per_second,
-                &mut rates.read_bytes_per_second,
-            ),
-            "write" | "write zeroes" => (
-                &mut rates.writes_per_second,
-                &mut rates.write_bytes_per_second,
-            ),
-            _ => continue,
-        };
-        let old = earlier
-            .operations
-            .iter()
-            .find(|old| old.op == of.op && old.class == of.class);
-        let (old_requests, old_bytes) = old.map_or((0, 0), |old| (old.requests, old.bytes));
-        *requests += of.requests.saturating_sub(old_requests) as f64 / over;
-        *bytes += of.bytes.saturating_sub(old_bytes) as f64 / over;
-        let none = Latency::default();
-        latencies.extend(of.latency.since(old.map_or(&none, |old| &old.latency)));
-    }
-    latencies.sort_unstable();
-    rates.latency_ns_p50 = quantile(&latencies, 0.5);
-    rates.latency_ns_p99 = quantile(&latencies, 0.99);
-    rates
-}
-
 fn volume_row(earlier: Option<&Volume>, volume: &Volume) -> VolumeRow {
     let (fast, all) = volume.cache.read_bytes();
     let (old_fast, old_all) = earlier.map_or((0, 0), |old| old.cache.read_bytes());
@@ -294,7 +239,7 @@ fn volume_row(earlier: Option<&Volume>, volume: &Volume) -> VolumeRow {
     VolumeRow {
         name: volume.name.clone(),
         health: volume.health.clone(),
-        rates: rates(earlier.map(|old| &old.figures), &volume.figures),
+        rates: Rates::between(earlier.map(|old| &old.figures), &volume.figures),
         hit_share: (all > 0).then(|| fast as f64 / all as f64),
         dirty_bytes: volume.cache.dirty_bytes,
         tier: volume
@@ -397,20 +342,13 @@ fn device_row(earlier: Option<&Device>, device: &Device) -> DeviceRow {
     DeviceRow {
         name: device.name.clone(),
         kind: device.model.clone().unwrap_or_else(|| device.kind.clone()),
-        rates: rates(earlier.map(|old| &old.figures), &device.figures),
+        rates: Rates::between(earlier.map(|old| &old.figures), &device.figures),
         watts: device
             .power
             .as_ref()
             .and_then(|power| watts(old_power, power)),
         standby: device.power.as_ref().is_some_and(|power| power.standby),
     }
-}
-
-/// Mean power since `earlier` (since the start without it).
-fn watts(earlier: Option<&Power>, later: &Power) -> Option<f64> {
-    let (joules, over) = earlier.map_or((0.0, 0), |power| (power.joules, power.over_ns));
-    let seconds = later.over_ns.saturating_sub(over) as f64 / 1e9;
-    (seconds > 0.0).then(|| (later.joules - joules).max(0.0) / seconds)
 }
 
 fn flow_cells(rates: &Rates) -> [String; 4] {

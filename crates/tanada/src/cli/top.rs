@@ -248,7 +248,8 @@ fn draw_table(to: &mut ratatui::Frame<'_>, area: Rect, rows: &Rows) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::frame::{DeviceRow, Rates, TierRow};
+    use crate::api::rates::Rates;
+    use crate::cli::frame::{DeviceRow, TierRow};
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 

@@ -10,6 +10,7 @@ mod certificates;
 mod commands;
 mod common;
 mod daemon;
+mod dashboard;
 mod gates;
 mod guides;
 mod laboratory;

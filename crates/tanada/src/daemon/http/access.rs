@@ -6,7 +6,7 @@
 //! TCP         -> the admin token                     -> everything
 //!             -> a token of an account (`door` looks)
 //!             -> in TLS, the certificate of an account (`door` looks)
-//!             -> no token, on loopback               -> GET of the paths in READABLE, nothing else
+//!             -> no token, on loopback               -> GET of the paths in READABLE, nothing else: a reader without names
 //! ```
 //!
 //! Pure: no socket, no file, no meta store. `guard` looks at what a browser adds, `listen` says where a request came from.
@@ -27,7 +27,7 @@ use tls::{Peer, Serial};
 
 use super::admin_tls::TlsPeer;
 use super::control::Failure;
-use crate::api::access::{Access, READABLE};
+use crate::api::access::Access;
 
 /// The process at the other end of a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -167,9 +167,8 @@ impl Access {
             }
             _ if entrance.is_near() => self.unauthorized(format!(
                 "{method} {path} is for the daemon's owner, user {}, and for accounts; without a token or the certificate of \
-                 an account TCP answers only GET of {}",
+                 an account TCP answers only GET of health, metrics, status and what the dashboard shows",
                 self.owner_user,
-                READABLE.join(", ")
             )),
             Entrance::Tcp(from) | Entrance::Tls(TlsPeer { from, .. }) => {
                 self.unauthorized(format!(
@@ -225,6 +224,7 @@ mod tests {
             owner_user: 1000,
             sockets: vec!["/d/admin.sock".to_owned()],
             token_file: "/d/admin.token".to_owned(),
+            ..Access::default()
         }
     }
 

@@ -11,7 +11,7 @@ use super::*;
 use crate::daemon::thread::records::Records;
 
 /// One that has no data threads.
-fn control() -> Arc<Control> {
+pub(super) fn control() -> Arc<Control> {
     Arc::new(Control {
         origin: "test".to_owned(),
         started_unix_seconds: 0,
@@ -30,6 +30,7 @@ fn control() -> Arc<Control> {
         ),
         health: crate::daemon::health::Watch::unwatched(),
         loaded: crate::daemon::reload::Loaded::built_in(),
+        sampler: super::events::Sampler::default(),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     })
 }

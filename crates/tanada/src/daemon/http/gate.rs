@@ -48,6 +48,7 @@ impl Gate {
                 owner_user: rustix::process::geteuid().as_raw(),
                 sockets: sockets.collect(),
                 token_file: shown(&token_file),
+                ..Access::default()
             },
             token: secrets::to_hex(&token),
             audit: Arc::new(AuditLog::open(&config.data_dir)?),

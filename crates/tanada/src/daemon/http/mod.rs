@@ -34,6 +34,7 @@ mod disk_terms;
 #[cfg(test)]
 mod document_tests;
 mod door;
+pub mod events;
 pub mod export_booking;
 pub mod family;
 mod flattened;
@@ -61,6 +62,7 @@ mod store_metrics;
 mod stores;
 mod thread_metrics;
 mod volume_settings;
+mod web;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,7 +170,10 @@ const BODY_MAX: usize = 64 * 1024;
         health::get_verdict,
         health::mute,
         health::unmute,
-        reload::post_reload
+        reload::post_reload,
+        events::get_events,
+        web::get_page,
+        web::get_file
     )
 )]
 struct Document;
@@ -224,7 +229,7 @@ async fn get_status(
     Extension(caller): Extension<Caller>,
 ) -> Json<Status> {
     let mut status = health::observe(&control).await;
-    names::hide_in_stores(&caller, &mut status.stores);
+    names::hide_in_status(&caller, &mut status);
     Json(status)
 }
 
@@ -236,8 +241,13 @@ async fn get_devices(State(control): State<Arc<Control>>) -> Answer<Vec<Device>>
 
 /// The volumes: every hybrid.
 #[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<Volume>)))]
-async fn get_volumes(State(control): State<Arc<Control>>) -> Answer<Vec<Volume>> {
-    Ok(Json(control.status().await?.volumes))
+async fn get_volumes(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Answer<Vec<Volume>> {
+    let mut volumes = control.status().await?.volumes;
+    names::hide_in_volumes(&caller, &mut volumes);
+    Ok(Json(volumes))
 }
 
 /// One volume.
@@ -247,9 +257,11 @@ async fn get_volumes(State(control): State<Arc<Control>>) -> Answer<Vec<Volume>>
 ))]
 async fn get_volume(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Answer<Volume> {
-    let status = control.status().await?;
+    let mut status = control.status().await?;
+    names::hide_in_volumes(&caller, &mut status.volumes);
     let found = status
         .volumes
         .into_iter()
@@ -372,10 +384,17 @@ async fn get_exports(State(control): State<Arc<Control>>) -> Answer<Vec<Export>>
     Ok(Json(control.status().await?.exports))
 }
 
-/// Who commands the daemon, and where: paths, no secret.
+/// Who commands the daemon, and where: paths, no secret. And what the caller is here.
 #[utoipa::path(get, path = "/v1/access", responses((status = 200, body = Access)))]
-async fn get_access(State(control): State<Arc<Control>>) -> Json<Access> {
-    Json(control.access.clone())
+async fn get_access(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Json<Access> {
+    Json(Access {
+        role: caller.role.map(|role| role.to_string()),
+        account: caller.account.map(|account| account.to_string()),
+        ..control.access.clone()
+    })
 }
 
 /// Figures for Prometheus, as OpenMetrics text.
@@ -391,7 +410,7 @@ async fn get_metrics(
     let seen = tokio::time::timeout(METRICS_TIMEOUT, cluster.snapshot()).await;
     let seen = seen.ok().and_then(Result::ok).unwrap_or_default();
     let mut status = control.status().await?;
-    names::hide_in_stores(&caller, &mut status.stores);
+    names::hide_in_status(&caller, &mut status);
     let text = metrics::encode(status, seen).map_err(|error| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,

@@ -14,12 +14,15 @@ use std::collections::BTreeSet;
 use access::caller::Caller;
 use access::name::AccountName;
 use access::role::Action;
+use store::qos::manager::ManagerReport;
 
 use super::account_records::Accounts;
 use super::charged::{Charged, id_of};
 use super::control::{Control, Failure};
 use crate::api::cluster::Disk;
+use crate::api::status::Status;
 use crate::api::store::{Reservation, Store};
+use crate::api::volume::Volume;
 
 /// Does the caller see who this holder is? Holders that are no accounts are the daemon's owner's.
 fn sees(caller: &Caller, holder: &str) -> bool {
@@ -34,11 +37,43 @@ pub(super) fn hide(caller: &Caller, holder: &mut String, scope: &mut String) {
     }
 }
 
-/// The same of all sessions of a store.
+/// The same of all sessions of a store, and of what it says beside them.
 pub(super) fn hide_in_store(caller: &Caller, store: &mut Store) {
     for session in &mut store.sessions {
         hide(caller, &mut session.holder, &mut session.scope);
+        if !sees(caller, &session.account) {
+            session.account.clear();
+        }
     }
+    hide_in_manager(caller, &mut store.node);
+    // It names objects, whose names begin with what a holder's scope says.
+    if caller.role.is_none() {
+        store.first_bad.clear();
+    }
+}
+
+/// Takes the names of holders from what was promised before.
+fn hide_in_manager(caller: &Caller, manager: &mut ManagerReport) {
+    for ended in &mut manager.ended {
+        if !sees(caller, &ended.holder) {
+            ended.holder.clear();
+        }
+    }
+}
+
+/// The same of the queues of hybrids.
+pub(super) fn hide_in_volumes(caller: &Caller, volumes: &mut [Volume]) {
+    for volume in volumes {
+        if let Some(queue) = &mut volume.queue {
+            hide_in_manager(caller, queue);
+        }
+    }
+}
+
+/// The same of all that a status has.
+pub(super) fn hide_in_status(caller: &Caller, status: &mut Status) {
+    hide_in_stores(caller, &mut status.stores);
+    hide_in_volumes(caller, &mut status.volumes);
 }
 
 /// The same of all stores.
@@ -164,3 +199,7 @@ pub(super) async fn check_book(
     caller.check(Action::Book, owner.as_ref())?;
     Ok(owner)
 }
+
+#[cfg(test)]
+#[path = "names_tests.rs"]
+mod tests;

@@ -6,7 +6,10 @@
 //!
 //! Where something of an account is asked for, the handler looks whose it is; here stands what may be asked at all.
 //!
-//! Always true: what stands in no row takes an admin.
+//! Always true:
+//! 1. What stands in no row takes an admin.
+//! 2. What takes [`Action::Look`] is `GET` of `api::access::READABLE`: its handlers leave out names of accounts and holders
+//!    for a caller without a role (`names`), and answer no capability, no record of who did what, and nothing that costs.
 
 use access::role::Action;
 use axum::http::Method;
@@ -16,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 73] = [
+const RIGHTS: [Right; 76] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -26,33 +29,36 @@ const RIGHTS: [Right; 73] = [
     Right("POST", "/v1/reload", Action::Configure),
     Right("PUT", "/v1/health/mutes/{code}", Action::Operate),
     Right("DELETE", "/v1/health/mutes/{code}", Action::Operate),
+    Right("GET", "/", Action::Look),
+    Right("GET", "/web/{file}", Action::Look),
+    Right("GET", "/v1/events", Action::Look),
 
-    Right("GET", "/v1/devices", Action::Read),
-    Right("GET", "/v1/exports", Action::Read),
+    Right("GET", "/v1/devices", Action::Look),
+    Right("GET", "/v1/exports", Action::Look),
     Right("GET", "/v1/exports/{name}/reservations", Action::Read),
     Right("POST", "/v1/exports/{name}/reservations", Action::Operate),
     Right("DELETE", "/v1/exports/{name}/reservations/{number}", Action::Operate),
     Right("POST", "/v1/clients/disconnect", Action::Operate),
 
-    Right("GET", "/v1/volumes", Action::Read),
-    Right("GET", "/v1/volumes/{name}", Action::Read),
+    Right("GET", "/v1/volumes", Action::Look),
+    Right("GET", "/v1/volumes/{name}", Action::Look),
     Right("PATCH", "/v1/volumes/{name}", Action::Operate),
     Right("DELETE", "/v1/volumes/{name}/settings", Action::Operate),
     Right("GET", "/v1/settings", Action::Read),
-    Right("GET", "/v1/volumes/{name}/advice", Action::Read),
-    Right("GET", "/v1/volumes/{name}/heat", Action::Read),
-    Right("GET", "/v1/volumes/{name}/moves", Action::Read),
+    Right("GET", "/v1/volumes/{name}/advice", Action::Look),
+    Right("GET", "/v1/volumes/{name}/heat", Action::Look),
+    Right("GET", "/v1/volumes/{name}/moves", Action::Look),
     Right("GET", "/v1/volumes/{name}/tier-advice", Action::Read),
     Right("POST", "/v1/volumes/{name}/detach", Action::Operate),
     Right("POST", "/v1/volumes/{name}/attach", Action::Operate),
 
-    Right("GET", "/v1/stores", Action::Read),
-    Right("GET", "/v1/stores/{name}", Action::Read),
+    Right("GET", "/v1/stores", Action::Look),
+    Right("GET", "/v1/stores/{name}", Action::Look),
     Right("POST", "/v1/stores/{name}/scrub", Action::Operate),
     Right("POST", "/v1/stores/{name}/rotate-key", Action::Configure),
     Right("POST", "/v1/stores/{name}/calibrate", Action::Operate),
     Right("GET", "/v1/stores/{name}/calibration", Action::Read),
-    Right("GET", "/v1/stores/{name}/calendar", Action::Read),
+    Right("GET", "/v1/stores/{name}/calendar", Action::Look),
 
     Right("GET", "/v1/reservations", Action::Read),
     Right("POST", "/v1/reservations", Action::Book),
@@ -67,10 +73,10 @@ const RIGHTS: [Right; 73] = [
     Right("DELETE", "/v2/reservations/{name}", Action::Book),
     Right("POST", "/v2/reservations/{name}/capability", Action::Capability),
 
-    Right("GET", "/v1/cluster", Action::Read),
-    Right("GET", "/v1/cluster/volumes", Action::Read),
+    Right("GET", "/v1/cluster", Action::Look),
+    Right("GET", "/v1/cluster/volumes", Action::Look),
     Right("POST", "/v1/cluster/volumes", Action::Operate),
-    Right("GET", "/v1/cluster/volumes/{name}", Action::Read),
+    Right("GET", "/v1/cluster/volumes/{name}", Action::Look),
     Right("PATCH", "/v1/cluster/volumes/{name}", Action::Operate),
     Right("DELETE", "/v1/cluster/volumes/{name}", Action::Destroy),
     Right("POST", "/v1/cluster/volumes/{name}/repair", Action::Operate),

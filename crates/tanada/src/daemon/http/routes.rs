@@ -6,8 +6,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use super::control::Control;
 use super::{
-    accounts, audit, certificates, clients, cluster, export_booking, health, learn, reload,
-    reservations, reserve, stores, volume_settings,
+    accounts, audit, certificates, clients, cluster, events, export_booking, health, learn, reload,
+    reservations, reserve, stores, volume_settings, web,
 };
 
 /// A path, and what answers there.
@@ -34,6 +34,9 @@ pub(super) fn routes() -> Vec<Route> {
             "/v1/health/mutes/{code}",
             put(health::mute).delete(health::unmute),
         ),
+        ("/v1/events", get(events::get_events)),
+        ("/", get(web::get_page)),
+        ("/web/{file}", get(web::get_file)),
     ];
     let all = [
         own,

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! commands (JSON, ended by a zero byte) -> Chromium's debugging pipe -> answers and events
-//! open(page, screen) -> Opened: exceptions, complaints, addresses asked for, how wide it became
+//! open(page, screen), visit(address, screen) -> Opened: exceptions, complaints, addresses asked for, how wide it became
 //! ```
 //!
 //! Always true:
-//! 1. The browser reaches no network: every name is unknown to it.
+//! 1. The browser reaches no network: every name is unknown to it, and of addresses it knows 127.0.0.1 alone.
 //! 2. It ends with the value that started it, and within its time limit whatever happens.
 
 use std::collections::VecDeque;
@@ -16,16 +16,16 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// `None`, said aloud, where Chromium is not installed; a failure where tools are required.
+use crate::program::without;
+
+/// A browser; `None`, said aloud, where Chromium is not installed; a failure where tools are required.
 pub fn browser() -> Option<Browser> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let here = |name: &&&str| std::env::split_paths(&path).any(|dir| dir.join(name).is_file());
     if let Some(program) = PROGRAMS.iter().find(here) {
         return Some(Browser::start(program));
     }
-    let required = std::env::var_os("TANADA_REQUIRE_TOOLS").is_some_and(|value| value == "1");
-    assert!(!required, "chromium is required and not installed");
-    println!("skipped: chromium not installed");
+    without("chromium");
     None
 }
 
@@ -34,26 +34,37 @@ const PROGRAMS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 /// What a page is looked at with.
 #[derive(Debug, Clone, Copy)]
 pub struct Screen {
+    /// In pixels of CSS.
     pub width: u32,
+    /// The same.
     pub height: u32,
+    /// A phone, whose pixels are two to one of CSS.
     pub phone: bool,
+    /// Its reader prefers dark pages.
     pub dark: bool,
+    /// Its reader asked for no motion.
+    pub still: bool,
+    /// Do scripts run?
     pub scripts: bool,
 }
 
+/// A desk.
 pub const DESK: Screen = Screen {
     width: 1280,
     height: 900,
     phone: false,
     dark: false,
+    still: false,
     scripts: true,
 };
 
+/// A phone.
 pub const PHONE: Screen = Screen {
     width: 390,
     height: 844,
     phone: true,
     dark: false,
+    still: false,
     scripts: true,
 };
 
@@ -86,7 +97,7 @@ impl Browser {
                 "--disable-component-update",
                 "--disable-sync",
                 "--disable-extensions",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
+                "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
                 "--hide-scrollbars",
                 "--remote-debugging-pipe",
             ])
@@ -143,23 +154,7 @@ impl Browser {
         }
     }
 
-    /// Opens `html` on `screen` and waits until it is loaded.
-    pub fn open(&mut self, html: &str, screen: Screen) -> Opened<'_> {
-        let file = self.files.path().join("page.html");
-        std::fs::write(&file, html).unwrap();
-        let address = format!("file://{}", file.display());
-        self.ask(
-            "Emulation.setDeviceMetricsOverride",
-            json!({"width": screen.width, "height": screen.height, "mobile": screen.phone,
-                "deviceScaleFactor": if screen.phone { 2 } else { 1 }}),
-        );
-        self.ask(
-            "Emulation.setEmulatedMedia",
-            json!({"features": [{"name": "prefers-color-scheme",
-                "value": if screen.dark { "dark" } else { "light" }}]}),
-        );
-        let disabled = json!({"value": !screen.scripts});
-        self.ask("Emulation.setScriptExecutionDisabled", disabled);
+    fn load(&mut self, address: &str) {
         self.events.clear();
         self.ask("Page.navigate", json!({"url": address}));
         let loaded =
@@ -168,9 +163,37 @@ impl Browser {
             let event = self.receive();
             self.events.push_back(event);
         }
+    }
+
+    /// Opens `html` on `screen` and waits until it is loaded.
+    pub fn open(&mut self, html: &str, screen: Screen) -> Opened<'_> {
+        let file = self.files.path().join("page.html");
+        std::fs::write(&file, html).unwrap();
+        self.visit(&format!("file://{}", file.display()), screen)
+    }
+
+    /// Opens what is at `address` on `screen` and waits until it is loaded.
+    pub fn visit(&mut self, address: &str, screen: Screen) -> Opened<'_> {
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            json!({"width": screen.width, "height": screen.height, "mobile": screen.phone,
+                "deviceScaleFactor": if screen.phone { 2 } else { 1 }}),
+        );
+        self.ask(
+            "Emulation.setEmulatedMedia",
+            json!({"features": [
+                {"name": "prefers-color-scheme", "value": if screen.dark { "dark" } else { "light" }},
+                {"name": "prefers-reduced-motion", "value": if screen.still { "reduce" } else { "no-preference" }},
+            ]}),
+        );
+        let disabled = json!({"value": !screen.scripts});
+        self.ask("Emulation.setScriptExecutionDisabled", disabled);
+        // An address that differs behind its `#` alone would load nothing.
+        self.load("about:blank");
+        self.load(address);
         Opened {
             browser: self,
-            address,
+            address: address.to_owned(),
         }
     }
 }
@@ -209,13 +232,58 @@ impl Opened<'_> {
         answer["result"]["value"].take()
     }
 
+    /// The same, a text.
     pub fn text(&mut self, expression: &str) -> String {
         let value = self.value(expression);
         value.as_str().unwrap_or_default().to_owned()
     }
 
+    /// The same, a number.
     pub fn number(&mut self, expression: &str) -> f64 {
         self.value(expression).as_f64().expect(expression)
+    }
+
+    /// The value that a promise comes to.
+    pub fn awaited(&mut self, expression: &str) -> Value {
+        let mut answer = self.browser.ask(
+            "Runtime.evaluate",
+            json!({"expression": expression, "returnByValue": true, "awaitPromise": true}),
+        );
+        assert!(
+            answer["exceptionDetails"].is_null(),
+            "{expression}: {}",
+            answer["exceptionDetails"]
+        );
+        answer["result"]["value"].take()
+    }
+
+    /// Waits until a JavaScript expression is true, by the page's own clock, and says whether it came to be.
+    pub fn until(&mut self, expression: &str) -> bool {
+        let waiting = format!(
+            "new Promise(done => {{ let left = 600; const look = () => {{ let is = false; try {{ is = !!({expression}); }} \
+             catch {{}} if (is || left-- <= 0) done(is); else setTimeout(look, 50); }}; look(); }})"
+        );
+        self.awaited(&waiting) == true
+    }
+
+    /// A key, as a keyboard sends it, to whatever has the focus.
+    pub fn press(&mut self, key: &str) {
+        let code = match key {
+            "Tab" => 9,
+            "Enter" => 13,
+            "Escape" => 27,
+            _ => 0,
+        };
+        let text = if key == "Enter" { "\r" } else { "" };
+        for kind in ["keyDown", "keyUp"] {
+            let event = json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
+            self.browser.ask("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// Types into what has the focus.
+    pub fn insert(&mut self, text: &str) {
+        self.browser.ask("Input.insertText", json!({"text": text}));
     }
 
     /// Scrolls to the first element that `selector` finds; the place on the screen at these shares of its box.
@@ -245,12 +313,14 @@ impl Opened<'_> {
         );
     }
 
+    /// Clicks in the middle of an element.
     pub fn click(&mut self, selector: &str) {
         let place = self.place(selector, 0.5, 0.5);
         self.mouse("mousePressed", place);
         self.mouse("mouseReleased", place);
     }
 
+    /// Focuses an element, and sends it a key.
     pub fn key(&mut self, selector: &str, key: &str) {
         self.value(&format!("document.querySelector({selector:?}).focus()"));
         for kind in ["keyDown", "keyUp"] {
@@ -296,6 +366,14 @@ impl Opened<'_> {
             }
         })
         .collect()
+    }
+
+    /// Addresses beyond `origin` that the page asked for, what it carries aside.
+    pub fn reached_beyond(&mut self, origin: &str) -> Vec<String> {
+        let all = self.reached_for();
+        all.into_iter()
+            .filter(|url| !url.starts_with(origin))
+            .collect()
     }
 
     /// Addresses the page asked for, itself and what it carries aside.

@@ -1,0 +1,274 @@
+//! The stream of samples that the dashboard draws: one task makes one a second for all who look, and none for none.
+//!
+//! ```text
+//! GET /v1/events -> viewer -> the first one starts the sampler -> each second: data threads -> Sample, once -> all viewers
+//!                         \-> the last one leaves: the sampler ends with its next beat
+//! ```
+//!
+//! Always true:
+//! 1. A sample is made and written as JSON once, however many look.
+//! 2. A viewer that reads slowly misses samples and holds up no other.
+//! 3. A stream ends after [`STREAM_MAX`], so that who lost the right to it loses it soon.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use http_body_util::channel::{Channel, Sender};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+
+use super::control::{Control, Failure, query};
+use crate::api::events::{EventsAsk, PowerSample, Sample, StoreSample, VolumeSample};
+use crate::api::figures::Power;
+use crate::api::rates::{Rates, watts};
+use crate::api::refusal::Refusal;
+use crate::api::store::Store;
+use crate::api::volume::Volume;
+use crate::daemon::common::when::unix_seconds;
+use crate::daemon::thread::command::ThreadReport;
+
+/// From one sample to the next.
+const BEAT: Duration = Duration::from_secs(1);
+/// A stream ends after so long; who may go on opens it again.
+const STREAM_MAX: Duration = Duration::from_secs(300);
+
+/// The newest sample, and the task that makes them while there are viewers.
+#[derive(Default)]
+pub struct Sampler {
+    /// As it goes over the wire.
+    newest: watch::Sender<Bytes>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Sampler {
+    /// One more viewer; the first one starts the sampler.
+    fn join(control: &Arc<Control>) -> watch::Receiver<Bytes> {
+        let this = &control.sampler;
+        let mut task = this.task.lock().unwrap_or_else(PoisonError::into_inner);
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            this.newest.send_replace(Bytes::new());
+            *task = Some(tokio::spawn(sample(Arc::clone(control))));
+        }
+        this.newest.subscribe()
+    }
+
+    /// Has the last viewer left? Then the sampler is gone for the next one.
+    fn is_left(&self) -> bool {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_left = self.newest.receiver_count() == 0;
+        if is_left {
+            *task = None;
+        }
+        is_left
+    }
+}
+
+/// Makes samples until no viewer is left.
+async fn sample(control: Arc<Control>) {
+    let mut beat = tokio::time::interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut before: Option<Look> = None;
+    loop {
+        beat.tick().await;
+        if control.sampler.is_left() {
+            return;
+        }
+        let line = match Look::take(&control).await {
+            Ok(look) => {
+                let line = event(None, &look.sample(before.as_ref(), &control));
+                before = Some(look);
+                line
+            }
+            Err(failure) => event(Some("trouble"), &failure.refusal),
+        };
+        control.sampler.newest.send_replace(line);
+    }
+}
+
+/// An event as the stream has it.
+fn event(kind: Option<&str>, data: &impl serde::Serialize) -> Bytes {
+    let kind = kind.map(|kind| format!("event: {kind}\n"));
+    let data = serde_json::to_string(data).unwrap_or_default();
+    Bytes::from(format!("{}data: {data}\n\n", kind.unwrap_or_default()))
+}
+
+/// What the data threads said at one moment.
+struct Look {
+    at: tokio::time::Instant,
+    reports: Vec<ThreadReport>,
+}
+
+impl Look {
+    async fn take(control: &Control) -> Result<Look, Failure> {
+        let reports = control.reports().await?;
+        let at = tokio::time::Instant::now();
+        Ok(Look { at, reports })
+    }
+
+    fn volumes(&self) -> impl Iterator<Item = &Volume> {
+        self.reports.iter().flat_map(|it| &it.volumes)
+    }
+
+    fn stores(&self) -> impl Iterator<Item = &Store> {
+        self.reports.iter().flat_map(|it| &it.stores)
+    }
+
+    /// What happened since `before`.
+    fn sample(&self, before: Option<&Look>, control: &Control) -> Sample {
+        let seconds = before.map(|before| self.at.duration_since(before.at).as_secs_f64());
+        let pairs: Vec<(&Volume, Option<&Volume>)> = self
+            .volumes()
+            .map(|volume| (volume, before.and_then(|it| it.volume(&volume.name))))
+            .collect();
+        let counted = pairs.iter().filter_map(|(now, old)| Some((*now, (*old)?)));
+        let counted: Vec<(&Volume, &Volume)> = counted.collect();
+        let figures = counted
+            .iter()
+            .map(|(now, old)| (Some(&old.figures), &now.figures));
+        let gates = self.reports.iter().flat_map(|it| &it.gates);
+        let gates = gates.filter(|it| it.dead).map(|it| it.name.clone());
+        let nbd = self.reports.iter().flat_map(|it| &it.nbd);
+        Sample {
+            at_unix_seconds: unix_seconds(),
+            seconds: seconds.unwrap_or_default(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_seconds: control.started_unix_seconds,
+            uptime_seconds: control.started.elapsed().as_secs_f64(),
+            cluster: control.threads.iter().any(|thread| thread.cluster),
+            dead: control.dead().into_iter().chain(gates).collect(),
+            total: seconds.map(|_| Rates::of_all(figures)),
+            hit_share: hit_share(&counted),
+            clients: nbd.map(|it| it.clients.len() as u64).sum(),
+            volumes: pairs.iter().map(|(now, old)| volume(now, *old)).collect(),
+            stores: self
+                .stores()
+                .map(|store| store_sample(store, before, seconds))
+                .collect(),
+            power: self.power(before),
+        }
+    }
+
+    /// What devices that say so drew since `before`.
+    fn power(&self, before: Option<&Look>) -> Vec<PowerSample> {
+        let metered = |look: &Look| -> Vec<(String, Power)> {
+            let all = look.reports.iter().flat_map(|it| &it.devices);
+            let metered = all.filter_map(|it| Some((it.name.clone(), it.power.clone()?)));
+            metered.collect()
+        };
+        let earlier = before.map(metered).unwrap_or_default();
+        let sample = |(device, power): (String, Power)| {
+            let old = earlier.iter().find(|old| old.0 == device);
+            PowerSample {
+                watts: old.and_then(|old| watts(Some(&old.1), &power)),
+                standby: power.standby,
+                device,
+            }
+        };
+        metered(self).into_iter().map(sample).collect()
+    }
+
+    fn volume(&self, name: &str) -> Option<&Volume> {
+        self.volumes().find(|it| it.name == name)
+    }
+
+    fn store(&self, name: &str) -> Option<&Store> {
+        self.stores().find(|it| it.basics.name == name)
+    }
+}
+
+/// Bytes read from the fast devices, of all that these volumes read between two looks.
+fn hit_share(volumes: &[(&Volume, &Volume)]) -> Option<f64> {
+    let mut sums = (0, 0);
+    for (now, old) in volumes {
+        let (now, old) = (now.cache.read_bytes(), old.cache.read_bytes());
+        sums.0 += now.0.saturating_sub(old.0);
+        sums.1 += now.1.saturating_sub(old.1);
+    }
+    (sums.1 > 0).then(|| sums.0 as f64 / sums.1 as f64)
+}
+
+fn volume(now: &Volume, old: Option<&Volume>) -> VolumeSample {
+    VolumeSample {
+        name: now.name.clone(),
+        health: now.health.clone(),
+        why: now.why.clone(),
+        size_bytes: now.size_bytes,
+        rates: old.map(|old| Rates::between(Some(&old.figures), &now.figures)),
+        hit_share: old.and_then(|old| hit_share(&[(now, old)])),
+        cache_bytes: now.cache.cache_bytes,
+        cached_bytes: now.cache.cached_bytes,
+        dirty_bytes: now.cache.dirty_bytes,
+        moves_under_way: now.tier.as_ref().map_or(0, |tier| tier.moves_under_way),
+    }
+}
+
+fn store_sample(now: &Store, before: Option<&Look>, seconds: Option<f64>) -> StoreSample {
+    let old = before.and_then(|it| it.store(&now.basics.name));
+    let rate = |of: fn(&Store) -> u64| {
+        let (old, seconds) = (old?, seconds.filter(|it| *it > 0.0)?);
+        Some(of(now).saturating_sub(of(old)) as f64 / seconds)
+    };
+    let node = &now.node;
+    StoreSample {
+        name: now.basics.name.clone(),
+        total_bytes: node.space.total_bytes,
+        free_bytes: node.space.free_bytes,
+        read_bytes_per_second: rate(|it| it.node.queue.read_bytes),
+        write_bytes_per_second: rate(|it| it.node.queue.written_bytes),
+        promised_percent: node.calendar.now.promised_percent,
+        in_flight: node.queue.in_flight,
+        bad_pages: now.bad_blocks,
+    }
+}
+
+/// Server-sent events: a [`Sample`] a second as the data of each. `event: trouble` has a refusal as its data.
+#[utoipa::path(get, path = "/v1/events", params(EventsAsk), responses(
+    (status = 200, description = "A stream of samples", body = Sample, content_type = "text/event-stream"),
+    (status = 422, body = Refusal),
+))]
+pub(super) async fn get_events(
+    State(control): State<Arc<Control>>,
+    asked: Result<Query<EventsAsk>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let ask = query(asked, "the key is samples, a number")?;
+    let viewer = Sampler::join(&control);
+    let (to, body) = Channel::new(1);
+    tokio::spawn(feed(viewer, to, ask.samples.unwrap_or(u64::MAX)));
+    let head = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((head, Body::new(body)).into_response())
+}
+
+/// Sends a viewer what comes, until it has gone, has had enough, or its time is over.
+async fn feed(mut viewer: watch::Receiver<Bytes>, mut to: Sender<Bytes>, samples: u64) {
+    let end = tokio::time::Instant::now() + STREAM_MAX;
+    for number in 0..samples {
+        if number > 0 {
+            match tokio::time::timeout_at(end, viewer.changed()).await {
+                Ok(Ok(())) => {}
+                // Over, or the daemon ends.
+                _ => return,
+            }
+        }
+        let fresh = viewer.wait_for(|line| !line.is_empty());
+        let line = match tokio::time::timeout_at(end, fresh).await {
+            Ok(Ok(line)) => line.clone(),
+            _ => return,
+        };
+        if to.send_data(line).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "events_tests.rs"]
+mod tests;

@@ -1,0 +1,99 @@
+// Is all well, and how busy is it? Verdict, rates, latency, hits, jobs; volumes and stores in a line each.
+
+import { find } from "./api.js";
+import { history } from "./draw.js";
+import { h, s } from "./dom.js";
+import { code, facts, mark, note, section, state, table, trouble } from "./parts.js";
+import { bytes, count, latency, none, percent, perSecond, rate, share, span, ticks } from "./units.js";
+
+const SECONDS = 300;
+
+// Three digits, without zeroes that say nothing.
+const scaledBy = (value, unit) => Number.isFinite(value) ? String(Number((value / unit).toPrecision(3))) : none;
+
+const perSecondAxis = { name: "requests per second (1/s)", show: count, ticks: top => ticks(top, 4), least: 4 };
+const rateAxis = { name: "throughput (MB/s)", show: value => scaledBy(value, 1e6), ticks: top => ticks(top, 4), least: 1e6 };
+const latencyAxis = { name: "latency, 99th percentile (ms)", show: value => scaledBy(value, 1e6), ticks: top => ticks(top, 4), least: 1e5 };
+const shareAxis = { name: "reads from the fast device (% of bytes)", show: value => Number.isFinite(value) ? `${Math.round(value)} %` : none, ticks: () => [0, 25, 50, 75, 100] };
+
+// A small bar in a cell: how much of the whole; the figure stands beside it.
+export const part = (value, whole) => s("svg", { class: "tiny", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+  s("rect", { class: "rest", width: 100, height: 10 }),
+  s("rect", { class: "part p0", width: whole > 0 ? Math.min(100, value / whole * 100).toFixed(1) : 0, height: 10 }));
+
+const WORDS = {
+  HEALTH_OK: ["good", "All is well."],
+  HEALTH_WARN: ["warn", "It works, and something wants attention."],
+  HEALTH_ERR: ["bad", "Something does not work."],
+};
+
+const check = it => {
+  const kind = it.severity === "error" ? "bad" : "warn";
+  return h("li", { class: `check ${kind}` }, mark(kind),
+    h("div", {}, h("p", {}, h("b", {}, it.code), it.about ? [" ", it.about] : null, it.muted ? h("span", { class: "muted" }, " muted") : null),
+      h("p", {}, it.message), it.what_to_do ? h("p", { class: "todo" }, it.what_to_do) : null));
+};
+
+const verdict = sample => {
+  const health = sample.health;
+  const [kind, words] = WORDS[health?.status] ?? ["warn", "The daemon does not say how it is."];
+  const checks = health?.checks ?? [];
+  return h("section", { class: `verdict ${kind}`, "aria-label": "Verdict" },
+    h("h2", {}, mark(kind), health?.status ?? "Health", h("span", { class: "words" }, words)),
+    checks.length ? h("ul", { class: "checks" }, checks.map(check)) : null);
+};
+
+const lines = (sample, disks) => {
+  const hybrids = sample.volumes.map(it => [
+    h("a", { href: `#/volumes/hybrid/${encodeURIComponent(it.name)}` }, it.name), "hybrid", state(it.health), bytes(it.size_bytes),
+    count(it.rates?.reads_per_second), rate(it.rates?.read_bytes_per_second), count(it.rates?.writes_per_second), rate(it.rates?.write_bytes_per_second),
+    latency(it.rates?.latency_ns_p99), share(it.hit_share), bytes(it.dirty_bytes)]);
+  const virtual = disks.map(it => [
+    h("a", { href: `#/volumes/virtual/${encodeURIComponent(it.name)}` }, it.name), "virtual", state(it.health), bytes(it.size_bytes),
+    none, none, none, none, none, none, none]);
+  return [...hybrids, ...virtual];
+};
+
+export const overview = app => {
+  const drawings = [
+    history("Throughput", rateAxis, ["read", "write"], it => [it.total?.read_bytes_per_second, it.total?.write_bytes_per_second], SECONDS),
+    history("Requests", perSecondAxis, ["reads", "writes"], it => [it.total?.reads_per_second, it.total?.writes_per_second], SECONDS),
+    history("Latency", latencyAxis, ["p99 of reads and writes"], it => [it.total?.latency_ns_p99], SECONDS),
+    history("Hits", shareAxis, ["hits"], it => [it.hit_share === null || it.hit_share === undefined ? null : it.hit_share * 100], SECONDS),
+  ];
+  const page = { title: overview.title, every: 5 };
+  let disks = [];
+  page.load = async signal => {
+    disks = app.sample?.cluster ?? true ? (await find("/v1/cluster/volumes", signal)) ?? [] : [];
+  };
+  page.show = () => {
+    const sample = app.sample;
+    const title = h("h1", {}, "Overview");
+    if (!sample) return [title, page.error ? trouble(page.error) : note("Waiting for the first second of figures.")];
+    drawings.forEach(it => it.show(app.samples));
+    const total = sample.total ?? {};
+    return [title, page.error ? trouble(page.error) : null, verdict(sample),
+      facts([
+        ["Read", rate(total.read_bytes_per_second), perSecond(total.reads_per_second)],
+        ["Write", rate(total.write_bytes_per_second), perSecond(total.writes_per_second)],
+        ["Latency p99", latency(total.latency_ns_p99), `p50 ${latency(total.latency_ns_p50)}`],
+        ["Hits", share(sample.hit_share), "of bytes read"],
+        ["In flight", (total.queue_mean ?? 0).toFixed(1), "requests, mean"],
+        ["Clients", count(sample.clients), "NBD"],
+        ["Up", span(sample.uptime_seconds), `version ${sample.version}`],
+      ]),
+      sample.dead?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "Threads that died: "), sample.dead.join(", "), ". What stood on them is served again when the daemon is started anew; its log says why.")) : null,
+      h("div", { class: "grid" }, drawings.map(it => it.node)),
+      section("Volumes", table("Volumes", ["Volume", "Kind", "Health", "#Size", "#Reads/s", "#Read", "#Writes/s", "#Written", "#p99", "#Hits", "#Dirty"],
+        lines(sample, disks), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."])),
+      sample.stores.length ? section("Stores", table("Stores", ["Store", "#Free", "Used", "#Read", "#Written", "#Promised", "#At the device", "#Bad pages"],
+        sample.stores.map(it => [h("a", { href: "#/stores" }, it.name), bytes(it.free_bytes),
+          [part(it.total_bytes - it.free_bytes, it.total_bytes), " ", percent(it.total_bytes ? (1 - it.free_bytes / it.total_bytes) * 100 : NaN)],
+          rate(it.read_bytes_per_second), rate(it.write_bytes_per_second), percent(it.promised_percent), count(it.in_flight), count(it.bad_pages)]))) : null,
+      sample.jobs?.length ? section("Jobs", table("Jobs", ["Job", "What", "State", "#Done", "#Left"],
+        sample.jobs.map(it => [it.id, it.what, state(it.state), percent(it.done_percent), span(it.left_seconds)]))) : null,
+    ];
+  };
+  return page;
+};
+overview.title = "Overview";
