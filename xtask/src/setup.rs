@@ -87,7 +87,7 @@ $lua -e 'assert(io.popen("true"))'
 "#;
 
 /// Everything the tests and benchmarks run.
-pub static TOOLS: [Tool; 18] = [
+pub static TOOLS: [Tool; 19] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -150,6 +150,16 @@ pub static TOOLS: [Tool; 18] = [
         fedora: "chromium",
         suse: "chromium",
         arch: "chromium",
+    },
+    // It fetches axe-core, once.
+    Tool {
+        name: "npm",
+        wanted_for: "tests",
+        trial: "npm --version",
+        debian: "npm",
+        fedora: "nodejs-npm",
+        suse: "npm-default",
+        arch: "npm",
     },
     Tool {
         name: "blkparse",

@@ -3,7 +3,8 @@
 //   get(path), send(method, path, body) -> JSON, or a Refusal: what stood in the way, what to do
 //   follow(): fetch, read as a stream -> sample | stale | waiting, with back-off
 //
-// The token is in this tab's session storage alone, and goes out in a header to this origin.
+// The token is in this tab's session storage alone, and goes out in a header to this origin. It is forgotten when the
+// connection is cut: what listens here next may be another program.
 
 const KEY = "tanada-token";
 const BACK_OFF = [500, 1000, 2000, 4000, 8000, 15000];
@@ -79,7 +80,8 @@ const events = async (stream, heard) => {
 };
 
 // Follows the samples while the page is visible. `said` gets ("sample", it), ("trouble", refusal), ("stale", seconds),
-// ("waiting", seconds until the next try, why).
+// ("waiting", seconds until the next try, why), ("lost"): the connection was cut,
+// ("refused"): the token is not taken any more.
 export const follow = said => {
   let tries = 0, abort = null, timer = null, last = 0, waitsUntil = 0, why = "";
   const open = async () => {
@@ -100,6 +102,8 @@ export const follow = said => {
     } catch (error) {
       if (mine.signal.aborted) return;
       why = error instanceof Refusal ? error.message : "the daemon does not answer";
+      if (!(error instanceof Refusal)) said("lost");
+      else if (error.status === 401 && token.get()) return said("refused");
     }
     if (mine !== abort || document.hidden) return;
     // A stream that went well is opened again at once: it has an end by design.

@@ -113,6 +113,14 @@ const heard = (what, data, why) => {
     live("live", "good");
     head();
     if (page.live !== false) draw();
+  } else if (what === "lost") {
+    if (token.get()) {
+      token.set(null);
+      app.access = {};
+      who();
+    }
+  } else if (what === "refused") {
+    learn();
   } else if (what === "trouble") {
     live(`stale: ${data.error}`, "bad");
   } else if (what === "stale") {

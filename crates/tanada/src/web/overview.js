@@ -3,7 +3,7 @@
 import { find } from "./api.js";
 import { history } from "./draw.js";
 import { h, s } from "./dom.js";
-import { code, facts, mark, note, section, state, table, trouble } from "./parts.js";
+import { code, facts, kindOf, mark, note, section, state, table, trouble } from "./parts.js";
 import { bytes, count, latency, none, percent, perSecond, rate, share, span, ticks } from "./units.js";
 
 const SECONDS = 300;
@@ -44,15 +44,19 @@ const verdict = sample => {
 };
 
 const lines = (sample, disks) => {
-  const hybrids = sample.volumes.map(it => [
+  const hybrids = worstFirst(sample.volumes).slice(0, ROWS_MAX).map(it => [
     h("a", { href: `#/volumes/hybrid/${encodeURIComponent(it.name)}` }, it.name), "hybrid", state(it.health), bytes(it.size_bytes),
     count(it.rates?.reads_per_second), rate(it.rates?.read_bytes_per_second), count(it.rates?.writes_per_second), rate(it.rates?.write_bytes_per_second),
     latency(it.rates?.latency_ns_p99), share(it.hit_share), bytes(it.dirty_bytes)]);
-  const virtual = disks.map(it => [
+  const virtual = worstFirst(disks).slice(0, ROWS_MAX).map(it => [
     h("a", { href: `#/volumes/virtual/${encodeURIComponent(it.name)}` }, it.name), "virtual", state(it.health), bytes(it.size_bytes),
     none, none, none, none, none, none, none]);
   return [...hybrids, ...virtual];
 };
+
+// Those that want attention first; a page of them is enough here.
+const ROWS_MAX = 60;
+const worstFirst = all => [...all].sort((a, b) => (kindOf(a.health) === "good") - (kindOf(b.health) === "good"));
 
 export const overview = app => {
   const drawings = [
@@ -85,7 +89,8 @@ export const overview = app => {
       sample.dead?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "Threads that died: "), sample.dead.join(", "), ". What stood on them is served again when the daemon is started anew; its log says why.")) : null,
       h("div", { class: "grid" }, drawings.map(it => it.node)),
       section("Volumes", table("Volumes", ["Volume", "Kind", "Health", "#Size", "#Reads/s", "#Read", "#Writes/s", "#Written", "#p99", "#Hits", "#Dirty"],
-        lines(sample, disks), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."])),
+        lines(sample, disks), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."]),
+        Math.max(sample.volumes.length, disks.length) > ROWS_MAX ? note("Those that want attention come first. ", h("a", { href: "#/volumes" }, "All of them")) : null),
       sample.stores.length ? section("Stores", table("Stores", ["Store", "#Free", "Used", "#Read", "#Written", "#Promised", "#At the device", "#Bad pages"],
         sample.stores.map(it => [h("a", { href: "#/stores" }, it.name), bytes(it.free_bytes),
           [part(it.total_bytes - it.free_bytes, it.total_bytes), " ", percent(it.total_bytes ? (1 - it.free_bytes / it.total_bytes) * 100 : NaN)],

@@ -25,6 +25,7 @@ export const rate = value => is(value) ? `${megabytes(value)} MB/s` : NONE;
 export const perSecond = value => is(value) ? `${count(value)}/s` : NONE;
 export const watts = value => is(value) ? `${value.toFixed(2)} W` : NONE;
 export const joules = value => scaled(value, 1000, ["J", "kJ", "MJ", "GJ"]);
+export const many = (n, what) => `${count(n)} ${what}${n === 1 ? "" : "s"}`;
 export const percent = value => is(value) ? `${value === 0 || value >= 99.95 ? value.toFixed(0) : value.toFixed(1)} %` : NONE;
 export const share = value => is(value) ? percent(value * 100) : NONE;
 export const whole = value => is(value) ? Math.round(value).toLocaleString("en") : NONE;

@@ -5,9 +5,11 @@ import { find, get, part } from "./api.js";
 import { bar, heat } from "./draw.js";
 import { h } from "./dom.js";
 import { code, facts, note, pairs, section, state, table, trouble } from "./parts.js";
-import { bytes, clock, count, exact, latency, minute, moment, none, percent, rate, share, span } from "./units.js";
+import { bytes, clock, count, exact, latency, many, minute, moment, none, percent, rate, share, span } from "./units.js";
 
-const HEAT_SECONDS = 3600;
+const SECONDS = 3600;
+// The API answers so many at most, the oldest first.
+const LIMIT = 1000;
 const COLUMNS = 180, ROWS = 128;
 
 const latest = (of, op) => {
@@ -48,14 +50,21 @@ const gridOf = map => {
 const hybrid = (app, name) => {
   const map = heat("Where the requests go", "Requests by region and interval, as the tier counted them; logarithmic. What is outlined lived on the fast device at the end of its interval.",
     { x: "time of day", y: "address", value: "requests", inside: "on the fast device", show: count });
-  let volume = null, heats = null, moves = null, listeners = [], exports = [];
+  let volume = null, heats = null, drawn = null, moves = null, listeners = [], exports = [];
   const load = async signal => {
     const path = `/v1/volumes/${part(name)}`;
-    [volume, heats, moves, { nbd: listeners, exports }] = await Promise.all([
-      find(path, signal), find(`${path}/heat?last_seconds=${HEAT_SECONDS}&limit=1000`, signal),
-      find(`${path}/moves?last_seconds=${HEAT_SECONDS * 24}&limit=1000`, signal), get("/v1/status", signal)]);
+    volume = await find(path, signal);
+    if (!volume) return;
+    const tier = volume.settings.tier;
+    const seconds = Math.min(SECONDS, Math.floor((tier?.period_seconds ?? 1) * LIMIT * 0.95));
+    const tiered = what => tier ? find(`${path}/${what}&limit=${LIMIT}`, signal) : null;
+    [heats, moves, { nbd: listeners, exports }] = await Promise.all([
+      tiered(`heat?last_seconds=${seconds}`), tiered(`moves?last_seconds=${SECONDS}`), get("/v1/status", signal)]);
+    for (let pages = 0; moves?.next && pages < 9; pages += 1) moves = await tiered(`moves?after=${moves.next}`) ?? moves;
   };
   const drawHeat = () => {
+    if (drawn === heats) return map.node;
+    drawn = heats;
     const grid = gridOf(heats);
     const { columns, rows, across, up } = grid;
     const start = n => heats.intervals[Math.min(heats.intervals.length - 1, n * across)].start_unix_seconds;
@@ -96,7 +105,7 @@ const hybrid = (app, name) => {
   const movesTable = () => table("Moves", ["When", "#Region", "Address", "To", "Why", "End", "#Took", "#Copied"],
     [...moves.moves].reverse().slice(0, 50).map(it => [moment(it.at_unix_seconds), it.region, bytes((it.region - 1) * it.region_bytes), it.up ? "▲ fast" : "▼ slow",
       it.why, state(it.end, it.end === "done" ? "good" : it.end === "failed" ? "bad" : "idle"), it.took_seconds === undefined ? none : span(it.took_seconds), bytes(it.copied_bytes)]),
-    "No region has moved in the last day.");
+    "No region has moved in the last hour.");
   const clients = () => {
     const mine = exports.filter(it => it.device === name).map(it => it.name);
     const rows = listeners.flatMap(at => at.clients.filter(it => mine.includes(it.export)).map(it => [
@@ -135,7 +144,7 @@ const virtual = (app, name) => {
     },
     show: () => disk ? [h("h2", { class: "named" }, name, " ", state(disk.health)), disk.why ? note(disk.why) : null,
       facts([["Size", bytes(disk.size_bytes)], ["Copies", disk.copies, `a write reaches at least ${disk.min_copies}`], ["Fewest in sync", `${disk.weakest} of ${disk.copies}`, "copies of any extent"],
-        ["Open on", disk.open_on ?? "no node", `${count(disk.clients)} clients here`], ["Priority", disk.priority, disk.holder ? `reservations of ${disk.holder}` : "no reservation"], ["Generation", count(disk.generation), `epoch ${disk.epoch}`]]),
+        ["Open on", disk.open_on ?? "no node", `${many(disk.clients, "client")} here`], ["Priority", disk.priority, disk.holder ? `reservations of ${disk.holder}` : "no reservation"], ["Generation", count(disk.generation), `epoch ${disk.epoch}`]]),
       section("Snapshots", act(app, "Take a snapshot", snapshot(name)), table("Snapshots", ["Snapshot", "#Size", "Clones"],
         disk.snapshots.map(it => [it.name, bytes(it.size_bytes), it.clones.join(", ") || none]), ["It has none. ", code(`tanada snapshot create ${name}@NAME`), " takes one."]),
       disk.from ? note("It goes on from ", code(disk.from), ".") : null),
@@ -166,7 +175,7 @@ export const volumes = (app, rest) => {
   const row = (kind, it, more) => [h("a", { href: `#/volumes/${kind}/${part(it.name)}`, "aria-current": chosen === `${kind}/${it.name}` ? "true" : null }, it.name), kind, state(it.health), bytes(it.size_bytes), more];
   page.show = () => {
     const rows = [...all.map(it => row("hybrid", it, `${it.settings.mode}, write ${it.settings.write}; ${percent(it.cache.cache_bytes ? it.cache.cached_bytes / it.cache.cache_bytes * 100 : NaN)} of the cache in use`)),
-      ...disks.map(it => row("virtual", it, `${it.copies} copies, ${it.snapshots.length} snapshots${it.open_on ? `, open on ${it.open_on}` : ""}`))];
+      ...disks.map(it => row("virtual", it, `${it.copies === 1 ? "1 copy" : `${it.copies} copies`}, ${many(it.snapshots.length, "snapshot")}${it.open_on ? `, open on ${it.open_on}` : ""}`))];
     return [h("h1", {}, "Volumes"), page.error ? trouble(page.error) : null,
       !page.loaded && !rows.length ? note("Asking the daemon.") : section("All", table("All volumes", ["Volume", "Kind", "Health", "#Size", "What"], rows,
         ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes a hybrid; in a cluster ", code("tanada volume create NAME --size 10GiB"), " makes a virtual disk."])),
