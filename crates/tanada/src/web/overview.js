@@ -3,6 +3,7 @@
 import { find } from "./api.js";
 import { history } from "./draw.js";
 import { h, s } from "./dom.js";
+import { ratesBetween } from "./rates.js";
 import { code, facts, kindOf, mark, note, section, state, table, trouble } from "./parts.js";
 import { bytes, count, latency, none, percent, perSecond, rate, share, span, ticks } from "./units.js";
 
@@ -43,14 +44,15 @@ const verdict = sample => {
     checks.length ? h("ul", { class: "checks" }, checks.map(check)) : null);
 };
 
-const lines = (sample, disks) => {
+const lines = (sample, disks, rates) => {
   const hybrids = worstFirst(sample.volumes).slice(0, ROWS_MAX).map(it => [
     h("a", { href: `#/volumes/hybrid/${encodeURIComponent(it.name)}` }, it.name), "hybrid", state(it.health), bytes(it.size_bytes),
     count(it.rates?.reads_per_second), rate(it.rates?.read_bytes_per_second), count(it.rates?.writes_per_second), rate(it.rates?.write_bytes_per_second),
     latency(it.rates?.latency_ns_p99), share(it.hit_share), bytes(it.dirty_bytes)]);
   const virtual = worstFirst(disks).slice(0, ROWS_MAX).map(it => [
     h("a", { href: `#/volumes/virtual/${encodeURIComponent(it.name)}` }, it.name), "virtual", state(it.health), bytes(it.size_bytes),
-    none, none, none, none, none, none, none]);
+    count(rates.get(it.name)?.reads_per_second), rate(rates.get(it.name)?.read_bytes_per_second), count(rates.get(it.name)?.writes_per_second), rate(rates.get(it.name)?.write_bytes_per_second),
+    latency(rates.get(it.name)?.latency_ns_p99), none, none]);
   return [...hybrids, ...virtual];
 };
 
@@ -66,9 +68,11 @@ export const overview = app => {
     history("Hits", shareAxis, ["hits"], it => [it.hit_share === null || it.hit_share === undefined ? null : it.hit_share * 100], SECONDS),
   ];
   const page = { title: overview.title, every: 5 };
-  let disks = [];
+  let disks = [], rates = new Map();
   page.load = async signal => {
+    const before = new Map(disks.map(it => [it.name, it.figures]));
     disks = app.sample?.cluster ?? true ? (await find("/v1/cluster/volumes", signal)) ?? [] : [];
+    rates = new Map(disks.map(it => [it.name, ratesBetween(before.get(it.name), it.figures)]));
   };
   page.show = () => {
     const sample = app.sample;
@@ -89,7 +93,7 @@ export const overview = app => {
       sample.dead?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "Threads that died: "), sample.dead.join(", "), ". What stood on them is served again when the daemon is started anew; its log says why.")) : null,
       h("div", { class: "grid" }, drawings.map(it => it.node)),
       section("Volumes", table("Volumes", ["Volume", "Kind", "Health", "#Size", "#Reads/s", "#Read", "#Writes/s", "#Written", "#p99", "#Hits", "#Dirty"],
-        lines(sample, disks), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."]),
+        lines(sample, disks, rates), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."]),
         Math.max(sample.volumes.length, disks.length) > ROWS_MAX ? note("Those that want attention come first. ", h("a", { href: "#/volumes" }, "All of them")) : null),
       sample.stores.length ? section("Stores", table("Stores", ["Store", "#Free", "Used", "#Read", "#Written", "#Promised", "#At the device", "#Bad pages"],
         sample.stores.map(it => [h("a", { href: "#/stores" }, it.name), bytes(it.free_bytes),

@@ -35,7 +35,7 @@ macro_rules! assets {
 
 /// The page itself, and what it loads.
 #[rustfmt::skip]
-const ASSETS: [Asset; 18] = assets![
+const ASSETS: [Asset; 19] = assets![
     "index.html" HTML,
     "actions.js" SCRIPT,
     "advice.js" SCRIPT,
@@ -49,6 +49,7 @@ const ASSETS: [Asset; 18] = assets![
     "main.js" SCRIPT,
     "overview.js" SCRIPT,
     "parts.js" SCRIPT,
+    "rates.js" SCRIPT,
     "replication.js" SCRIPT,
     "reservations.js" SCRIPT,
     "stores.js" SCRIPT,
