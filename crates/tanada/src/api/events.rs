@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::health::Health;
 use super::rates::Rates;
 
 /// How long a stream of samples goes on.
@@ -25,8 +26,10 @@ pub struct Sample {
     pub uptime_seconds: f64,
     /// Is there a cluster, whose volumes `GET /v1/cluster/volumes` has?
     pub cluster: bool,
-    /// What stood on data threads that died, and gates that did.
-    pub dead: Vec<String>,
+    /// The verdict, a few seconds old at most.
+    pub health: Health,
+    /// What stands on data threads that gave no answer: it is left out of this sample.
+    pub silent: Vec<String>,
     /// All volumes together.
     pub total: Option<Rates>,
     /// Bytes read from fast devices, of all bytes read; absent: nothing was read.

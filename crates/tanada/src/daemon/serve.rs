@@ -29,7 +29,6 @@ use super::health::Watch;
 use super::health::shadowed::WrittenLines;
 use super::http::admin_tls::AdminTls;
 use super::http::control::Control;
-use super::http::events::Sampler;
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
@@ -300,7 +299,6 @@ fn control_of(
         revocation: Revocation::default(),
         making: http::charged::Making::default(),
         settings: SettingsBook::new(&config.data_dir, kept),
-        sampler: Sampler::default(),
         loaded: origin.loaded,
         health: Watch::new(&config.data_dir, origin.lines, move || lost.lines()),
     }

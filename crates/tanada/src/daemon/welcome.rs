@@ -151,6 +151,7 @@ fn look(text: &mut String, admin: &[Address]) {
         match address {
             Address::Tcp(socket) => {
                 let _ = writeln!(text, "  curl http://{socket}/metrics");
+                let _ = writeln!(text, "  http://{socket}/   # the dashboard, for a browser");
             }
             Address::Tls(socket) => {
                 let _ = writeln!(text, "  curl --cacert ca.pem https://{socket}/metrics");

@@ -79,7 +79,7 @@ const events = async (stream, heard) => {
   }
 };
 
-// Follows the samples while the page is visible. `said` gets ("sample", it), ("trouble", refusal), ("stale", seconds),
+// Follows the samples while the page is visible. `said` gets ("sample", it), ("stale", seconds),
 // ("waiting", seconds until the next try, why), ("lost"): the connection was cut,
 // ("refused"): the token is not taken any more.
 export const follow = said => {

@@ -24,8 +24,11 @@ const at = id => document.getElementById(id);
 const main = at("main");
 
 // What all pages share.
+let isHeard = () => {};
 const app = {
   samples: [],
+  // Until the first sample, or two seconds without one.
+  first: new Promise(done => { isHeard = done; setTimeout(done, 2000); }),
   access: {},
   get sample() { return this.samples[this.samples.length - 1]; },
   // May the one whose token it is do what an operator may?
@@ -109,6 +112,7 @@ const heard = (what, data, why) => {
   if (what === "sample") {
     if (app.sample && app.sample.started_unix_seconds !== data.started_unix_seconds) app.samples = [];
     app.samples.push(data);
+    isHeard();
     if (app.samples.length > SAMPLES_MAX) app.samples.shift();
     live("live", "good");
     head();
@@ -121,8 +125,6 @@ const heard = (what, data, why) => {
     }
   } else if (what === "refused") {
     learn();
-  } else if (what === "trouble") {
-    live(`stale: ${data.error}`, "bad");
   } else if (what === "stale") {
     live(`stale: last figures ${span(data)} ago`, "warn");
   } else if (what === "waiting") {

@@ -71,7 +71,8 @@ export const overview = app => {
   let disks = [], rates = new Map();
   page.load = async signal => {
     const before = new Map(disks.map(it => [it.name, it.figures]));
-    disks = app.sample?.cluster ?? true ? (await find("/v1/cluster/volumes", signal)) ?? [] : [];
+    await app.first;
+    disks = app.sample?.cluster ? (await find("/v1/cluster/volumes", signal)) ?? [] : [];
     rates = new Map(disks.map(it => [it.name, ratesBetween(before.get(it.name), it.figures)]));
   };
   page.show = () => {
@@ -90,7 +91,7 @@ export const overview = app => {
         ["Clients", count(sample.clients), "NBD"],
         ["Up", span(sample.uptime_seconds), `version ${sample.version}`],
       ]),
-      sample.dead?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "Threads that died: "), sample.dead.join(", "), ". What stood on them is served again when the daemon is started anew; its log says why.")) : null,
+      sample.silent?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "No answer from the threads of "), sample.silent.join(", "), ". Their figures are missing here; the daemon's log says more.")) : null,
       h("div", { class: "grid" }, drawings.map(it => it.node)),
       section("Volumes", table("Volumes", ["Volume", "Kind", "Health", "#Size", "#Reads/s", "#Read", "#Writes/s", "#Written", "#p99", "#Hits", "#Dirty"],
         lines(sample, disks, rates), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."]),

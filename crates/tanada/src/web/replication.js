@@ -13,10 +13,13 @@ const cell = (disk, store) => {
 
 const left = disk => disk.resync?.left_bytes ?? disk.resync_left_bytes;
 
-export const replication = () => {
+export const replication = app => {
   const page = { title: replication.title, every: 3, live: false };
   let here = null, disks = [];
   page.load = async signal => {
+    await app.first;
+    // Without one there is nothing to ask for.
+    if (app.sample?.cluster === false) return;
     [here, disks] = await Promise.all([find("/v1/cluster", signal), find("/v1/cluster/volumes", signal)]);
     disks ??= [];
   };

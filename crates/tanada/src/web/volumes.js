@@ -51,9 +51,9 @@ const hybrid = (app, name) => {
   const map = heat("Where the requests go", "Requests by region and interval, as the tier counted them; logarithmic. What is outlined lived on the fast device at the end of its interval.",
     { x: "time of day", y: "address", value: "requests", inside: "on the fast device", show: count });
   let volume = null, heats = null, drawn = null, moves = null, listeners = [], exports = [];
-  const load = async signal => {
+  const load = async (signal, hybrids) => {
     const path = `/v1/volumes/${part(name)}`;
-    volume = await find(path, signal);
+    volume = hybrids.find(it => it.name === name);
     if (!volume) return;
     const tier = volume.settings.tier;
     const seconds = Math.min(SECONDS, Math.floor((tier?.period_seconds ?? 1) * LIMIT * 0.95));
@@ -139,8 +139,9 @@ const hybrid = (app, name) => {
 const virtual = (app, name) => {
   let disk = null, listeners = [];
   return {
-    load: async signal => {
-      [disk, { nbd: listeners }] = await Promise.all([find(`/v1/cluster/volumes/${part(name)}`, signal), get("/v1/status", signal)]);
+    load: async (signal, hybrids, disks) => {
+      disk = disks.find(it => it.name === name);
+      ({ nbd: listeners } = await get("/v1/status", signal));
     },
     show: () => disk ? [h("h2", { class: "named" }, name, " ", state(disk.health)), disk.why ? note(disk.why) : null,
       facts([["Size", bytes(disk.size_bytes)], ["Copies", disk.copies, `a write reaches at least ${disk.min_copies}`], ["Fewest in sync", `${disk.weakest} of ${disk.copies}`, "copies of any extent"],
@@ -170,7 +171,7 @@ export const volumes = (app, rest) => {
     const [hybrids, virtuals] = await Promise.all([get("/v1/volumes", signal), find("/v1/cluster/volumes", signal)]);
     [all, disks] = [hybrids, virtuals ?? []];
     if (!chosen && all.length + disks.length > 0) choose(all.length ? ["hybrid", all[0].name] : ["virtual", disks[0].name]);
-    await one?.load(signal);
+    await one?.load(signal, all, disks);
   };
   const row = (kind, it, more) => [h("a", { href: `#/volumes/${kind}/${part(it.name)}`, "aria-current": chosen === `${kind}/${it.name}` ? "true" : null }, it.name), kind, state(it.health), bytes(it.size_bytes), more];
   page.show = () => {

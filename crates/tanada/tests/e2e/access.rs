@@ -107,7 +107,10 @@ fn over_tcp_a_stranger_reads_status_and_metrics_and_commands_nothing() {
     }
     assert!(refused > 40, "{refused}");
     let (code, samples) = ask(&address, "GET", &format!("{EVENTS}?samples=2"), "");
-    assert!(code == 200 && samples.matches("data: ").count() == 2, "{samples}");
+    assert!(
+        code == 200 && samples.matches("data: ").count() == 2,
+        "{samples}"
+    );
     let (_, refusal) = ask(&address, "POST", "/v1/volumes/vol0/detach", "");
     let refusal: Value = serde_json::from_str(&refusal).unwrap();
     let todo = refusal["what_to_do"].as_str().unwrap();

@@ -37,6 +37,8 @@ pub struct Watch {
     recent: Mutex<Recent>,
     /// What was wrong when it was last looked, by code and by what it is about.
     raised: Mutex<BTreeSet<Raised>>,
+    /// The verdict then.
+    last: Mutex<Health>,
     /// What the configuration's file says.
     pub written: WrittenLines,
     log_lines_lost: Box<dyn Fn() -> u64 + Send + Sync>,
@@ -53,6 +55,7 @@ impl Watch {
             mutes: Mutex::new(Mutes::open(data_dir)),
             recent: Mutex::new(Recent::new(Instant::now())),
             raised: Mutex::default(),
+            last: Mutex::default(),
             written,
             log_lines_lost: Box::new(log_lines_lost),
         }
@@ -70,7 +73,16 @@ impl Watch {
         let checks = rules::checks(observed, recent.at(Instant::now()));
         self.log_changes(&checks);
         let mut mutes = self.mutes.lock().unwrap_or_else(PoisonError::into_inner);
-        mutes.judge(checks, unix_seconds() as u64)
+        let health = mutes.judge(checks, unix_seconds() as u64);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone_from(&health);
+        health
+    }
+
+    /// The verdict when it was last looked, a few seconds ago at most.
+    pub fn last(&self) -> Health {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.clone()
     }
 
     /// A line for each reason that came or went.

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 
 use super::audit_log::AuditLog;
 use super::charged::Making;
-use super::events::Sampler;
 use super::kernel_disks::KernelDisks;
 use super::settings_book::SettingsBook;
 use crate::api::access::Access;
@@ -72,8 +71,6 @@ pub struct Control {
     pub health: Watch,
     /// The configuration, and where it is read anew.
     pub loaded: Loaded,
-    /// What the dashboard draws each second.
-    pub sampler: Sampler,
 }
 
 /// An answer that is no success.

@@ -48,7 +48,6 @@ fn a_data_thread_that_panics_is_named_by_health_and_hides_no_other() {
         ),
         health: crate::daemon::health::Watch::unwatched(),
         loaded: crate::daemon::reload::Loaded::built_in(),
-        sampler: super::events::Sampler::default(),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     });
     while !control.threads[1].is_dead() {

@@ -30,7 +30,6 @@ pub(super) fn control() -> Arc<Control> {
         ),
         health: crate::daemon::health::Watch::unwatched(),
         loaded: crate::daemon::reload::Loaded::built_in(),
-        sampler: super::events::Sampler::default(),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     })
 }

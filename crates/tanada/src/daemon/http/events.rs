@@ -1,7 +1,7 @@
 //! The stream of samples that the dashboard draws: one task makes one a second for all who look, and none for none.
 //!
 //! ```text
-//! GET /v1/events -> viewer -> the first one starts the sampler -> each second: data threads -> Sample, once -> all viewers
+//! GET /v1/events -> viewer -> the first one starts the sampler -> each second: status -> Sample, once -> all viewers
 //!                         \-> the last one leaves: the sampler ends with its next beat
 //! ```
 //!
@@ -13,6 +13,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -24,14 +25,16 @@ use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
 use super::control::{Control, Failure, query};
+use super::health;
 use crate::api::events::{EventsAsk, PowerSample, Sample, StoreSample, VolumeSample};
 use crate::api::figures::Power;
+use crate::api::health::Health;
 use crate::api::rates::{Rates, watts};
 use crate::api::refusal::Refusal;
+use crate::api::status::Status;
 use crate::api::store::Store;
 use crate::api::volume::Volume;
 use crate::daemon::common::when::unix_seconds;
-use crate::daemon::thread::command::ThreadReport;
 
 /// From one sample to the next.
 const BEAT: Duration = Duration::from_secs(1);
@@ -48,14 +51,14 @@ pub struct Sampler {
 
 impl Sampler {
     /// One more viewer; the first one starts the sampler.
-    fn join(control: &Arc<Control>) -> watch::Receiver<Bytes> {
-        let this = &control.sampler;
-        let mut task = this.task.lock().unwrap_or_else(PoisonError::into_inner);
+    fn join(self: &Arc<Sampler>, control: &Arc<Control>) -> watch::Receiver<Bytes> {
+        let mut task = self.task.lock().unwrap_or_else(PoisonError::into_inner);
         if task.as_ref().is_none_or(JoinHandle::is_finished) {
-            this.newest.send_replace(Bytes::new());
-            *task = Some(tokio::spawn(sample(Arc::clone(control))));
+            self.newest.send_replace(Bytes::new());
+            let work = sample(Arc::clone(self), Arc::clone(control));
+            *task = Some(tokio::spawn(work));
         }
-        this.newest.subscribe()
+        self.newest.subscribe()
     }
 
     /// Has the last viewer left? Then the sampler is gone for the next one.
@@ -70,60 +73,46 @@ impl Sampler {
 }
 
 /// Makes samples until no viewer is left.
-async fn sample(control: Arc<Control>) {
+async fn sample(sampler: Arc<Sampler>, control: Arc<Control>) {
     let mut beat = tokio::time::interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before: Option<Look> = None;
     loop {
         beat.tick().await;
-        if control.sampler.is_left() {
+        if sampler.is_left() {
             return;
         }
-        let line = match Look::take(&control).await {
-            Ok(look) => {
-                let line = event(None, &look.sample(before.as_ref(), &control));
-                before = Some(look);
-                line
-            }
-            Err(failure) => event(Some("trouble"), &failure.refusal),
-        };
-        control.sampler.newest.send_replace(line);
+        let look = Look::take(&control).await;
+        let line = event(&look.sample(before.as_ref(), &control));
+        before = Some(look);
+        sampler.newest.send_replace(line);
     }
 }
 
 /// An event as the stream has it.
-fn event(kind: Option<&str>, data: &impl serde::Serialize) -> Bytes {
-    let kind = kind.map(|kind| format!("event: {kind}\n"));
-    let data = serde_json::to_string(data).unwrap_or_default();
-    Bytes::from(format!("{}data: {data}\n\n", kind.unwrap_or_default()))
+fn event(sample: &Sample) -> Bytes {
+    let data = serde_json::to_string(sample).unwrap_or_default();
+    Bytes::from(format!("data: {data}\n\n"))
 }
 
-/// What the data threads said at one moment.
+/// What the daemon was at one moment.
 struct Look {
     at: tokio::time::Instant,
-    reports: Vec<ThreadReport>,
+    status: Status,
 }
 
 impl Look {
-    async fn take(control: &Control) -> Result<Look, Failure> {
-        let reports = control.reports().await?;
+    async fn take(control: &Control) -> Look {
+        let status = control.status_within(health::TIMEOUT).await;
         let at = tokio::time::Instant::now();
-        Ok(Look { at, reports })
-    }
-
-    fn volumes(&self) -> impl Iterator<Item = &Volume> {
-        self.reports.iter().flat_map(|it| &it.volumes)
-    }
-
-    fn stores(&self) -> impl Iterator<Item = &Store> {
-        self.reports.iter().flat_map(|it| &it.stores)
+        Look { at, status }
     }
 
     /// What happened since `before`.
     fn sample(&self, before: Option<&Look>, control: &Control) -> Sample {
         let seconds = before.map(|before| self.at.duration_since(before.at).as_secs_f64());
-        let pairs: Vec<(&Volume, Option<&Volume>)> = self
-            .volumes()
+        let volumes = self.status.volumes.iter();
+        let pairs: Vec<(&Volume, Option<&Volume>)> = volumes
             .map(|volume| (volume, before.and_then(|it| it.volume(&volume.name))))
             .collect();
         let counted = pairs.iter().filter_map(|(now, old)| Some((*now, (*old)?)));
@@ -131,9 +120,7 @@ impl Look {
         let figures = counted
             .iter()
             .map(|(now, old)| (Some(&old.figures), &now.figures));
-        let gates = self.reports.iter().flat_map(|it| &it.gates);
-        let gates = gates.filter(|it| it.dead).map(|it| it.name.clone());
-        let nbd = self.reports.iter().flat_map(|it| &it.nbd);
+        let nbd = self.status.nbd.iter();
         Sample {
             at_unix_seconds: unix_seconds(),
             seconds: seconds.unwrap_or_default(),
@@ -141,13 +128,20 @@ impl Look {
             started_unix_seconds: control.started_unix_seconds,
             uptime_seconds: control.started.elapsed().as_secs_f64(),
             cluster: control.threads.iter().any(|thread| thread.cluster),
-            dead: control.dead().into_iter().chain(gates).collect(),
+            health: Health {
+                // Who muted what has a name.
+                mutes: Vec::new(),
+                ..control.health.last()
+            },
+            silent: self.status.machine.silent.clone(),
             total: seconds.map(|_| Rates::of_all(figures)),
             hit_share: hit_share(&counted),
             clients: nbd.map(|it| it.clients.len() as u64).sum(),
             volumes: pairs.iter().map(|(now, old)| volume(now, *old)).collect(),
             stores: self
-                .stores()
+                .status
+                .stores
+                .iter()
                 .map(|store| store_sample(store, before, seconds))
                 .collect(),
             power: self.power(before),
@@ -157,8 +151,8 @@ impl Look {
     /// What devices that say so drew since `before`.
     fn power(&self, before: Option<&Look>) -> Vec<PowerSample> {
         let metered = |look: &Look| -> Vec<(String, Power)> {
-            let all = look.reports.iter().flat_map(|it| &it.devices);
-            let metered = all.filter_map(|it| Some((it.name.clone(), it.power.clone()?)));
+            let metered = look.status.devices.iter();
+            let metered = metered.filter_map(|it| Some((it.name.clone(), it.power.clone()?)));
             metered.collect()
         };
         let earlier = before.map(metered).unwrap_or_default();
@@ -174,11 +168,12 @@ impl Look {
     }
 
     fn volume(&self, name: &str) -> Option<&Volume> {
-        self.volumes().find(|it| it.name == name)
+        self.status.volumes.iter().find(|it| it.name == name)
     }
 
     fn store(&self, name: &str) -> Option<&Store> {
-        self.stores().find(|it| it.basics.name == name)
+        let mut stores = self.status.stores.iter();
+        stores.find(|it| it.basics.name == name)
     }
 }
 
@@ -227,17 +222,18 @@ fn store_sample(now: &Store, before: Option<&Look>, seconds: Option<f64>) -> Sto
     }
 }
 
-/// Server-sent events: a [`Sample`] a second as the data of each. `event: trouble` has a refusal as its data.
+/// Server-sent events: a [`Sample`] a second as the data of each.
 #[utoipa::path(get, path = "/v1/events", params(EventsAsk), responses(
     (status = 200, description = "A stream of samples", body = Sample, content_type = "text/event-stream"),
     (status = 422, body = Refusal),
 ))]
 pub(super) async fn get_events(
     State(control): State<Arc<Control>>,
+    Extension(sampler): Extension<Arc<Sampler>>,
     asked: Result<Query<EventsAsk>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let ask = query(asked, "the key is samples, a number")?;
-    let viewer = Sampler::join(&control);
+    let viewer = sampler.join(&control);
     let (to, body) = Channel::new(1);
     tokio::spawn(feed(viewer, to, ask.samples.unwrap_or(u64::MAX)));
     let head = [

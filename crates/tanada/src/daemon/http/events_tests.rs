@@ -5,25 +5,35 @@ use http_body_util::BodyExt;
 use super::*;
 use crate::daemon::http::document_tests::control;
 
-fn run(scene: impl AsyncFnOnce(Arc<Control>)) {
+/// A daemon without threads, and what makes its samples.
+struct Bed {
+    control: Arc<Control>,
+    sampler: Arc<Sampler>,
+}
+
+fn run(scene: impl AsyncFnOnce(Bed)) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime
-        .expect("a runtime")
-        .block_on(async { scene(control()).await });
+    runtime.expect("a runtime").block_on(async {
+        let (control, sampler) = (control(), Arc::default());
+        scene(Bed { control, sampler }).await;
+    });
 }
 
-fn is_running(control: &Control) -> bool {
-    let task = control.sampler.task.lock().expect("no panic");
-    task.is_some()
-}
+impl Bed {
+    fn is_running(&self) -> bool {
+        let task = self.sampler.task.lock().expect("no panic");
+        task.is_some()
+    }
 
-/// The stream that a client gets.
-async fn open(control: &Arc<Control>) -> Body {
-    let asked = Ok(Query(EventsAsk::default()));
-    let answer = get_events(State(Arc::clone(control)), asked).await;
-    answer.unwrap_or_else(|_| panic!("refused")).into_body()
+    /// The stream that a client gets.
+    async fn open(&self, samples: Option<u64>) -> Body {
+        let (control, sampler) = (Arc::clone(&self.control), Arc::clone(&self.sampler));
+        let asked = Ok(Query(EventsAsk { samples }));
+        let answer = get_events(State(control), Extension(sampler), asked).await;
+        answer.unwrap_or_else(|_| panic!("refused")).into_body()
+    }
 }
 
 async fn next(stream: &mut Body) -> Bytes {
@@ -34,9 +44,9 @@ async fn next(stream: &mut Body) -> Bytes {
 
 #[test]
 fn viewers_share_one_sampler_and_each_sample_and_none_is_made_for_none() {
-    run(async |control| {
-        assert!(!is_running(&control), "before any viewer");
-        let (mut one, mut two) = (open(&control).await, open(&control).await);
+    run(async |bed| {
+        assert!(!bed.is_running(), "before any viewer");
+        let (mut one, mut two) = (bed.open(None).await, bed.open(None).await);
         let (first, second) = (next(&mut one).await, next(&mut two).await);
         assert_eq!(first.as_ptr(), second.as_ptr(), "the same bytes");
         let text = std::str::from_utf8(&first).expect("text");
@@ -47,22 +57,22 @@ fn viewers_share_one_sampler_and_each_sample_and_none_is_made_for_none() {
         assert_ne!(next(&mut one).await, first, "a second later");
         drop(one);
         next(&mut two).await;
-        assert!(is_running(&control), "for the one that is left");
+        assert!(bed.is_running(), "for the one that is left");
         drop(two);
-        while is_running(&control) {
+        while bed.is_running() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        assert_eq!(control.sampler.newest.receiver_count(), 0);
+        assert_eq!(bed.sampler.newest.receiver_count(), 0);
         // Who comes then starts it anew.
-        next(&mut open(&control).await).await;
-        assert!(is_running(&control));
+        next(&mut bed.open(None).await).await;
+        assert!(bed.is_running());
     });
 }
 
 #[test]
 fn a_viewer_that_does_not_read_holds_up_no_other() {
-    run(async |control| {
-        let (slow, mut quick) = (open(&control).await, open(&control).await);
+    run(async |bed| {
+        let (slow, mut quick) = (bed.open(None).await, bed.open(None).await);
         let mut before = next(&mut quick).await;
         for _ in 0..3 {
             let now = next(&mut quick).await;
@@ -75,10 +85,8 @@ fn a_viewer_that_does_not_read_holds_up_no_other() {
 
 #[test]
 fn a_stream_ends_after_as_many_samples_as_were_asked_for() {
-    run(async |control| {
-        let asked = Ok(Query(EventsAsk { samples: Some(2) }));
-        let answer = get_events(State(Arc::clone(&control)), asked).await;
-        let body = answer.unwrap_or_else(|_| panic!("refused")).into_body();
+    run(async |bed| {
+        let body = bed.open(Some(2)).await;
         let whole = body.collect().await.expect("it ends").to_bytes();
         let text = String::from_utf8(whole.to_vec()).expect("text");
         assert_eq!(text.matches("data: ").count(), 2, "{text}");

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, Failure, body, unprocessable};
+use super::names;
 use crate::api::health::{Health, MuteAsk};
 use crate::api::refusal::Refusal;
 use crate::api::status::Status;
@@ -110,8 +111,13 @@ pub async fn keep(control: Arc<Control>) {
 
 /// Is the daemon well, and if not, what is to be done?
 #[utoipa::path(get, path = "/v1/health", responses((status = 200, body = Health)))]
-pub(super) async fn get_verdict(State(control): State<Arc<Control>>) -> Json<Health> {
-    Json(observe(&control).await.machine.health)
+pub(super) async fn get_verdict(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+) -> Json<Health> {
+    let mut health = observe(&control).await.machine.health;
+    names::hide_in_health(&caller, &mut health);
+    Json(health)
 }
 
 fn change_mutes<T>(

@@ -218,6 +218,7 @@ pub fn router(control: Arc<Control>, gate: Gate) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(Extension(Arc::<events::Sampler>::default()))
         .layer(axum::middleware::from_fn_with_state(door, door::stand))
         .with_state(control)
 }

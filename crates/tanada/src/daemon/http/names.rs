@@ -20,6 +20,7 @@ use super::account_records::Accounts;
 use super::charged::{Charged, id_of};
 use super::control::{Control, Failure};
 use crate::api::cluster::Disk;
+use crate::api::health::Health;
 use crate::api::status::Status;
 use crate::api::store::{Reservation, Store};
 use crate::api::volume::Volume;
@@ -70,8 +71,16 @@ pub(super) fn hide_in_volumes(caller: &Caller, volumes: &mut [Volume]) {
     }
 }
 
+/// Takes who muted a code from those who may not see that.
+pub(super) fn hide_in_health(caller: &Caller, health: &mut Health) {
+    if !caller.may(Action::Names, None) {
+        health.mutes.iter_mut().for_each(|mute| mute.who.clear());
+    }
+}
+
 /// The same of all that a status has.
 pub(super) fn hide_in_status(caller: &Caller, status: &mut Status) {
+    hide_in_health(caller, &mut status.machine.health);
     hide_in_stores(caller, &mut status.stores);
     hide_in_volumes(caller, &mut status.volumes);
 }

@@ -87,6 +87,24 @@ fn an_account_is_answered_its_own_names_and_an_operator_all() {
 }
 
 #[test]
+fn who_muted_a_code_is_named_to_operators() {
+    let by = |caller: &Caller| {
+        let mute = json!({"code": "DIRTY_OLD", "until_unix_seconds": 1, "who": "account astro, operator", "about": [],
+            "severity": "warning"});
+        let health = json!({"status": "HEALTH_OK", "checks": [], "mutes": [mute]});
+        let mut health = serde_json::from_value(health).expect("a verdict");
+        hide_in_health(caller, &mut health);
+        health.mutes[0].who.clone()
+    };
+    assert_eq!(by(&Caller::nothing()), "");
+    assert_eq!(by(&account("bio", Role::Reader)), "");
+    assert_eq!(
+        by(&account("bio", Role::Operator)),
+        "account astro, operator"
+    );
+}
+
+#[test]
 fn the_queue_of_a_hybrid_names_no_holder_either() {
     let mut queue = store().node;
     hide_in_manager(&Caller::nothing(), &mut queue);

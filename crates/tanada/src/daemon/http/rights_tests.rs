@@ -143,7 +143,6 @@ impl Bed {
             ),
             health: crate::daemon::health::Watch::unwatched(),
             loaded: crate::daemon::reload::Loaded::built_in(),
-            sampler: super::events::Sampler::default(),
             certificates: Folder::at(dir.path()),
         });
         let gate = Gate {

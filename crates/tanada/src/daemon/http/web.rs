@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_is_told_what_it_may_do_and_asked_only_for_what_changed() {
+    fn each_answer_says_what_a_browser_may_do_and_what_changed() {
         let first = answer(&ASSETS[0], &HeaderMap::new());
         let of = |name: HeaderName| first.headers()[name].to_str().expect("text").to_owned();
         assert_eq!(

@@ -256,7 +256,7 @@ fn axe_finds_nothing_on_any_page() {
     }
     // It finds what there is to find.
     let mut opened = page(&mut browser, &daemon, "", DESK);
-    opened.value("document.querySelector('main').append(document.createElement('button'))");
+    opened.value("document.querySelector('#dialogs').append(document.createElement('button'))");
     opened.value(&format!("{axe}; 1"));
     let found = opened.awaited(run).to_string();
     assert!(found.contains("button-name"), "{found}");
@@ -447,9 +447,20 @@ fn a_token_brings_names_and_actions_and_none_of_them_destroys() {
         for word in ["elete", "emove", "oll back", "etach", "Rename", "Lose"] {
             assert!(!buttons.contains(word), "{path}: {buttons}");
         }
-        check(&mut opened, &daemon, path);
+        let (page, screen) = opened.widths();
+        assert!(
+            page <= screen,
+            "{path} is {page} wide on a screen of {screen}"
+        );
     }
+    // Nothing but what was refused.
+    let complaints = opened.complaints();
+    let refused = |it: &&String| !it.contains("status of 401") && !it.contains("status of 422");
+    let others: Vec<&String> = complaints.iter().filter(refused).collect();
+    assert!(others.is_empty(), "{others:#?}");
+    // What listens there next may be another program.
     assert_eq!(daemon.stop().0, Some(0));
+    assert!(opened.until("sessionStorage.length === 0 && document.querySelector('#who button').innerText === 'Use token'"));
 }
 
 #[test]
