@@ -154,7 +154,8 @@ export const history = (title, axes, names, pick, seconds, level) => {
     node: chart.node,
     show: samples => {
       const to = samples.length ? samples[samples.length - 1].at_unix_seconds : 0;
-      const from = to - seconds;
+      // A page that was just opened has more than a corner of its drawing to show.
+      const from = Math.max(to - seconds, Math.min(samples[0]?.at_unix_seconds ?? to, to - 60));
       const x = [], ys = names.map(() => []);
       let before = null;
       for (const sample of samples) {
@@ -168,7 +169,7 @@ export const history = (title, axes, names, pick, seconds, level) => {
         x.push(before);
         pick(sample).forEach((value, n) => ys[n].push(value ?? NaN));
       }
-      const step = seconds / 5, xTicks = [];
+      const step = [10, 15, 30, 60, 120].find(it => it * 6 >= to - from) ?? 300, xTicks = [];
       for (let at = Math.ceil(from / step) * step; at <= to; at += step) xTicks.push(at);
       chart.show({ x, from, to, xTicks, series: names.map((name, n) => ({ name, y: ys[n] })) });
     },

@@ -60,6 +60,8 @@ const lines = (sample, disks, rates) => {
 const ROWS_MAX = 60;
 const worstFirst = all => [...all].sort((a, b) => (kindOf(a.health) === "good") - (kindOf(b.health) === "good"));
 
+const sumOf = (sample, key) => sample.stores.reduce((sum, it) => sum + (it[key] ?? NaN), 0);
+
 export const overview = app => {
   const drawings = [
     history("Throughput", rateAxis, ["read", "write"], it => [it.total?.read_bytes_per_second, it.total?.write_bytes_per_second], SECONDS),
@@ -67,6 +69,8 @@ export const overview = app => {
     history("Latency", latencyAxis, ["p99 of reads and writes"], it => [it.total?.latency_ns_p99], SECONDS),
     history("Hits", shareAxis, ["hits"], it => [it.hit_share === null || it.hit_share === undefined ? null : it.hit_share * 100], SECONDS),
   ];
+  // A node without hybrids has its stores to show.
+  const ofStores = history("Throughput of stores", rateAxis, ["read", "write"], it => [sumOf(it, "read_bytes_per_second"), sumOf(it, "write_bytes_per_second")], SECONDS);
   const page = { title: overview.title, every: 5 };
   let disks = [], rates = new Map();
   page.load = async signal => {
@@ -79,10 +83,11 @@ export const overview = app => {
     const sample = app.sample;
     const title = h("h1", {}, "Overview");
     if (!sample) return [title, page.error ? trouble(page.error) : note("Waiting for the first second of figures.")];
-    drawings.forEach(it => it.show(app.samples));
+    const shown = sample.volumes.length || !sample.stores.length ? drawings : [ofStores];
+    shown.forEach(it => it.show(app.samples));
     const total = sample.total ?? {};
     return [title, page.error ? trouble(page.error) : null, verdict(sample),
-      facts([
+      facts(shown === drawings ? [
         ["Read", rate(total.read_bytes_per_second), perSecond(total.reads_per_second)],
         ["Write", rate(total.write_bytes_per_second), perSecond(total.writes_per_second)],
         ["Latency p99", latency(total.latency_ns_p99), `p50 ${latency(total.latency_ns_p50)}`],
@@ -90,9 +95,12 @@ export const overview = app => {
         ["In flight", (total.queue_mean ?? 0).toFixed(1), "requests, mean"],
         ["Clients", count(sample.clients), "NBD"],
         ["Up", span(sample.uptime_seconds), `version ${sample.version}`],
+      ] : [
+        ["Read from stores", rate(sumOf(sample, "read_bytes_per_second"))], ["Written to stores", rate(sumOf(sample, "write_bytes_per_second"))],
+        ["Clients", count(sample.clients), "NBD"], ["Up", span(sample.uptime_seconds), `version ${sample.version}`],
       ]),
       sample.silent?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "No answer from the threads of "), sample.silent.join(", "), ". Their figures are missing here; the daemon's log says more.")) : null,
-      h("div", { class: "grid" }, drawings.map(it => it.node)),
+      h("div", { class: "grid" }, shown.map(it => it.node)),
       section("Volumes", table("Volumes", ["Volume", "Kind", "Health", "#Size", "#Reads/s", "#Read", "#Writes/s", "#Written", "#p99", "#Hits", "#Dirty"],
         lines(sample, disks, rates), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."]),
         Math.max(sample.volumes.length, disks.length) > ROWS_MAX ? note("Those that want attention come first. ", h("a", { href: "#/volumes" }, "All of them")) : null),
