@@ -30,7 +30,7 @@ use env::net::{Member, Origin, Stream};
 use env::sync::{Event, Semaphore};
 
 use super::super::negotiate::Agreement;
-use super::super::proto::{self, Command, Errno, REQUEST_LEN, Refusal, Request, Terms};
+use super::super::proto::{self, Command, Errno, REQUEST_LEN, Refusal, Request};
 use super::counters::{ConnectionSnapshot, LiveCounters};
 use super::handshake::{Entered, negotiate};
 use super::holding::{Holding, RequestPermit};
