@@ -95,7 +95,7 @@ export const snapshot = volume => ({
   title: `Snapshot of ${volume}`,
   verb: "Take it",
   text: "Keeps the volume as it is now under a name. It may be in use.",
-  fields: [field("Name", h("input", { name: "name", required: true, autocomplete: "off", pattern: "[A-Za-z0-9][A-Za-z0-9._-]*" }), "letters, digits, dots, dashes")],
+  fields: [field("Name", h("input", { name: "name", required: true, autocomplete: "off", pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*" }), "letters, digits, dots, dashes")],
   command: ({ name }) => `tanada snapshot create ${word(`${volume}@${name || "NAME"}`)}`,
   run: ({ name }) => send("POST", `/v1/cluster/volumes/${part(volume)}/snapshots`, { name }),
 });

@@ -49,7 +49,7 @@ pub fn as_another(dir: &Path, arguments: &[&str], token: Option<&Path>) -> Optio
 }
 
 /// What `GET` answers over TCP on loopback without a token, beside [`EVENTS`], which has no end.
-const OPEN: [&str; 19] = [
+const OPEN: [&str; 21] = [
     "/",
     "/healthz",
     "/metrics",
@@ -57,8 +57,10 @@ const OPEN: [&str; 19] = [
     "/v1/access",
     "/v1/cluster",
     "/v1/cluster/volumes",
+    "/v1/cluster/volumes/{name}",
     "/v1/devices",
     "/v1/exports",
+    "/v1/health",
     "/v1/status",
     "/v1/stores",
     "/v1/stores/{name}",
@@ -83,7 +85,7 @@ fn over_tcp_a_stranger_reads_status_and_metrics_and_commands_nothing() {
         let (code, said) = ask(&address, "GET", &path, "");
         let expected = match path.as_str() {
             "/v1/stores/vol0" | "/v1/stores/vol0/calendar" => 404,
-            "/v1/cluster" => 404,
+            "/v1/cluster" | "/v1/cluster/volumes/vol0" => 404,
             // No shadow watches it.
             "/v1/volumes/vol0/advice" => 409,
             _ => 200,

@@ -224,8 +224,12 @@ fn figures_change_each_second_and_are_called_stale_when_the_daemon_is_gone() {
     });
     // Behind each drawing is its table.
     opened.click("details.data summary");
-    let rows = opened.number("document.querySelectorAll('details.data[open] tbody tr').length");
-    assert!(rows >= 2.0, "{rows}");
+    let rows = "document.querySelectorAll('details.data[open] tbody tr').length >= 2";
+    assert!(
+        opened.until(rows),
+        "{}",
+        opened.text("document.body.innerText")
+    );
     // A hidden page asks nothing; a page without a daemon says so, and since when.
     check(&mut opened, &daemon, "overview");
     assert_eq!(daemon.stop().0, Some(0), "an open stream keeps no daemon");
