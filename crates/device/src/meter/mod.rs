@@ -5,6 +5,8 @@
 //!                                                             snapshot -> Snapshot
 //! ```
 //!
+//! [`RequestCounters`] counts by whatever operations and classes its owner names; a [`Meter`] does so before a device.
+//!
 //! Latency runs from the call to the answer, so it includes time the request waited in the device.
 //!
 //! Always true:
@@ -13,19 +15,22 @@
 //! 3. A quantile is at most 1/16 above the true one, and never above the largest value seen.
 
 mod histogram;
+mod requests;
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Buf, Instant, Nanos, Sector, Span, View};
+use base::{Buf, Nanos, Sector, Span, View};
 use serde::Serialize;
 
 pub use self::histogram::{Histogram, Latency};
+pub use self::requests::{RequestCounters, Watch};
 
 use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags};
 
-const OPS: [Op; 5] = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
-const CLASSES: [Class; 3] = Class::KINDS;
+/// What operations of a device are called, in the order of [`Op`].
+pub const OPS: [&str; 5] = ["read", "write", "flush", "discard", "write zeroes"];
+/// What classes are called, in the order of [`Class::KINDS`].
+const CLASSES: [&str; 3] = ["foreground", "metadata", "background"];
 
 /// What was asked of a device in one operation and class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -116,13 +121,13 @@ impl Counters {
 
     /// What was asked in one operation, all classes together.
     pub fn all(&self, op: Op) -> OpCounters {
-        CLASSES
-            .iter()
-            .map(|class| self.of(op, *class))
-            .fold(OpCounters::default(), |sum, row| OpCounters {
+        Class::KINDS.iter().map(|class| self.of(op, *class)).fold(
+            OpCounters::default(),
+            |sum, row| OpCounters {
                 requests: sum.requests + row.requests,
                 bytes: sum.bytes + row.bytes,
-            })
+            },
+        )
     }
 
     /// What happened since `earlier`; `deepest` is this one's own.
@@ -137,15 +142,6 @@ impl Counters {
         }
         since
     }
-}
-
-/// One operation and class.
-#[derive(Default)]
-struct Row {
-    bytes: u64,
-    errors: u64,
-    abandoned: u64,
-    latency: Histogram,
 }
 
 /// A device that keeps figures of the one below. See the module's head.
@@ -163,105 +159,39 @@ struct Row {
 /// });
 /// ```
 pub struct Meter {
-    // Fixed.
     inner: Rc<dyn Device>,
-    since: Instant,
-    // Per request.
-    rows: RefCell<Vec<Option<Row>>>,
-    in_flight: Cell<u64>,
-    depth_time: Cell<u128>,
-    busy: Cell<u64>,
-    deepest: Cell<u64>,
-    /// Up to here `depth_time` and `busy` are counted.
-    counted_to: Cell<Instant>,
+    requests: Rc<RequestCounters>,
 }
 
 impl Meter {
     /// Watches `inner` from now on. To be called inside a runtime, whose clock it reads.
     pub fn new(inner: Rc<dyn Device>) -> Rc<Meter> {
-        let now = env::now();
         Rc::new(Meter {
             inner,
-            since: now,
-            rows: RefCell::new((0..OPS.len() * CLASSES.len()).map(|_| None).collect()),
-            in_flight: Cell::new(0),
-            depth_time: Cell::new(0),
-            busy: Cell::new(0),
-            deepest: Cell::new(0),
-            counted_to: Cell::new(now),
+            requests: RequestCounters::new(&OPS, &CLASSES),
         })
     }
 
     /// The figures up to now.
     pub fn snapshot(&self) -> Snapshot {
-        let now = env::now();
-        self.count_depth(now);
-        let rows = self.rows.borrow();
-        let kinds = OPS
-            .iter()
-            .flat_map(|op| CLASSES.iter().map(move |class| (op, class)));
-        let operations = kinds.zip(rows.iter()).filter_map(|((op, class), row)| {
-            row.as_ref().map(|row| OpSnapshot {
-                op: op.to_string(),
-                class: class.to_string(),
-                requests: row.latency.count(),
-                bytes: row.bytes,
-                errors: row.errors,
-                abandoned: row.abandoned,
-                latency: Latency::from(&row.latency),
-            })
-        });
-        Snapshot {
-            device: self.inner.info().name,
-            over_ns: now.since(self.since).0,
-            in_flight: self.in_flight.get(),
-            depth_time_ns: u64::try_from(self.depth_time.get()).unwrap_or(u64::MAX),
-            busy_ns: self.busy.get(),
-            deepest: self.deepest.get(),
-            operations: operations.collect(),
-        }
+        self.requests.snapshot(&self.inner.info().name)
     }
 
     /// The counters up to now.
     pub fn counters(&self) -> Counters {
-        let now = env::now();
-        self.count_depth(now);
-        let mut counters = Counters {
-            over: now.since(self.since),
-            depth_time: self.depth_time.get(),
-            busy: Nanos(self.busy.get()),
-            deepest: self.deepest.get(),
-            ..Counters::default()
-        };
-        for (total, row) in counters.rows.iter_mut().zip(self.rows.borrow().iter()) {
-            if let Some(row) = row {
-                (total.requests, total.bytes) = (row.latency.count(), row.bytes);
-            }
-        }
+        let mut counters = self.requests.load();
+        self.requests.fill(&mut counters.rows);
         counters
     }
 
     /// From now on `deepest` counts what is in flight now and later.
     pub fn forget_deepest(&self) {
-        self.deepest.set(self.in_flight.get());
+        self.requests.forget_deepest();
     }
 
     /// The latencies of one operation and class so far.
     pub fn latency(&self, op: Op, class: Class) -> Histogram {
-        let rows = self.rows.borrow();
-        let row = rows[row_of(op, class)].as_ref();
-        row.map_or_else(Histogram::default, |row| row.latency.clone())
-    }
-
-    fn count_depth(&self, now: Instant) {
-        let depth = self.in_flight.get();
-        if depth > 0 {
-            let span = now.since(self.counted_to.get()).0;
-            let time = u128::from(depth) * u128::from(span);
-            self.depth_time.set(self.depth_time.get() + time);
-            self.busy.set(self.busy.get() + span);
-        }
-        self.counted_to.set(now);
+        self.requests.latency(op as usize, class.kind())
     }
 
     /// Watches one request. `work` begins it.
@@ -272,12 +202,11 @@ impl Meter {
         bytes: u64,
         work: impl FnOnce(&'a dyn Device) -> Pending<'a, T>,
     ) -> Pending<'a, T> {
-        let mut watch = Watch::begin(self, row_of(op, class), bytes);
+        let watch = self.requests.begin(op as usize, class.kind(), bytes);
         let work = work(&*self.inner);
         Box::pin(async move {
             let answer = work.await;
-            watch.end = Some(answer.is_ok());
-            drop(watch);
+            watch.end(answer.is_ok());
             answer
         })
     }
@@ -285,55 +214,6 @@ impl Meter {
 
 fn row_of(op: Op, class: Class) -> usize {
     op as usize * CLASSES.len() + class.kind()
-}
-
-/// One request in flight; writes its figures down when it drops.
-struct Watch<'a> {
-    meter: &'a Meter,
-    row: usize,
-    bytes: u64,
-    start: Instant,
-    /// Was the answer good? None: there is none yet.
-    end: Option<bool>,
-}
-
-impl<'a> Watch<'a> {
-    fn begin(meter: &'a Meter, row: usize, bytes: u64) -> Watch<'a> {
-        let start = env::now();
-        meter.count_depth(start);
-        let depth = meter.in_flight.get() + 1;
-        meter.in_flight.set(depth);
-        meter.deepest.set(meter.deepest.get().max(depth));
-        Watch {
-            meter,
-            row,
-            bytes,
-            start,
-            end: None,
-        }
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        let mut rows = self.meter.rows.borrow_mut();
-        let row = rows[self.row].get_or_insert_default();
-        let Some(good) = self.end else {
-            // Perhaps the runtime is gone, and its clock with it: the depth falls as of the last count.
-            row.abandoned += 1;
-            self.meter.in_flight.set(self.meter.in_flight.get() - 1);
-            return;
-        };
-        let now = env::now();
-        self.meter.count_depth(now);
-        self.meter.in_flight.set(self.meter.in_flight.get() - 1);
-        if good {
-            row.bytes += self.bytes;
-        } else {
-            row.errors += 1;
-        }
-        row.latency.record(now.since(self.start));
-    }
 }
 
 impl Device for Meter {
@@ -391,7 +271,7 @@ impl Device for Meter {
     }
 
     fn in_flight(&self) -> usize {
-        self.in_flight.get() as usize
+        self.requests.in_flight() as usize
     }
 }
 
@@ -435,7 +315,7 @@ mod tests {
         use base::Bytes;
         env::Runtime::simulated(1).block_on(async {
             let meter = Meter::new(Memory::new("disk", Bytes::mib(1)));
-            meter.in_flight.set(65_536);
+            meter.requests.assume_in_flight(65_536);
             let days = Nanos::secs(10 * 86_400);
             env::sleep(days).await;
             assert_eq!(meter.counters().depth_time, 65_536 * u128::from(days.0));
@@ -445,8 +325,11 @@ mod tests {
 
     #[test]
     fn rows_are_in_the_order_of_the_tables() {
-        for (op_index, op) in OPS.into_iter().enumerate() {
-            for (class_index, class) in CLASSES.into_iter().enumerate() {
+        let ops = [Op::Read, Op::Write, Op::Flush, Op::Discard, Op::WriteZeroes];
+        for (op_index, op) in ops.into_iter().enumerate() {
+            assert_eq!(op.to_string(), OPS[op_index]);
+            for (class_index, class) in Class::KINDS.into_iter().enumerate() {
+                assert_eq!(class.to_string(), CLASSES[class_index]);
                 assert_eq!(row_of(op, class), op_index * CLASSES.len() + class_index);
             }
         }
