@@ -108,6 +108,41 @@ pub enum Response {
 }
 
 impl Request {
+    /// What figures keep apart: bytes, objects made and gone, other changes, looks, flushes.
+    pub const KINDS: [&str; 7] = [
+        "read", "write", "create", "delete", "change", "look", "flush",
+    ];
+
+    /// Its place in [`KINDS`](Self::KINDS).
+    pub fn kind(&self) -> usize {
+        match self {
+            Request::Read { .. } => 0,
+            Request::Write { .. } => 1,
+            Request::Create { .. } => 2,
+            Request::Delete { .. } => 3,
+            Request::Truncate { .. }
+            | Request::Punch { .. }
+            | Request::Rename { .. }
+            | Request::SetAttributes { .. } => 4,
+            Request::List { .. }
+            | Request::Attributes { .. }
+            | Request::Stat { .. }
+            | Request::AllocatedRanges { .. }
+            | Request::Space
+            | Request::Damage { .. } => 5,
+            Request::Flush => 6,
+        }
+    }
+
+    /// Bytes of data that it reads or writes.
+    pub fn data_len(&self) -> u64 {
+        match self {
+            Request::Read { len, .. } => *len,
+            Request::Write { data, .. } => data.len() as u64,
+            _ => 0,
+        }
+    }
+
     /// How the change is to be done, if it changes an object.
     pub fn change(&self) -> Option<&Change> {
         match self {

@@ -40,6 +40,7 @@ mod watch;
 use std::rc::{Rc, Weak};
 
 use device::Device;
+use device::meter::Snapshot;
 use env::sync::Event;
 use policy::place::State;
 use policy::share::calendar::{BookingId, Refusal, Stretch};
@@ -176,6 +177,11 @@ impl Manager {
     /// The sessions that are open, then those closed lately.
     pub fn sessions(&self) -> Vec<SessionReport> {
         self.sessions.reports()
+    }
+
+    /// What was asked of its objects since it was opened, however that came in.
+    pub fn requests(&self) -> Snapshot {
+        self.sessions.requests.snapshot(self.core.store.name())
     }
 
     /// What is to be known about it.

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::{Rc, Weak};
 
+use device::meter::RequestCounters;
 use env::sync::Event;
 use policy::share::calendar::BookingId;
 use policy::share::{BytesPerSec, Direction, Second};
@@ -17,6 +18,7 @@ use super::accounts::Accounts;
 use super::report::{DeliveryReport, SessionReport};
 use super::rights::{Granted, Phase};
 use super::{Opening, Session, buffers};
+use crate::ops;
 use crate::qos::book::record::{EndedReport, Record, WindowsReport};
 use crate::qos::state::Core;
 
@@ -50,6 +52,8 @@ pub(crate) struct Sessions {
     pub totals: RefCell<BTreeMap<BookingId, Totals>>,
     /// Sessions came or went: buffers are split anew.
     pub split: Rc<Event>,
+    /// What was asked of objects, by all of them.
+    pub requests: Rc<RequestCounters>,
 }
 
 impl Sessions {
@@ -63,6 +67,7 @@ impl Sessions {
             closed: RefCell::default(),
             totals: RefCell::default(),
             split: Rc::default(),
+            requests: RequestCounters::new(&ops::Request::KINDS, &["client"]),
         })
     }
 

@@ -65,8 +65,19 @@ pub(crate) async fn held_at_cap(session: &Session, bytes: u64, most: u64) -> Opt
     cap.hold(Bytes(bytes), Bytes(most)).await
 }
 
-/// As [`carry_out`], of what [`within_cap`] has let pass.
+/// As [`carry_out`], of what [`within_cap`] has let pass. The store's figures count it.
 pub(crate) async fn carry_out_now(
+    session: &Session,
+    request: Request,
+) -> Result<Response, OperationError> {
+    let requests = &session.sessions.requests;
+    let watch = requests.begin(request.kind(), 0, request.data_len());
+    let answer = carry_out_uncounted(session, request).await;
+    watch.end(answer.is_ok());
+    answer
+}
+
+async fn carry_out_uncounted(
     session: &Session,
     mut request: Request,
 ) -> Result<Response, OperationError> {
