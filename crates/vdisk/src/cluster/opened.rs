@@ -181,6 +181,12 @@ impl Openings {
         open.iter().map(|slot| Rc::clone(slot.volume())).collect()
     }
 
+    /// A volume that is open here.
+    pub fn volume(&self, id: VolumeId) -> Option<Rc<Volume>> {
+        let slot = self.node.slots.get(id)?;
+        Some(Rc::clone(slot.volume()))
+    }
+
     /// What all clients together get at most of a volume that is open here.
     pub fn throttle(&self, id: VolumeId) -> Option<Rc<Throttle>> {
         let slot = self.node.slots.get(id)?;

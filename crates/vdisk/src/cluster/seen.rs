@@ -105,6 +105,15 @@ impl View {
     /// # Errors
     /// As for [`View::seen_records`].
     pub async fn seen(&self) -> Result<Vec<Overview>, ClusterError> {
+        let (all, _) = self.seen_all().await?;
+        Ok(all)
+    }
+
+    /// The same, and the records that this is from.
+    ///
+    /// # Errors
+    /// As for [`View::seen_records`].
+    pub async fn seen_all(&self) -> Result<(Vec<Overview>, Records), ClusterError> {
         let records = self.seen_records().await?;
         let mut all = self.overviews(&records);
         if let Some(silent) = records.silent {
@@ -112,7 +121,7 @@ impl View {
                 one.health = without_meta(&one.used, &one.health, silent);
             }
         }
-        Ok(all)
+        Ok((all, records))
     }
 
     /// The records of all volumes that are not being removed, from the meta store.

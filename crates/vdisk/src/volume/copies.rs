@@ -179,6 +179,7 @@ impl<'a> Copies<'a> {
                 };
                 let write = to.write(as_object, at, data, stamped(stamp, false));
                 self.core.within(write).await.map_err(CopyError::To)?;
+                self.core.count(|counters| counters.copied_bytes += len);
                 at += len;
             }
         }

@@ -34,11 +34,7 @@ impl Device for Volume {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            let _request = self.core.clients.usage.begin();
-            let leased = self.core.leased().await;
-            leased.map_err(|error| self.device_error(Op::Flush, Span::default(), error))
-        })
+        self.flush_as(UserId::OWN)
     }
 
     fn discard(&self, span: Span) -> Pending<'_, ()> {

@@ -98,13 +98,14 @@ pub use users::User;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use ::device::meter::Snapshot;
 use ::device::{Device, DeviceError, Op, Pending};
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use replication::state::Phase;
 use store::ClientTag;
 
 use crate::meta::{LeaseId, MetaStore};
-use crate::names::{ImageId, StoreNumber, VolumeId};
+use crate::names::{EXTENT, ImageId, StoreNumber, VolumeId};
 use crate::record::{Name, VolumeRecord};
 use crate::replica::choice::Choice;
 use connections::Connections;
@@ -241,6 +242,23 @@ impl Volume {
     /// What it has done since it was opened.
     pub fn counters(&self) -> Counters {
         self.core.life.counters.get()
+    }
+
+    /// What its clients asked since it was opened, by operation and their class.
+    pub fn requests(&self) -> Snapshot {
+        self.core.clients.requests.snapshot(&self.name())
+    }
+
+    /// What is to be copied at most until each extent has all its copies in sync.
+    pub fn copies_left(&self) -> Bytes {
+        let core = &self.core;
+        let record = core.volume_record().clone();
+        if record.out.is_empty() && record.redundancy_floor >= record.copies {
+            return Bytes(0);
+        }
+        let replicas = record.out.keys().filter_map(|it| core.replicas.get(*it));
+        let synced: u64 = replicas.map(|it| it.state().synced.len() as u64).sum();
+        Bytes(self.missing_copies().saturating_sub(synced) * EXTENT)
     }
 
     /// The record as this node knows it.
@@ -430,6 +448,7 @@ impl Volume {
         if let Err(error) = self.info().check(Op::Read, at, span.len.0) {
             return ::device::ready(Err(error));
         }
+        let watch = self.core.clients.begin(Op::Read, span.len.0, user);
         Box::pin(async move {
             let _request = self.core.clients.usage.begin();
             let read = async {
@@ -437,8 +456,19 @@ impl Volume {
                 self.core.leased().await?;
                 Ok(buf)
             };
-            read.await
-                .map_err(|error| self.device_error(Op::Read, span, error))
+            let read = read.await;
+            watch.end(read.is_ok());
+            read.map_err(|error| self.device_error(Op::Read, span, error))
+        })
+    }
+
+    fn flush_as(&self, user: UserId) -> Pending<'_, ()> {
+        let watch = self.core.clients.begin(Op::Flush, 0, user);
+        Box::pin(async move {
+            let _request = self.core.clients.usage.begin();
+            let leased = self.core.leased().await;
+            watch.end(leased.is_ok());
+            leased.map_err(|error| self.device_error(Op::Flush, Span::default(), error))
         })
     }
 
@@ -447,13 +477,19 @@ impl Volume {
             return ::device::ready(Err(error));
         }
         let core = Rc::clone(&self.core);
+        let watch = core.clients.begin(op, span.len.0, user);
         // To its end, whether or not the caller still waits.
         let task = env::spawn(async move {
             let _request = core.clients.usage.begin();
-            Writes::of(&core)
-                .change(span.start.byte(), span.len.0, data, user)
-                .await?;
-            core.leased().await
+            let changed = async {
+                Writes::of(&core)
+                    .change(span.start.byte(), span.len.0, data, user)
+                    .await?;
+                core.leased().await
+            };
+            let changed = changed.await;
+            watch.end(changed.is_ok());
+            changed
         });
         Box::pin(async move {
             task.await

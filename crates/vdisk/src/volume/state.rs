@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos};
+use device::meter::{OPS, RequestCounters, Watch};
 use env::sync::Semaphore;
-use policy::place::{Op, Request};
+use policy::place::{Class, Op, Request};
 use replication::state::Phase;
 use replication::{Replication, membership};
 use store::ClientTag;
@@ -42,6 +43,13 @@ use crate::names::{EXTENT, Generation, StoreNumber, VolumeId};
 use crate::record::{OnMetaLoss, VolumeRecord, extents, volume_key};
 use crate::replica::choice::Choice;
 use crate::replica::connect::ConnectionError;
+
+/// What the classes of requests are called.
+const CLASSES: [&str; 3] = [
+    Class::ALL[0].name(),
+    Class::ALL[1].name(),
+    Class::ALL[2].name(),
+];
 
 /// Nodes of the map in memory: those of 2 TiB.
 const NODES: Bytes = Bytes::mib(32);
@@ -132,6 +140,16 @@ impl Default for Locks {
 pub(super) struct Clients {
     pub users: Users,
     pub usage: Usage,
+    /// What they asked, and how long it took.
+    pub requests: Rc<RequestCounters>,
+}
+
+impl Clients {
+    /// A user asks for this; it is counted in the user's class.
+    pub fn begin(&self, op: device::Op, bytes: u64, user: UserId) -> Watch {
+        let class = self.users.get(user).origin.class;
+        self.requests.begin(op as usize, class as usize, bytes)
+    }
 }
 
 impl Core {
@@ -187,6 +205,7 @@ impl Core {
             clients: Clients {
                 users: Users::new(own),
                 usage: Usage::new(),
+                requests: RequestCounters::new(&OPS, &CLASSES),
             },
             life: Life::default(),
         })

@@ -39,6 +39,8 @@ pub struct Counters {
     pub isr_expands: u64,
     /// Extents copied to stores that were out.
     pub resynced: u64,
+    /// Bytes copied from store to store, so that copies are equal and as many as configured.
+    pub copied_bytes: u64,
     /// Extents whose copies were made equal.
     pub reconciled: u64,
     /// Extents allocated.

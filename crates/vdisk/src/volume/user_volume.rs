@@ -29,7 +29,7 @@ impl Device for UserVolume {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        self.volume.flush()
+        self.volume.flush_as(self.user)
     }
 
     fn discard(&self, span: Span) -> Pending<'_, ()> {

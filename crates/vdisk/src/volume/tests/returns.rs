@@ -191,6 +191,21 @@ fn an_unreadable_extent_does_not_hold_up_the_resync_of_others() {
     });
 }
 
+#[test]
+fn bytes_of_lacking_copies_are_counted_until_they_are_made() {
+    env::Runtime::simulated(48).block_on(async {
+        let (cluster, volume) = one_is_behind(3).await;
+        assert_eq!(volume.copies_left(), Bytes(3 * EXTENT));
+        let before = volume.counters().copied_bytes;
+        cluster.servers[0].heal().await;
+        let joined = async || !is_out(&cluster, ONE).await;
+        until("store 1 comes back", joined).await;
+        assert_eq!(volume.copies_left(), Bytes(0));
+        let copied = volume.counters().copied_bytes - before;
+        assert!((3 * 4096..3 * EXTENT).contains(&copied), "{copied} bytes");
+    });
+}
+
 /// Not later than in two seconds.
 async fn the_writer_dies_when_one_joins(cluster: &Cluster, volume: Rc<Volume>) {
     for _ in 0..20_000 {

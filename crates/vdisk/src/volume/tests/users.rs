@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, Span};
+use device::meter::OpSnapshot;
 use device::{Class, Device, DeviceError, DeviceExt, WriteFlags};
 use env::sync::join_all;
 use policy::place::{Class as Priority, ClientId, Permille, State};
@@ -62,6 +63,54 @@ fn an_indeterminate_change_of_a_client_session_raises_the_stores_token() {
         !remembered(Some(Mutation::UntaintedByClients)),
         "the planted bug is seen"
     );
+}
+
+#[test]
+fn requests_are_counted_with_their_time_by_operation_and_class_of_the_client() {
+    env::Runtime::simulated(63).block_on(async {
+        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
+        let volume = cluster
+            .open(1, cluster.meta_store.client(), None)
+            .await
+            .unwrap();
+        let high = volume.for_user(user(3, Priority::High)).await;
+        let begun = env::now();
+        high.write_at(Sector(0), filled(1, 65_536)).await.unwrap();
+        let took = env::now().since(begun);
+        high.flush().await.unwrap();
+        read(&volume, 0, 4096).await;
+        for server in &cluster.servers {
+            server.crash();
+        }
+        let buf = Buf::for_read(4096);
+        let failed = high.read(Sector(0), buf, Class::Foreground).await;
+        assert!(failed.is_err());
+        let requests = volume.requests();
+        let of = |it: &OpSnapshot| {
+            (
+                it.op.clone(),
+                it.class.clone(),
+                it.requests,
+                it.bytes,
+                it.errors,
+            )
+        };
+        let rows: Vec<_> = requests.operations.iter().map(of).collect();
+        let row = |op: &str, class: &str, requests, bytes, errors| {
+            (op.to_owned(), class.to_owned(), requests, bytes, errors)
+        };
+        assert_eq!(
+            rows,
+            [
+                row("read", "normal", 1, 4096, 0),
+                row("read", "high", 1, 0, 1),
+                row("write", "high", 1, 65_536, 0),
+                row("flush", "high", 1, 0, 0),
+            ]
+        );
+        assert_eq!(requests.operations[2].latency.sum_ns, took.0);
+        assert_eq!(requests.in_flight, 0);
+    });
 }
 
 #[test]
