@@ -10,6 +10,8 @@
 //! own work.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
@@ -87,7 +89,7 @@ $lua -e 'assert(io.popen("true"))'
 "#;
 
 /// Everything the tests and benchmarks run.
-pub static TOOLS: [Tool; 19] = [
+pub static TOOLS: [Tool; 20] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -235,6 +237,15 @@ pub static TOOLS: [Tool; 19] = [
         arch: "iproute2",
     },
     Tool {
+        name: "promtool",
+        wanted_for: "tests",
+        trial: "echo 'groups: []' >r.yml; promtool check rules r.yml",
+        debian: "prometheus",
+        fedora: "golang-github-prometheus",
+        suse: "golang-github-prometheus-prometheus",
+        arch: "prometheus",
+    },
+    Tool {
         name: "slurmctld with burst buffers in Lua",
         wanted_for: "tests",
         trial: SLURM,
@@ -331,6 +342,8 @@ pub fn install() -> Result<Vec<Lacking>> {
             .stdout(Stdio::from(std::io::stderr()));
         run(&mut command)
     };
+    // Tests start what they need themselves, at addresses that a service may have.
+    let _no_services = NoServices::begin();
     let mut install = vec!["install", "-y", "-q", "--no-install-recommends"];
     install.extend(&packages);
     if apt(&install).is_err() {
@@ -346,6 +359,39 @@ pub fn install() -> Result<Vec<Lacking>> {
         eprintln!("{}", how_to_get(&left));
     }
     Ok(left)
+}
+
+/// While this is there, packages of Debian that are installed start no service; a policy of the machine's own stays.
+struct NoServices(bool);
+
+/// Asked before a service is started, in Debian and its like.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// 101: not allowed.
+const REFUSES: &str = "#!/bin/sh\n# Of `cargo xtask setup`, while it installs.\nexit 101\n";
+
+impl NoServices {
+    fn begin() -> NoServices {
+        let made = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o755)
+            .open(POLICY);
+        let written = made.and_then(|mut file| file.write_all(REFUSES.as_bytes()));
+        // What an earlier set-up left that was cut off goes with this one.
+        let left = || fs::read_to_string(POLICY).is_ok_and(|text| text == REFUSES);
+        NoServices(written.is_ok() || left())
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.0
+            && let Err(error) = fs::remove_file(POLICY)
+        {
+            eprintln!("setup: {POLICY} is left, and keeps services from starting: {error}");
+        }
+    }
 }
 
 fn say(lacking: &[Lacking]) {

@@ -51,6 +51,18 @@ fn findings_with(file: &str, text: &str) -> Vec<Finding> {
     check(&Tree::at(dir.path()).expect("the fixture can be read"))
 }
 
+#[test]
+fn an_alert_that_names_no_metric_of_the_page_is_found() {
+    let page = "# Metrics\n\n| family | type |\n|---|---|\n| `tanada_a_total` | counter |\n| `tanada_b_seconds` | histogram |\n";
+    let rules = "expr: tanada_a_total + tanada_b_seconds_bucket\nexpr: tanada_b_seconds\nexpr: rate(tanada_c_total[5m])\n";
+    let dir = clean_tree();
+    plant(dir.path(), "docs/metrics.md", page);
+    plant(dir.path(), "packaging/prometheus/a.rules.yml", rules);
+    let found = check(&Tree::at(dir.path()).expect("the fixture can be read"));
+    let found: Vec<_> = found.iter().map(|it| (it.rule, it.line)).collect();
+    assert_eq!(found, [("metrics", 2), ("metrics", 3)]);
+}
+
 /// The only finding, which must be of `rule`.
 fn caught(rule: &str, file: &str, text: &str) -> Finding {
     let mut findings = findings_with(file, text);

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The compiler and clippy see to the code; this sees to what they do not know: which crate may see which, how a
-//! file opens, what may not be left behind, whether the words and links still hold, whether pages, files, functions and types
+//! file opens, what may not be left behind, whether words, links and names of metrics still hold, whether pages, files, functions and types
 //! are short enough, whether imports go in circles, how commits are called.
 //!
 //! Always true: a rule reads the tree (or what `source` made of its Rust files) and nothing else; only the names of
@@ -22,6 +22,7 @@ pub mod finding;
 pub mod habits;
 pub mod links;
 pub mod look;
+pub mod metrics;
 pub mod order;
 pub mod papers;
 mod prose;
@@ -108,11 +109,12 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 /// Everything that breaks a rule, what could not be checked, and the baseline.
 #[must_use]
 pub fn report(tree: &Tree) -> Report {
-    let rules: [fn(&Tree) -> Vec<Finding>; 9] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 10] = [
         order::order,
         habits::heads,
         habits::outside,
         links::links,
+        metrics::metrics,
         files::papers_current,
         files::benchmarks_current,
         files::pages,
