@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::figures::Counters;
+
 /// What a virtual disk is, and what holds for its requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DiskTerms {
@@ -55,6 +57,21 @@ pub struct Disk {
     pub epoch: u64,
     /// Where clients of this node find it.
     pub nbd: Vec<String>,
+    /// What its clients asked, where it is open on this node: since it was opened, by their class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<Counters>,
+    /// Copies being made, where it is open on this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync: Option<Resync>,
+}
+
+/// How far copies are that a virtual disk lacks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Resync {
+    /// To be copied at most until each extent has all its copies in sync.
+    pub left_bytes: u64,
+    /// Copied from store to store since it was opened, so that copies are equal and as many as configured.
+    pub copied_bytes: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

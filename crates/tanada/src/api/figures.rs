@@ -13,7 +13,7 @@ pub struct Power {
     pub standby: bool,
 }
 
-/// What was asked of a device or volume.
+/// What was asked of a device, volume or store.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
 #[schema(as = Figures)]
 pub struct Counters {
@@ -29,9 +29,10 @@ pub struct Counters {
 /// One kind of request and who it was for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Operation {
-    /// `read`, `write`, `flush`, `discard` or `write zeroes`.
+    /// `read`, `write`, `flush`, `discard` or `write zeroes`; of a store, what its figures say.
     pub op: String,
-    /// `foreground`, `metadata` or `background`.
+    /// Of a device or hybrid `foreground`, `metadata` or `background`; of a virtual disk its client's: `low`, `normal` or
+    /// `high`; of a store `client`.
     pub class: String,
     /// Answers, good and bad.
     pub requests: u64,

@@ -88,7 +88,7 @@ pub struct Gate {
     pub driver: String,
     /// It has ended, and with it the connections of its clients; the others of its address serve.
     pub dead: bool,
-    /// Absent if it is dead.
+    /// Absent if it is dead, or gave no answer in time.
     pub thread: Option<Thread>,
 }
 
@@ -156,6 +156,9 @@ pub struct Export {
     /// What that block device was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ublk_requests: Option<DiskRequests>,
+    /// What NBD clients asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nbd_requests: Option<NbdRequests>,
     /// Where virtual machines connect (vhost-user-blk).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<String>,
@@ -172,6 +175,18 @@ pub struct Export {
     pub errors: u64,
     /// Why no client gets it now.
     pub why: Option<String>,
+}
+
+/// What NBD clients asked of an export since the daemon began, what was refused among it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct NbdRequests {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+    pub discards: u64,
+    pub write_zeroes: u64,
 }
 
 /// What the kernel, or virtual machines, asked of a disk since the daemon began, without what failed.

@@ -7,6 +7,8 @@ use store::qos::manager::{ManagerReport, StretchReport};
 use store::qos::session::SessionReport;
 use utoipa::ToSchema;
 
+use super::figures::Counters;
+
 /// What a store is, and how large its tables are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StoreBasics {
@@ -45,6 +47,9 @@ pub struct Store {
     /// The first of them, in words.
     pub first_bad: Vec<String>,
     pub server: Server,
+    /// What was asked of its objects, by `read`, `write`, `create`, `delete`, `change`, `look` and `flush`.
+    #[serde(default)]
+    pub figures: Counters,
 }
 
 /// How the calibration goes that runs, or ran last since the start.

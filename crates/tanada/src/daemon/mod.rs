@@ -4,6 +4,7 @@
 //! serve -> assemble -> thread (data threads) -> common (files, addresses, words)
 //!       -> http (admin API) -> thread
 //!                          -> health (the verdict)
+//!                           -> metrics (a page for Prometheus, from types of `api`)
 //! ```
 //!
 //! Always true: nothing here imports from `cli`.
@@ -18,6 +19,7 @@ mod lifetime;
 mod listen;
 pub mod log;
 pub mod look;
+pub mod metrics;
 pub mod reload;
 pub mod serve;
 mod service_manager;

@@ -15,6 +15,7 @@ mod gates;
 mod guides;
 mod laboratory;
 mod lifecycle;
+mod metrics;
 mod modes;
 mod pairs;
 mod queued;

@@ -800,20 +800,19 @@ fn sessions_and_stores_are_seen_everywhere() {
         metrics
     };
     let stranger = get("");
-    assert!(
-        stranger.contains("session=\"s0/1\",holder=\"\""),
-        "{stranger}"
-    );
+    let nameless =
+        "tanada_reservation_promised_bytes_per_second{store=\"s0\",reservation=\"s0/1\"}";
+    assert!(stranger.contains(nameless), "{stranger}");
     assert!(
         !stranger.contains("\"ann\""),
         "names take a token: {stranger}"
     );
     let metrics = get(&bearer(dir));
     for expected in [
-        "tanada_store_total_bytes{store=\"s0\"}",
-        "tanada_store_session_promised_bytes_per_second{store=\"s0\",session=\"s0/1\",holder=\"ann\"}",
+        "tanada_store_size_bytes{store=\"s0\"}",
+        "tanada_reservation_promised_bytes_per_second{store=\"s0\",reservation=\"s0/1\",holder=\"ann\"}",
         "tanada_store_shed{store=\"s0\",level=\"nothing\"} 1",
-        "tanada_store_session_windows_total{store=\"s0\",session=\"s0/1\",holder=\"ann\",end=\"scheduler\"}",
+        "tanada_reservation_windows_total{store=\"s0\",reservation=\"s0/1\",holder=\"ann\",end=\"scheduler\"}",
     ] {
         assert!(
             metrics.contains(expected),

@@ -166,7 +166,7 @@ fn each_export_keeps_its_terms(exports: &str) {
         let uris = shown["nbd"].to_string();
         assert!(uris.contains("nbd+unix:///look?socket="), "{uris}");
         let figures = daemon.page("/metrics");
-        assert!(figures.contains("tanada_nbd_connections{export=\"look\",of=\"volume:vm1\"} 1"), "{figures}");
+        assert!(figures.contains("tanada_export_connections{export=\"look\",of=\"volume:vm1\"} 1"), "{figures}");
         let busy = daemon.refused(&["volume", "rm", "vm1"]);
         assert!(busy.contains("in use here (2 users); disconnect its clients first"), "{busy}");
         one.close().await;

@@ -9,32 +9,25 @@ use policy::share::cap::Caps;
 use tokio::sync::oneshot;
 use vdisk::cluster::heard::Heard;
 use vdisk::cluster::overview::{Overview, Use, condition_name};
+use vdisk::cluster::seen::Records;
 use vdisk::cluster::stores::{StoreRecord, StoreState};
 use vdisk::cluster::{Cluster, ClusterError};
 use vdisk::image::records::ImagesError;
 use vdisk::image::tree::ImageError;
 use vdisk::meta::MetaError;
 use vdisk::record::{Fairness, Name, VolumeRecord};
-use vdisk::volume::Condition;
+use vdisk::volume::Volume;
 use vdisk::{StoreNumber, cluster};
 
 use super::control::{Answer, Control, Failure, gone};
 use crate::api;
 use crate::api::cluster::DiskTerms;
-use crate::api::cluster::{ClusterStore, Disk, Out, Snapshot};
+use crate::api::cluster::{ClusterStore, Disk, Out, Resync, Snapshot};
 use crate::daemon::common::address::nbd_uri;
+use crate::daemon::metrics::page::ClusterSnapshot;
 use crate::daemon::thread::caps;
 use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::Command;
-
-/// The cluster at one moment, for metrics.
-#[derive(Debug, Default)]
-pub struct ClusterSnapshot {
-    pub disks: Vec<Disk>,
-    pub stores: Vec<ClusterStore>,
-    /// Is there a cluster, and for how long has its meta store not answered?
-    pub meta_silent_seconds: Option<f64>,
-}
 
 pub(super) fn failure(error: &ClusterError) -> Failure {
     let status = match error {
@@ -120,9 +113,10 @@ impl ClusterThread<'_> {
             return Ok(ClusterSnapshot::default());
         }
         self.at_cluster(async |open| {
+            let (all, records) = open.cluster.view.seen_all().await?;
             Ok(ClusterSnapshot {
-                disks: disks(&open).await?,
-                stores: stores(&open).await?,
+                disks: all.iter().map(|it| disk(&open, it)).collect(),
+                stores: stores_of(&open, &records),
                 meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
             })
         })
@@ -155,6 +149,7 @@ pub(super) fn disk(open: &OpenCluster, of: &Overview) -> Disk {
     };
     let tls = open.config.tls.is_some();
     let uri = |address: &env::net::Address| nbd_uri(address, &name, tls);
+    let here = open.cluster.openings.volume(record.id);
     let exported = open.exports_of(&record.name).flat_map(|it| it.uris());
     Disk {
         terms: DiskTerms {
@@ -189,6 +184,15 @@ pub(super) fn disk(open: &OpenCluster, of: &Overview) -> Disk {
         generation: record.generation.0,
         epoch: record.epoch.0,
         nbd: (open.addresses().iter().map(uri)).chain(exported).collect(),
+        figures: here.as_ref().map(|volume| volume.requests().into()),
+        resync: here.as_deref().map(resync),
+    }
+}
+
+fn resync(volume: &Volume) -> Resync {
+    Resync {
+        left_bytes: volume.copies_left().0,
+        copied_bytes: volume.counters().copied_bytes,
     }
 }
 
@@ -224,12 +228,16 @@ pub(super) fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>
 
 pub(super) async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
     let seen = open.cluster.view.seen_records().await?;
+    Ok(stores_of(open, &seen))
+}
+
+fn stores_of(open: &OpenCluster, seen: &Records) -> Vec<ClusterStore> {
     let records = seen.stores.values().map(|(record, _)| record);
     let drained = records
         .clone()
         .filter(|it| it.state == StoreState::Draining);
     let drained: Vec<StoreNumber> = drained.map(|record| record.number).collect();
-    let progress = open.cluster.view.progress_of(&seen, &drained);
+    let progress = open.cluster.view.progress_of(seen, &drained);
     let of = |record: &StoreRecord| {
         let up = seen.up.serves(record).filter(|_| seen.silent.is_none());
         let all = drained.iter().zip(&progress);
@@ -242,22 +250,5 @@ pub(super) async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, Clus
             ..store(record, up, open.cluster.reports.heard_of(record.number))
         }
     };
-    Ok(records.map(of).collect())
-}
-
-/// How bad it is, for figures: 0 healthy to 4 offline.
-pub fn severity(health: &str) -> u64 {
-    let all = [
-        Condition::Healthy,
-        Condition::Resyncing,
-        Condition::Degraded,
-        Condition::ReadOnly,
-        Condition::Offline,
-    ];
-    if health == condition_name(Condition::Full) {
-        // As bad as read-only: writes fail.
-        return 3;
-    }
-    let place = all.iter().position(|it| condition_name(*it) == health);
-    place.unwrap_or(all.len()) as u64
+    records.map(of).collect()
 }

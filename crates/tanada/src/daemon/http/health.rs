@@ -19,13 +19,14 @@ use crate::daemon::common::when::unix_seconds;
 use crate::daemon::health::codes::CODES;
 use crate::daemon::health::mutes::{Mutes, mute_of};
 use crate::daemon::health::rules::{Nodes, Observed, Process};
+use crate::daemon::metrics::page::ClusterSnapshot;
 use ::access::caller::Caller;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 
 /// How long threads and cluster may take to say how they are.
-pub const TIMEOUT: Duration = Duration::from_secs(2);
+pub const TIMEOUT: Duration = Duration::from_millis(1500);
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(5);
 /// A thread whose heart, which beats each second, did not for so long stands still.
@@ -35,6 +36,11 @@ const MUTE_MAX: u64 = 30 * DAY;
 
 /// The status of the daemon, with the verdict on it.
 pub(super) async fn observe(control: &Control) -> Status {
+    observe_all(control).await.0
+}
+
+/// The same, and the cluster, as far as its thread answered.
+pub(super) async fn observe_all(control: &Control) -> (Status, ClusterSnapshot) {
     let cluster = ClusterThread(control);
     let (mut status, seen, waiting) = tokio::join!(
         control.status_within(TIMEOUT),
@@ -62,7 +68,7 @@ pub(super) async fn observe(control: &Control) -> Status {
         process: &process,
     };
     status.machine.health = control.health.judge(&observed);
-    status
+    (status, seen)
 }
 
 /// Threads that have not ended and do nothing.

@@ -19,24 +19,20 @@ pub mod admin_tls;
 mod audit;
 pub mod audit_log;
 pub mod booking;
-mod cap_metrics;
 mod certificates;
 pub mod charged;
 pub mod clients;
 pub mod cluster;
-mod cluster_metrics;
 mod cluster_thread;
 pub mod control;
 #[cfg(test)]
 mod dead_tests;
-mod disk_metrics;
 mod disk_terms;
 #[cfg(test)]
 mod document_tests;
 mod door;
 pub mod events;
 pub mod export_booking;
-pub mod family;
 mod flattened;
 pub mod gate;
 pub mod guard;
@@ -44,7 +40,6 @@ pub mod health;
 pub mod kernel_disks;
 pub mod learn;
 pub mod listen;
-pub mod metrics;
 mod names;
 mod release;
 pub mod reload;
@@ -58,9 +53,7 @@ mod rights_tests;
 mod routes;
 pub mod settings_book;
 pub mod slots;
-mod store_metrics;
 mod stores;
-mod thread_metrics;
 mod volume_settings;
 mod web;
 
@@ -82,14 +75,14 @@ use crate::api::tier::{Ask, Heat, Moves};
 use crate::api::volume::{Advice, Attach, Volume};
 use crate::daemon::http::control::{Answer, Control, Failure, body};
 use crate::daemon::http::gate::Gate;
+use crate::daemon::metrics;
+use crate::daemon::metrics::format::Format;
+use crate::daemon::metrics::page::Page;
 use crate::daemon::thread::command::VolumeCommand;
 use ::access::caller::Caller;
 use ::access::role::Action;
-use cluster_thread::ClusterThread;
 use door::Door;
 
-/// How long figures wait for the meta store.
-const METRICS_TIMEOUT: Duration = Duration::from_secs(3);
 /// No request of this API is longer.
 const BODY_MAX: usize = 64 * 1024;
 
@@ -398,29 +391,36 @@ async fn get_access(
     })
 }
 
-/// Figures for Prometheus, as OpenMetrics text.
+/// Figures for Prometheus: text 0.0.4, or OpenMetrics where `Accept` asks for that. A data thread that is silent costs its
+/// own figures, and `tanada_thread_up` says so.
 #[utoipa::path(get, path = "/metrics", responses(
-    (status = 200, body = String, content_type = "application/openmetrics-text"),
+    (status = 200, description = "docs/metrics.md lists what it has", content(
+        (String = "text/plain; version=0.0.4"),
+        (String = "application/openmetrics-text; version=1.0.0"),
+    )),
 ))]
 async fn get_metrics(
     State(control): State<Arc<Control>>,
     Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
 ) -> Result<Response, Failure> {
-    // The meta store may be silent while everything else goes on.
-    let cluster = ClusterThread(&control);
-    let seen = tokio::time::timeout(METRICS_TIMEOUT, cluster.snapshot()).await;
-    let seen = seen.ok().and_then(Result::ok).unwrap_or_default();
-    let mut status = control.status().await?;
+    let (mut status, cluster) = health::observe_all(&control).await;
     names::hide_in_status(&caller, &mut status);
-    let text = metrics::encode(status, seen).map_err(|error| {
+    let page = Page {
+        status,
+        cluster,
+        process: metrics::process::look(),
+    };
+    let accept = headers.get(header::ACCEPT);
+    let format = Format::asked(accept.and_then(|it| it.to_str().ok()));
+    let text = metrics::encode(page, format).map_err(|error| {
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             format!("the figures cannot be written: {error}"),
             "report this as a bug",
         )
     })?;
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Ok(([(header::CONTENT_TYPE, kind)], text).into_response())
+    Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }
 
 /// 200 while every data thread answers.

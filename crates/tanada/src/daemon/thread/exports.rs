@@ -191,6 +191,7 @@ impl VolumeExport {
                 .collect(),
             ublk: None,
             ublk_requests: None,
+            nbd_requests: Some(self.account.counts().into()),
             vhost_user: None,
             vhost_user_requests: None,
             read_only: self.config.read_only,

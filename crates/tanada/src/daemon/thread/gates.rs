@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
-use base::Map;
+use base::{Map, Nanos};
 use device::Pending;
 use device::remote::{Opened, OwnerEnd};
 use env::net::{Address, Listener, Origin, Stream, accept_each};
@@ -31,6 +31,8 @@ use super::gate::{ExportView, Message, Place, Setup, start};
 use crate::api;
 use crate::api::clients::{Gone, Which};
 
+/// A gate that says nothing of itself for so long is silent.
+const LATE: Nanos = Nanos::secs(1);
 /// Clients that a gate is given beyond those it takes: it chooses whom to turn away.
 const TOO_MANY: usize = 16;
 
@@ -150,37 +152,48 @@ impl Gates {
         })
     }
 
-    /// Asks every living gate, and gathers what they answer; none for one that died.
-    async fn ask<T>(&self, message: impl Fn(Reply<T>) -> Message) -> Vec<Option<T>> {
-        let mut waiting = Vec::new();
-        for gate in &self.desk.gates {
+    /// Asks every living gate.
+    fn post<T>(&self, message: impl Fn(Reply<T>) -> Message) -> Vec<oneshot::Receiver<T>> {
+        let post = |gate: &OneGate| {
             let (reply, answer) = oneshot::channel();
             // Where it is refused the reply is dropped with it.
             drop(gate.poster.post(message(reply)));
-            waiting.push(answer);
-        }
+            answer
+        };
+        self.desk.gates.iter().map(post).collect()
+    }
+
+    /// Asks every living gate, and gathers what they answer; none for one that died.
+    async fn ask<T>(&self, message: impl Fn(Reply<T>) -> Message) -> Vec<Option<T>> {
         let mut answers = Vec::new();
-        for answer in waiting {
+        for answer in self.post(message) {
             answers.push(answer.await.ok());
         }
         answers
     }
 
-    /// How the gates are now.
+    /// How the gates are now. One that is silent delays the others' report for [`LATE`] at most.
     pub(super) async fn report(&self) -> AtGates {
-        let reports = self.ask(Message::Report).await;
+        let deadline = env::now() + LATE;
+        let mut reports = Vec::new();
+        for answer in self.post(Message::Report) {
+            reports.push(env::timeout(deadline.since(env::now()), answer).await);
+        }
         let mut last = self.last.borrow_mut();
         let mut gates = Vec::new();
         for ((gate, report), last) in self.desk.gates.iter().zip(reports).zip(&mut *last) {
+            let answered = report.as_ref().ok().and_then(|it| it.as_ref().ok());
             gates.push(api::status::Gate {
                 name: gate.name.clone(),
                 driver: gate.driver.to_owned(),
-                dead: report.is_none(),
-                thread: report.as_ref().map(|it| it.thread.clone()),
+                dead: matches!(report, Ok(Err(_))),
+                thread: answered.map(|it| it.thread.clone()),
             });
             match report {
-                Some(report) => *last = report.snapshot,
-                None => {
+                Ok(Ok(report)) => *last = report.snapshot,
+                // It is silent, and what it does is not known.
+                Err(_) => {}
+                Ok(Err(_)) => {
                     last.connections.clear();
                     last.exports.iter_mut().for_each(|it| it.connections = 0);
                 }

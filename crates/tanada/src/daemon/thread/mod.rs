@@ -373,10 +373,7 @@ impl DataThread {
 
     /// How everything here is now.
     async fn report(&self) -> ThreadReport {
-        let mut gates = Vec::new();
-        for at in &self.gates {
-            gates.push(at.report().await);
-        }
+        let gates = env::sync::join_all(self.gates.iter().map(|at| at.report())).await;
         ThreadReport {
             driver: self.driver.to_owned(),
             thread: polling::report(&self.names, self.poll, self.since),

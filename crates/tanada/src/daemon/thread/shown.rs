@@ -18,15 +18,16 @@ use super::{DataThread, vhost};
 use crate::api;
 use crate::api::clients::Which;
 use crate::api::figures::{self, Latency, Operation, Power, Share, Written};
-use crate::api::status::DiskRequests;
+use crate::api::status::{DiskRequests, NbdRequests};
 use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
 
-/// Connections of NBD clients to an export now, and errors they were answered with so far.
+/// Connections of NBD clients to an export now, and what they asked so far.
 #[derive(Default)]
 struct OfClients {
     connections: u64,
     errors: u64,
+    requests: NbdRequests,
 }
 
 /// What servers and gates say of an export's clients; of a volume's not those that it counts itself.
@@ -36,6 +37,7 @@ fn of_clients(thread: &DataThread, export: &ExportConfig, gates: &[AtGates]) -> 
         for of in snapshot.exports.iter().filter(|of| of.name == export.name) {
             all.connections += of.connections;
             all.errors += of.counts.errors;
+            all.requests = all.requests.and(&of.counts.into());
         }
     };
     let is_here = |address: &Address| export.nbd.contains(address);
@@ -70,6 +72,11 @@ pub(super) fn export_of(
         return api::status::Export {
             ublk,
             ublk_requests,
+            nbd_requests: Some(
+                clients
+                    .requests
+                    .and(&report.nbd_requests.unwrap_or_default()),
+            ),
             vhost_user,
             vhost_user_requests,
             // Clients of gates are counted by the volume itself.
@@ -91,6 +98,7 @@ pub(super) fn export_of(
             .collect(),
         ublk,
         ublk_requests,
+        nbd_requests: Some(clients.requests),
         vhost_user,
         vhost_user_requests,
         read_only: export.read_only || thread.is_read_only(&export.device),
@@ -150,6 +158,35 @@ pub(super) fn device_of(thread: &DataThread, device: &OpenDevice) -> api::status
             .power()
             .filter(|_| !is_whole)
             .map(api::figures::Power::from),
+    }
+}
+
+impl From<front::nbd::Counters> for NbdRequests {
+    fn from(of: front::nbd::Counters) -> NbdRequests {
+        NbdRequests {
+            reads: of.reads,
+            read_bytes: of.read_bytes,
+            writes: of.writes,
+            written_bytes: of.written_bytes,
+            flushes: of.flushes,
+            discards: of.trims,
+            write_zeroes: of.zeroes,
+        }
+    }
+}
+
+impl NbdRequests {
+    /// Both together.
+    pub fn and(&self, other: &NbdRequests) -> NbdRequests {
+        NbdRequests {
+            reads: self.reads + other.reads,
+            read_bytes: self.read_bytes + other.read_bytes,
+            writes: self.writes + other.writes,
+            written_bytes: self.written_bytes + other.written_bytes,
+            flushes: self.flushes + other.flushes,
+            discards: self.discards + other.discards,
+            write_zeroes: self.write_zeroes + other.write_zeroes,
+        }
     }
 }
 

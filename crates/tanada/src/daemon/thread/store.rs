@@ -172,6 +172,7 @@ impl OpenStore {
             },
             node: self.node.report(),
             sessions: self.node.sessions(),
+            figures: self.node.requests().into(),
             scrub: api::Scrub {
                 running: scrub.running,
                 bytes_per_second: self.config.scrub.map(|rate| rate.0),

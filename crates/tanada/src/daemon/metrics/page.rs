@@ -1,0 +1,36 @@
+//! What a page of metrics is made of.
+
+use crate::api::cluster::{ClusterStore, Disk};
+use crate::api::status::Status;
+
+/// Everything that is known at one moment.
+#[derive(Debug)]
+pub struct Page {
+    /// What the data threads that answered said, which did not, and the verdict.
+    pub status: Status,
+    /// The cluster, as far as its thread answered.
+    pub cluster: ClusterSnapshot,
+    /// What the system says of this process, as far as it does.
+    pub process: Option<ProcessSnapshot>,
+}
+
+/// The cluster at one moment.
+#[derive(Debug, Default)]
+pub struct ClusterSnapshot {
+    pub disks: Vec<Disk>,
+    pub stores: Vec<ClusterStore>,
+    /// Is there a cluster, and for how long has its meta store not answered?
+    pub meta_silent_seconds: Option<f64>,
+}
+
+/// This process at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ProcessSnapshot {
+    pub resident_bytes: u64,
+    pub cpu_seconds: f64,
+    pub open_files: u64,
+    /// The soft limit; none: it has none.
+    pub open_files_max: Option<u64>,
+    /// Seconds since 1970.
+    pub started_unix_seconds: f64,
+}
