@@ -15,17 +15,17 @@ pub const WEB: &str = "127.0.0.1:10880";
 /// Permissions of its Unix sockets unless configured: the daemon's user alone connects.
 const SOCKET_MODE: u32 = 0o600;
 
-/// Reads both; without them the usual ones.
-pub(super) fn read_admin(root: &mut Keys<'_, '_>, data_dir: &Path) -> AdminConfig {
+/// Reads both; without them the usual ones. `socket`: where commands are taken unless a Unix socket is named.
+pub(super) fn read_admin(root: &mut Keys<'_, '_>, socket: &Path) -> AdminConfig {
     let mut admin = AdminConfig {
-        listen: with_socket(Vec::new(), data_dir),
+        listen: with_socket(Vec::new(), socket),
         web: Vec::new(),
         web_named: false,
         hosts: Vec::new(),
         socket_mode: SOCKET_MODE,
     };
     if let Some(keys) = root.table("admin") {
-        read_commands(keys, data_dir, &mut admin);
+        read_commands(keys, socket, &mut admin);
     }
     let is_seen = admin.listen.iter().any(|it| it.socket().is_some());
     match root.table("web") {
@@ -41,7 +41,7 @@ fn usual_web() -> Address {
     WEB.parse().expect("a constant address")
 }
 
-fn read_commands(mut keys: Keys<'_, '_>, data_dir: &Path, admin: &mut AdminConfig) {
+fn read_commands(mut keys: Keys<'_, '_>, socket: &Path, admin: &mut AdminConfig) {
     let listen = keys.parse_list("listen", str::parse::<Address>);
     let tcp = keys.parse_list("tcp", str::parse::<Address>);
     if let Some(gone) = keys.take::<bool>("allow_remote") {
@@ -61,7 +61,7 @@ fn read_commands(mut keys: Keys<'_, '_>, data_dir: &Path, admin: &mut AdminConfi
     }
     keys.finish();
     let listen = listen.map_or_else(Vec::new, |at| at.value);
-    let mut listen = with_socket(listen, data_dir);
+    let mut listen = with_socket(listen, socket);
     listen.extend(tcp.map_or_else(Vec::new, |at| at.value));
     admin.listen = listen;
     admin.hosts = hosts.map_or_else(Vec::new, |at| at.value);
@@ -98,9 +98,8 @@ fn check_clear(keys: &Keys<'_, '_>, key: &str, listen: Option<&At<Vec<Address>>>
 }
 
 /// With a Unix socket among them: there the owner's commands are taken.
-fn with_socket(mut listen: Vec<Address>, data_dir: &Path) -> Vec<Address> {
+fn with_socket(mut listen: Vec<Address>, socket: &Path) -> Vec<Address> {
     if listen.iter().all(|it| it.socket().is_some()) {
-        let socket = data_dir.join("admin.sock");
         // A path too long for a socket is no reason to refuse a configuration that asked for none.
         listen.extend(format!("unix:{}", socket.display()).parse::<Address>());
     }

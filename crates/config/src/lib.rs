@@ -56,7 +56,11 @@ pub fn default_text(data_dir: &Path) -> String {
 
 /// Where data go unless configured.
 pub const DATA_DIR: &str = "tanada-data";
-/// Reads and checks a configuration. `data_dir` overrides the file's own.
+/// Where a package has its configuration. There, unless it says otherwise, data go to `/var/lib/tanada`, and commands are
+/// taken at the socket that the package's unit holds.
+const OF_PACKAGE: &str = "/etc/tanada";
+
+/// Reads and checks a configuration from the file `origin`. `data_dir` overrides the file's own.
 ///
 /// # Errors
 /// All mistakes found, in the order of the text.
@@ -73,7 +77,7 @@ pub fn read(text: &str, origin: &str, data_dir: Option<&Path>) -> Result<Config,
             });
         }
     };
-    let config = read_root(Keys::new("", 0, root, &mistakes), data_dir);
+    let config = read_root(Keys::new("", 0, root, &mistakes), origin, data_dir);
     let mistakes = mistakes.into_sorted();
     match mistakes.is_empty() {
         true => Ok(config),
@@ -84,19 +88,32 @@ pub fn read(text: &str, origin: &str, data_dir: Option<&Path>) -> Result<Config,
     }
 }
 
-fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
+/// Is the configuration `origin` that of a package?
+fn is_of_package(origin: &str) -> bool {
+    Path::new(origin).parent() == Some(Path::new(OF_PACKAGE))
+}
+
+fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> Config {
     let said = root.value::<PathBuf>("data_dir");
-    let data_dir = data_dir
-        .map(Path::to_owned)
-        .or(said)
-        .unwrap_or_else(|| DATA_DIR.into());
+    let data_dir =
+        data_dir
+            .map(Path::to_owned)
+            .or(said)
+            .unwrap_or_else(|| match is_of_package(origin) {
+                true => "/var/lib/tanada".into(),
+                false => DATA_DIR.into(),
+            });
+    let socket = match is_of_package(origin) {
+        true => "/run/tanada/admin.sock".into(),
+        false => data_dir.join("admin.sock"),
+    };
 
     let socket_mode = root.parse_or("socket_mode", env::net::SOCKET_MODE, read_mode);
     let poll = root.parse_or("poll", Setting::default(), str::parse);
     let mut things = Things::default();
     let devices = devices::read_devices(&mut root, &data_dir, &mut things);
     let hybrids = hybrids::read_hybrids(&mut root, &devices, &mut things);
-    let admin = admin::read_admin(&mut root, &data_dir);
+    let admin = admin::read_admin(&mut root, &socket);
     let mut stores = Vec::new();
     for mut keys in root.tables("store") {
         let store = store::read_store(&mut keys, &data_dir, &devices, &mut things, &stores, &admin);
@@ -118,13 +135,6 @@ fn read_root(mut root: Keys<'_, '_>, data_dir: Option<&Path>) -> Config {
     }
     if let Some(cluster) = &cluster {
         cluster::check_against_exports(&root, cluster, &exports);
-    }
-    if things.names.is_empty() && cluster.is_none() {
-        root.complain(
-            "",
-            "there is no [[device]], so there is nothing to serve; \
-             `tanada serve --print-config` shows an example",
-        );
     }
     root.finish();
     Config {

@@ -188,9 +188,42 @@ fn a_text_that_is_not_toml_is_refused_with_its_line() {
 }
 
 #[test]
-fn nothing_to_serve_is_a_mistake() {
-    let found = mistakes("");
-    assert!(found[0].contains("there is no [[device]]"), "{found:?}");
+fn a_configuration_of_comments_alone_is_good_and_serves_nothing() {
+    let config = good("# [[device]]\n# name = \"sdb\"\n");
+    assert!(config.devices.is_empty() && config.exports.is_empty());
+    assert_eq!(config.data_dir, Path::new(DATA_DIR));
+    let found = mistakes("[[devices]]\nname = \"sdb\"\n");
+    assert!(found[0].contains("there is no such key"), "{found:?}");
+}
+
+#[test]
+fn a_configuration_in_etc_tanada_has_its_data_and_socket_where_packages_do() {
+    let packaged = "/etc/tanada/tanada.toml";
+    let (var, run) = ("/var/lib/tanada", "/run/tanada/admin.sock");
+    let own = "data_dir = \"/srv/t\"";
+    let listen = "[admin]\nlisten = \"unix:/srv/a.sock\"";
+    for (origin, text, option, data_dir, socket) in [
+        (packaged, "", None, var, run),
+        ("/etc/tanada/second.toml", "", None, var, run),
+        (packaged, own, None, "/srv/t", run),
+        (packaged, own, Some("here"), "here", run),
+        (packaged, listen, None, var, "/srv/a.sock"),
+        (packaged, "[admin]\ntcp = \"127.0.0.1:1\"", None, var, run),
+        ("tanada.toml", "", None, DATA_DIR, "tanada-data/admin.sock"),
+        ("/etc/tanada.toml", own, None, "/srv/t", "/srv/t/admin.sock"),
+        (
+            "the built-in configuration",
+            "",
+            None,
+            DATA_DIR,
+            "tanada-data/admin.sock",
+        ),
+    ] {
+        let config = read(text, origin, option.map(Path::new)).expect("it is good");
+        assert_eq!(config.data_dir, Path::new(data_dir), "{origin} {text}");
+        let first = config.admin.listen[0].to_string();
+        assert_eq!(first, format!("unix:{socket}"), "{origin} {text}");
+    }
 }
 
 /// (what is added to two memory devices, what is said about it)

@@ -47,6 +47,7 @@ use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::revocation::Revocation;
 use crate::daemon::common::saved_settings::{SavedFile, SavedSettings};
 use crate::daemon::common::starts;
+use crate::daemon::common::when::now;
 use crate::daemon::http::booking::Stores;
 
 #[derive(Args)]
@@ -247,7 +248,7 @@ async fn daemon(
         }
     };
     let control = Arc::new(Control {
-        started_unix_seconds: ready.first().map_or(0, |started| started.unix_seconds),
+        started_unix_seconds: started_at(&ready),
         threads,
         revocation,
         ..control_of(&config, origin, lost, (&gate, kept))
@@ -311,6 +312,12 @@ fn make_dir(data_dir: &Path) -> anyhow::Result<()> {
             data_dir.display()
         )
     })
+}
+
+/// When the first data thread was up; without one, the present.
+fn started_at(ready: &[Started]) -> u64 {
+    let first = ready.first();
+    first.map_or_else(|| now().0 / 1_000_000_000, |started| started.unix_seconds)
 }
 
 /// The names of all exports.

@@ -37,6 +37,25 @@ fn qemu_io(dir: &Path, commands: &[&str]) -> Option<String> {
 }
 
 #[test]
+fn a_configuration_without_a_device_runs_and_serves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, "# [[device]]\n[admin]\nlisten = \"unix:admin.sock\"\n");
+    assert!(
+        daemon.welcome.contains("Nothing is exported: add an"),
+        "{}",
+        daemon.welcome
+    );
+    let status = json(dir, &["status", "--json"]);
+    assert_eq!(status["volumes"], json!([]));
+    assert_eq!(status["devices"], json!([]));
+    let since = status["started_unix_seconds"].as_u64().unwrap();
+    assert!(since > 1_700_000_000, "{status}");
+    let (code, said) = daemon.stop();
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
 fn a_volume_may_stand_on_a_stripe() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

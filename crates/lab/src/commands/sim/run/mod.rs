@@ -237,6 +237,10 @@ fn chosen_volume(config: &Config, asked: Option<&str>) -> Result<String, String>
     exported.dedup();
     match (exported.as_slice(), tops.as_slice()) {
         ([one], _) | ([], [one]) => Ok((*one).to_owned()),
+        ([], []) => Err(
+            "there is no [[device]] that a trace could go to; `tanada config example` shows some"
+                .to_owned(),
+        ),
         ([], several) | (several, _) => Err(format!(
             "there are {}: say with --volume which one the trace goes to",
             several.join(", ")
