@@ -38,7 +38,7 @@ pub use self::error::OpenError;
 
 use self::describe::describe;
 use self::ranges::RangeLocks;
-use self::taking::{Taken, take};
+use self::taking::{Taken, free, take};
 use crate::api::scattered;
 use crate::memory::Waiting;
 use crate::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags, ready};
@@ -57,6 +57,15 @@ pub struct FileOptions {
     /// Send whole blocks of at least this size (a power of two), for drives that claim 512-byte blocks
     /// and are slow at them. The target's own alignment holds in any case.
     pub block_min: Option<Bytes>,
+}
+
+/// Can the block device at `path` be had: is neither it nor a partition of it mounted, or held by the kernel or another
+/// program? It is held for as long as this looks, and nothing is written. A regular file always can.
+///
+/// # Errors
+/// [`OpenError`], by what stands in the way.
+pub fn check_free(path: &Path) -> Result<(), OpenError> {
+    free(path)
 }
 
 /// A file or block device. See the module's head.

@@ -174,6 +174,11 @@ fn open_with(
     })
 }
 
+/// Is what is at `path` free: if it is a block device, neither mounted nor held, nor a partition of it?
+pub(super) fn free(path: &Path) -> Result<(), OpenError> {
+    claim_existing(path, &FileOptions::default()).map(drop)
+}
+
 /// What a device is made of once it is ours.
 pub(super) struct Taken {
     pub(super) file: env::fs::File,

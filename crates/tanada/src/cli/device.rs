@@ -1,4 +1,4 @@
-//! `tanada device ...`: a daemon's devices, the models, and measuring either.
+//! `tanada device ...`: a daemon's devices, the models, and measuring either; disks for its group (`device_claim`).
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
@@ -17,7 +17,7 @@ use report::terminal::table::{count, size, table};
 
 use super::client::Client;
 use super::options::Device;
-use super::show;
+use super::{device_claim, show};
 use crate::api;
 
 /// Runs one of them.
@@ -27,6 +27,8 @@ pub fn run(command: Device) -> anyhow::Result<()> {
             let devices: Vec<api::status::Device> = Client::new(ask.admin)?.get("/v1/devices")?;
             show::answer(ask.json, &devices, || show::devices(&devices))
         }
+        Device::Claim(disk) => device_claim::claim(&disk),
+        Device::Release(disk) => device_claim::release(&disk),
         Device::Models { json } => {
             let models = model::catalogue();
             show::answer(json, &models, || models_page(&models))

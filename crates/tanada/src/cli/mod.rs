@@ -27,6 +27,8 @@ mod cluster_pages;
 pub mod configuration;
 mod consent;
 pub mod device;
+pub mod device_claim;
+mod device_rule;
 pub mod disk_copy;
 mod disk_image;
 pub mod disk_settings;

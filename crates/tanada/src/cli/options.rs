@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use config::DATA_DIR;
 
 use super::ask::Ask;
-use super::{cache, cluster, disk_settings, rescue};
+use super::{cache, cluster, device_claim, disk_settings, rescue};
 
 #[derive(Subcommand)]
 pub enum Volume {
@@ -141,6 +141,11 @@ pub struct Top {
 pub enum Device {
     /// List the devices of a running daemon.
     List(Ask),
+    /// Give a disk to the daemon's group, tanada, now and at every start of the machine, by a udev rule on its serial number.
+    #[command(after_help = "Example: sudo tanada device claim /dev/sdb --dry-run")]
+    Claim(device_claim::Claim),
+    /// Take a disk back that was claimed.
+    Release(device_claim::Claim),
     /// List the device models with their figures and where those come from.
     Models {
         /// Print JSON.
