@@ -4,11 +4,12 @@
 //! setup   what the tests need, installed or named       test    setup, every test, one summary
 //! tidy    the tree's own rules                          check   what continuous integration runs
 //! papers  paper section -> source, as a table           bench   figures beside peers, and the page of them
-//! soak    long randomized runs
+//! soak    long randomized runs                          package Debian packages
 //! ```
 
 pub mod bench;
 pub mod check;
+pub mod package;
 pub mod setup;
 pub mod shell;
 pub mod soak;

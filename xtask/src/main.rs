@@ -1,11 +1,12 @@
 //! `cargo xtask NAME`: the project's chores on the command line.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use xtask::tidy::papers;
 use xtask::tidy::tree::Tree;
-use xtask::{bench, check, setup, soak, test, tidy};
+use xtask::{bench, check, package, setup, soak, test, tidy};
 
 #[derive(Parser)]
 #[command(
@@ -65,6 +66,15 @@ enum Chore {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Build the Debian packages in target/debian, and check them
+    Package {
+        /// Build nothing, only check what they are made from and the one that is there
+        #[arg(long)]
+        check: bool,
+        /// Package the programs of this folder, such as target/debug, to try the packaging
+        #[arg(long, value_name = "DIR", hide = true, conflicts_with = "check")]
+        from: Option<PathBuf>,
+    },
     /// Run the randomized suites with ever more seeds, and the fuzz targets, for a long time
     Soak {
         /// For how long; each round has more seeds, and none is begun that would not fit
@@ -111,6 +121,8 @@ fn main() -> ExitCode {
         Chore::Papers { check: false } => Tree::of_project().and_then(|tree| papers::write(&tree)),
         Chore::Bench { name, args } => bench::bench(name.as_deref(), &args),
         Chore::Accept { args } => bench::accept(&args),
+        Chore::Package { check: true, .. } => package::check(false),
+        Chore::Package { from, .. } => package::package(from.as_deref()),
         Chore::Soak {
             kills: Some(kills), ..
         } => soak::kills(kills),
