@@ -10,6 +10,7 @@
 pub mod bench;
 pub mod check;
 pub mod package;
+mod scripts;
 pub mod setup;
 pub mod shell;
 pub mod soak;

@@ -59,10 +59,10 @@ fn listed(page: &str) -> BTreeSet<String> {
             continue;
         };
         let name = name.trim_matches('`').to_owned();
-        match kind {
-            "histogram" => names.extend(ENDINGS.map(|ending| format!("{name}{ending}"))),
-            _ => drop(names.insert(name)),
+        if kind == "histogram" {
+            names.extend(ENDINGS.map(|ending| format!("{name}{ending}")));
         }
+        names.insert(name);
     }
     names
 }

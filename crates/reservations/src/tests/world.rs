@@ -231,7 +231,7 @@ impl World {
             disks.insert(StoreNumber(number), disk);
             let fact = StoreFact {
                 name: format!("s{number}"),
-                uuid: manager.uuid(),
+                uuid: manager.store().uuid(),
                 address: format!("10.0.0.{number}:10881"),
                 is_up: true,
                 is_active: true,

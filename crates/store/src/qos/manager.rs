@@ -147,11 +147,6 @@ impl Manager {
         &self.core.queue
     }
 
-    /// The store's number, as capabilities name it.
-    pub fn uuid(&self) -> u128 {
-        self.core.store.uuid()
-    }
-
     /// The secret of clients that may do everything, for the code that checks that they have it.
     pub fn node_key(&self) -> Option<&[u8; 32]> {
         self.core.options.node_key.as_ref()

@@ -783,7 +783,7 @@ fn a_capability_opens_a_part_that_was_lost_and_made_anew_and_no_other_whole() {
         let part = async |whole: u128, wanted: &ReservationRequest| {
             let group = Group {
                 id: whole,
-                stores: vec![manager.uuid(), Group::BY_RECORD],
+                stores: vec![manager.store().uuid(), Group::BY_RECORD],
             };
             let held = manager.hold(wanted, Some(group), soon(&manager)).await;
             let name = PartName::of(held.unwrap(), whole);
@@ -898,7 +898,7 @@ fn what_a_record_decides_is_held_until_the_record_is_asked() {
         let (disk, manager) = manager().await;
         let group = Group {
             id: 9,
-            stores: vec![manager.uuid(), Group::BY_RECORD],
+            stores: vec![manager.store().uuid(), Group::BY_RECORD],
         };
         let part = request(&manager, Direction::Read, 10);
         let hold = async |manager: &Manager| {
@@ -953,7 +953,7 @@ fn capabilities_lapse_where_the_record_is_out_of_reach() {
             let asked = ReservationRequest::new(Direction::Read, BytesPerSec::mb(10), slot);
             let group = Group {
                 id: number,
-                stores: [vec![manager.uuid()], marks, vec![Group::BY_RECORD]].concat(),
+                stores: [vec![manager.store().uuid()], marks, vec![Group::BY_RECORD]].concat(),
             };
             let held = manager
                 .hold(&asked.scope("a/"), Some(group), soon(&manager))
@@ -1006,7 +1006,7 @@ fn a_part_is_named_with_its_whole_and_of_another_it_is_not_there() {
         manager.parts().take_by_record();
         let group = Group {
             id: 9,
-            stores: vec![manager.uuid(), Group::BY_RECORD],
+            stores: vec![manager.store().uuid(), Group::BY_RECORD],
         };
         let wanted = request(&manager, Direction::Read, 10);
         let held = manager.hold(&wanted, Some(group.clone()), soon(&manager));
@@ -1049,7 +1049,7 @@ fn what_is_within_an_allotment_takes_nothing_else_and_ends_with_it() {
     env::Runtime::simulated(1).block_on(async {
         let (disk, manager) = manager().await;
         manager.parts().take_by_record();
-        let uuid = manager.uuid();
+        let uuid = manager.store().uuid();
         let group = |id| Group {
             id,
             stores: vec![uuid, Group::BY_RECORD],

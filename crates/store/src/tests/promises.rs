@@ -475,7 +475,7 @@ fn what_the_deciding_store_called_aborted_nobody_commits_afterwards() {
         let manager = formatted(disk.clone()).await;
         let group = Group {
             id: 7,
-            stores: vec![1, manager.uuid()],
+            stores: vec![1, manager.store().uuid()],
         };
         let part = request(&manager, Direction::Write, 1).space(Bytes::kib(64));
         let id = manager

@@ -427,14 +427,14 @@ mod tests {
                 credentials: Credentials::NodeKey(KEY),
                 options: ClientOptions::default(),
             };
-            assert!(connector(node.uuid()).open("g/1", 1).await.is_ok());
-            let other = connector(node.uuid() ^ 1).open("g/1", 2).await;
+            assert!(connector(node.store().uuid()).open("g/1", 1).await.is_ok());
+            let other = connector(node.store().uuid() ^ 1).open("g/1", 2).await;
             let Err(ConnectionError::Gone(why)) = other else {
                 panic!("it was taken for another one");
             };
             assert!(why.contains("was looked for"), "{why}");
             // Nor was anything sealed there.
-            assert!(connector(node.uuid()).open("g/1", 1).await.is_ok());
+            assert!(connector(node.store().uuid()).open("g/1", 1).await.is_ok());
         });
     }
 }

@@ -83,7 +83,7 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
         // A volume that was not opened since counts it as in sync, and goes on without it.
         cluster.membership.remove(&name("b"), true).await.unwrap();
         // As it is it does not come back.
-        let uuid = places.0.borrow()["b"].node.uuid();
+        let uuid = places.0.borrow()["b"].node.store().uuid();
         let again = cluster
             .stores
             .register(&registration("b", uuid, "db"))

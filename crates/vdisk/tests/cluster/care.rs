@@ -286,7 +286,7 @@ fn an_empty_meta_store_beside_stores_with_volumes_is_a_warning() {
         let meta_store = MemoryMetaStore::new("another");
         let after = super::cluster("n1", meta_store.client(), &places);
         for (called, domain) in [("a", "da"), ("b", "db")] {
-            let uuid = places.0.borrow()[called].node.uuid();
+            let uuid = places.0.borrow()[called].node.store().uuid();
             after
                 .stores
                 .register(&registration(called, uuid, domain))

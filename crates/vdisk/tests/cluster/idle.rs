@@ -120,7 +120,7 @@ fn an_idle_volume_is_not_opened_while_a_store_that_has_all_of_it_is_down() {
         // Store b is on a node that is not up.
         let moved = NewStore {
             node: name("n9"),
-            ..registration("b", places.0.borrow()["b"].node.uuid(), "db")
+            ..registration("b", places.0.borrow()["b"].node.store().uuid(), "db")
         };
         first.stores.register(&moved).await.unwrap();
         set_down(&places, "b", true);

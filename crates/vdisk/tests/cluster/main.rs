@@ -115,7 +115,7 @@ impl Places {
             ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
         };
         let node = Manager::open(disk.clone(), options).await.unwrap();
-        let new = registration(called, node.uuid(), domain);
+        let new = registration(called, node.store().uuid(), domain);
         let record = cluster.stores.register(&new).await.unwrap();
         let place = Place {
             number: record.number,
@@ -436,7 +436,7 @@ fn a_volume_in_use_finds_a_store_whose_node_came_back_at_another_address() {
         assert_eq!(in_use.volume().health().condition, Condition::Degraded);
         let new = NewStore {
             address: "unix:elsewhere".to_owned(),
-            ..registration("b", moved.node.uuid(), "db")
+            ..registration("b", moved.node.store().uuid(), "db")
         };
         cluster.stores.register(&new).await.unwrap();
         env::sleep(Nanos::secs(20)).await;
@@ -451,7 +451,7 @@ fn a_store_is_known_by_its_identity_and_its_number_is_never_given_again() {
         let (_meta_store, places, cluster) = two_stores().await;
         let other = error_text(cluster.stores.register(&registration("a", 99, "da")).await);
         assert!(other.contains("another store of that name"), "{other}");
-        let uuid = places.0.borrow()["b"].node.uuid();
+        let uuid = places.0.borrow()["b"].node.store().uuid();
         let moved = cluster
             .stores
             .register(&registration("b", uuid, "dc"))

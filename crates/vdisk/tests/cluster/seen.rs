@@ -67,7 +67,7 @@ fn a_store_that_its_node_serves_no_more_is_down() {
         first.stop().await;
         // The same node with another configuration.
         let again = cluster("n1", meta_store.client(), &places);
-        let uuid = places.0.borrow()["a"].node.uuid();
+        let uuid = places.0.borrow()["a"].node.store().uuid();
         again.serves([format!("{uuid:032x}")].into());
         again.start();
         env::sleep(Nanos::secs(5)).await;

@@ -116,7 +116,7 @@ impl<'a> Stores<'a> {
     pub async fn reconcile(self) {
         let mut here = Vec::new();
         for name in self.store_names() {
-            let uuid = self.at_store(name, async |store| store.node.uuid());
+            let uuid = self.at_store(name, async |store| store.node.store().uuid());
             if let Ok(uuid) = uuid.await {
                 let stores = self;
                 here.push(Here { stores, name, uuid });
@@ -351,7 +351,10 @@ impl<'a> Stores<'a> {
         }
         let mut stores = Vec::new();
         for name in &asked.stores {
-            stores.push(self.at_store(name, async |store| store.node.uuid()).await?);
+            stores.push(
+                self.at_store(name, async |store| store.node.store().uuid())
+                    .await?,
+            );
         }
         let id = fresh_id(stores.first().copied().unwrap_or_default())?;
         Ok(Some(Group { id, stores }))

@@ -235,7 +235,7 @@ impl Charged<'_> {
         let mut own = BTreeSet::new();
         let names: Vec<String> = stores.store_names().map(str::to_owned).collect();
         for name in names {
-            let uuid = stores.at_store(&name, async |store| store.node.uuid());
+            let uuid = stores.at_store(&name, async |store| store.node.store().uuid());
             own.insert(half(uuid.await?));
         }
         Ok(own)

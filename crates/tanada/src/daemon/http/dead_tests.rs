@@ -39,7 +39,8 @@ fn silent_thread(name: &str) -> (ThreadHandle, std::sync::mpsc::Sender<()>) {
     });
     let names = vec![name.to_owned()];
     let thread = thread.expect("a thread");
-    let handle = ThreadHandle::new(names, Vec::new(), Vec::new(), false, poster, thread);
+    let posts = (poster, Heartbeat::new());
+    let handle = ThreadHandle::new(names, Vec::new(), Vec::new(), false, posts, thread);
     (handle, end)
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn end(
         let decides = stores.at_store(&part.store, async move |at| {
             let all = at.node.reservations().into_iter();
             let group = all.filter(|it| it.id == id).find_map(|it| it.group);
-            group.is_none_or(|group| group.decider() == Some(at.node.uuid()))
+            group.is_none_or(|group| group.decider() == Some(at.node.store().uuid()))
         });
         match decides.await {
             Ok(decides) => ordered.push((!decides, id, part)),

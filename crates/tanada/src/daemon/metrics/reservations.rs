@@ -1,7 +1,7 @@
 //! Reservations at stores that are in use now: what is promised, what was delivered, and were windows kept?
 //!
 //! A reservation is in use while a client shows its capability, or a volume's requests go by it. It is called as commands
-//! have it, `STORE/NUMBER`. Its holder is left out for a caller who may not see names: whoever made the page cleared it.
+//! have it, `STORE/NUMBER`. Its holder is left out for a caller who may not see names.
 //!
 //! Always true: a reservation has one series in each family, whatever sessions it has.
 

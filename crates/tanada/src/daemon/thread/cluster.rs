@@ -118,7 +118,8 @@ impl OpenCluster {
         let meta = Meta::open(&config.meta).context("[cluster] meta")?;
         let named = |it: &&Rc<OpenStore>| config.stores.contains(&it.config.name);
         let own: Vec<&Rc<OpenStore>> = stores.iter().filter(named).collect();
-        let mine = own.iter().map(|it| (it.node.uuid(), Rc::clone(&it.node)));
+        let mine = own.iter().map(|it| Rc::clone(&it.node));
+        let mine = mine.map(|node| (node.store().uuid(), node));
         let mine: BTreeMap<u128, Rc<Manager>> = mine.collect();
         let key = secrets::read_or_make(&config.key_file)?;
         let ways = Rc::new(Reach {
@@ -400,7 +401,7 @@ fn registration(
     let address = advertised.with_context(|| format!("store {name} listens nowhere"))?;
     Ok(NewStore {
         name: name.parse()?,
-        uuid: store.node.uuid(),
+        uuid: store.node.store().uuid(),
         node: node.clone(),
         // A path is looked up from wherever the other one was started.
         address: from_anywhere(address),

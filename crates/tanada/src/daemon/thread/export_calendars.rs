@@ -205,7 +205,7 @@ impl ExportCalendars {
                 let poster = thread.poster();
                 let uuid = at_queue(&poster, export, async |behind: QueueOf| {
                     behind.queued.manager().parts().take_by_record();
-                    behind.queued.manager().uuid()
+                    behind.queued.manager().store().uuid()
                 });
                 if let Ok(Some(uuid)) = uuid.await {
                     let calendar = ExportCalendar {
@@ -291,7 +291,7 @@ mod tests {
         });
         ExportCalendar {
             export: "vol0".to_owned(),
-            uuid: queued.manager().uuid(),
+            uuid: queued.manager().store().uuid(),
             poster,
         }
     }
@@ -303,7 +303,7 @@ mod tests {
     }
 
     fn hold(queued: &Queued, wanted: ReservationRequest) -> PartRequest {
-        let stores = vec![queued.manager().uuid(), Group::BY_RECORD];
+        let stores = vec![queued.manager().store().uuid(), Group::BY_RECORD];
         let until = Second(wanted.slot.start.0 + 30);
         PartRequest::Hold {
             wanted,
@@ -365,7 +365,7 @@ mod tests {
                     wanted: ReservationRequest { slot, ..wanted },
                     group: Group {
                         id: 9,
-                        stores: vec![manager.uuid(), Group::BY_RECORD],
+                        stores: vec![manager.store().uuid(), Group::BY_RECORD],
                     },
                     until,
                 }

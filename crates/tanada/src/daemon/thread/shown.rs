@@ -91,11 +91,7 @@ pub(super) fn export_of(
         name: export.name.clone(),
         device: export.device.clone(),
         size_bytes: size.unwrap_or_default().0,
-        nbd: thread
-            .addresses(export)
-            .iter()
-            .map(Address::to_string)
-            .collect(),
+        nbd: places_of(thread, export),
         ublk,
         ublk_requests,
         nbd_requests: Some(clients.requests),
@@ -111,6 +107,11 @@ pub(super) fn export_of(
         errors: clients.errors + failed,
         why: None,
     }
+}
+
+fn places_of(thread: &DataThread, export: &ExportConfig) -> Vec<String> {
+    let addresses = thread.addresses(export);
+    addresses.iter().map(Address::to_string).collect()
 }
 
 /// A device as `/v1/status` shows it.
