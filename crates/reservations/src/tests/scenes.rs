@@ -426,8 +426,9 @@ fn a_renewal_keeps_what_was_given_out() {
         let given = service.capabilities(&known).await.unwrap();
         let opened = || {
             let open = |capability: &StoreCapability| {
-                let of =
-                    |it: &&(_, Rc<Manager>)| capability.store == format!("{:032x}", it.1.uuid());
+                let of = |it: &&(_, Rc<Manager>)| {
+                    capability.store == format!("{:032x}", it.1.store().uuid())
+                };
                 let stores = world.stores();
                 let (_, store) = stores.iter().find(of).unwrap();
                 let session = store.open_session(Access::Capability(&capability.token));

@@ -160,7 +160,8 @@ impl ClusterStores for Stores {
             let mut facts = self.world.facts.borrow().clone();
             facts.node.clone_from(&self.node);
             if self.node == EXPORTING && self.world.has_export.get() {
-                facts.exports = BTreeMap::from([("vol0".to_owned(), self.world.export.uuid())]);
+                facts.exports =
+                    BTreeMap::from([("vol0".to_owned(), self.world.export.store().uuid())]);
             }
             Ok(facts)
         })

@@ -313,7 +313,7 @@ async fn cut_both<T: 'static>(
     let mut disks = [disk("a"), disk("b")];
     let [a, b] = &disks;
     let nodes = [formatted(a.clone()).await, formatted(b.clone()).await];
-    let stores = nodes.iter().map(|it| it.uuid()).collect();
+    let stores = nodes.iter().map(|it| it.store().uuid()).collect();
     let group = Group { id: 77, stores };
     if before {
         reserve_both(nodes.clone(), group.clone()).await.unwrap();
@@ -435,7 +435,7 @@ fn what_another_store_decides_waits_for_it() {
             formatted(disks[0].clone()).await,
             formatted(disks[1].clone()).await,
         ];
-        let stores = nodes.iter().map(|it| it.uuid()).collect();
+        let stores = nodes.iter().map(|it| it.store().uuid()).collect();
         let [capability, _] = reserve_both(nodes.clone(), Group { id: 7, stores })
             .await
             .unwrap();

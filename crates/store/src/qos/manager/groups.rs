@@ -119,7 +119,7 @@ pub trait Reconciled {
 
 impl Reconciled for Rc<Manager> {
     fn uuid(&self) -> u128 {
-        Manager::uuid(self)
+        self.store().uuid()
     }
 
     async fn undecided(&self) -> Vec<(BookingId, Group)> {
