@@ -3,6 +3,8 @@
 use base::{Bytes, Nanos};
 
 use super::scheduling::Scheduling;
+use env::net::Address;
+
 use super::*;
 
 const TWO: &str = r#"
