@@ -262,7 +262,8 @@ impl fmt::Debug for Nanos {
 /// Why a text is not a size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{text}' is not a size: {why}; write a whole number of bytes or a number with KiB, MiB, GiB, TiB, kB, MB, GB or TB"
+    "'{text}' is not a size: {why}; write a whole number of bytes or a number with KiB, MiB, GiB, TiB (in short K, M, G, T), kB, MB, \
+     GB or TB"
 )]
 pub struct SizeError {
     text: String,
@@ -271,8 +272,13 @@ pub struct SizeError {
 
 impl FromStr for Bytes {
     type Err = SizeError;
+    /// `10GiB`, and `10G` as lvcreate reads it: the same. `10GB` is 10^10 bytes.
     fn from_str(text: &str) -> Result<Bytes, SizeError> {
-        text.trim()
+        let plain = text.trim();
+        let of_short = short_of_binary(plain).map(|short| format!("{short}iB"));
+        of_short
+            .as_deref()
+            .unwrap_or(plain)
             .parse::<bytesize::ByteSize>()
             .map(|size| Bytes(size.0))
             .map_err(|why| SizeError {
@@ -280,6 +286,13 @@ impl FromStr for Bytes {
                 why,
             })
     }
+}
+
+/// The text, if it is a number and one letter: `10G`.
+fn short_of_binary(text: &str) -> Option<&str> {
+    let is_short = text.ends_with(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T', 'p', 'P', 'e', 'E']);
+    let number = text.get(..text.len().checked_sub(1)?)?.trim_end();
+    (is_short && number.ends_with(|c: char| c.is_ascii_digit() || c == '.')).then_some(text)
 }
 
 impl Serialize for Bytes {
@@ -317,6 +330,19 @@ mod tests {
         assert_eq!("4 KiB".parse::<Bytes>(), Ok(Bytes(4096)));
         assert_eq!("1MB".parse::<Bytes>(), Ok(Bytes(1_000_000)));
         assert_eq!("512".parse::<Bytes>(), Ok(Bytes(512)));
+        for (text, bytes) in [
+            ("10G", 10 << 30),
+            ("4k", 4 << 10),
+            ("1.5 T", 3 << 39),
+            ("10GB", 10_000_000_000),
+            ("10gb", 10_000_000_000),
+            ("10gib", 10 << 30),
+        ] {
+            assert_eq!(text.parse::<Bytes>(), Ok(Bytes(bytes)), "{text}");
+        }
+        for odd in ["", "G", "10B0", "10GG", "-1G"] {
+            assert!(odd.parse::<Bytes>().is_err(), "{odd}");
+        }
         let refusal = "many".parse::<Bytes>().unwrap_err().to_string();
         assert!(refusal.starts_with("'many' is not a size"), "{refusal}");
     }

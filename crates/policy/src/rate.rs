@@ -1,5 +1,6 @@
 //! How fast? Bytes per second, as people write and read them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -109,10 +110,18 @@ impl FromStr for BytesPerSec {
     type Err = RateError;
     fn from_str(text: &str) -> Result<BytesPerSec, RateError> {
         let size = text.trim().strip_suffix("/s");
-        let bytes = size.and_then(|size| size.parse::<Bytes>().ok());
+        let bytes = size.and_then(|size| decimal(size).parse::<Bytes>().ok());
         bytes
             .map(|bytes| BytesPerSec(bytes.0))
             .ok_or_else(|| RateError(text.to_owned()))
+    }
+}
+
+/// A size whose unit is in short a decimal one, as rates are sold: `100M` of `100M/s` is `100MB`.
+fn decimal(size: &str) -> Cow<'_, str> {
+    match size.ends_with(|c: char| c.is_ascii_alphabetic() && !c.eq_ignore_ascii_case(&'b')) {
+        true => Cow::Owned(format!("{size}B")),
+        false => Cow::Borrowed(size),
     }
 }
 
@@ -129,6 +138,9 @@ mod tests {
             ("1.5 GB/s", 1_500_000_000),
             ("64MiB/s", 64 << 20),
             ("300 kB/s", 300_000),
+            ("100M/s", 100_000_000),
+            ("2 G/s", 2_000_000_000),
+            ("512/s", 512),
         ] {
             let read: BytesPerSec = text.parse().unwrap();
             assert_eq!(read, BytesPerSec(rate), "{text}");
