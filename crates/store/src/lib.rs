@@ -69,6 +69,7 @@ pub use crate::object::damage::Damage;
 pub use crate::object::error::{OpenError, StoreError};
 pub use crate::object::finding::{BadBlock, Finding};
 pub use crate::object::layout::Settings;
+pub use crate::object::open::occupant;
 pub use crate::object::reserve::Reservation;
 pub use crate::object::scrub::ScrubStep;
 pub use crate::object::store::Store;

@@ -59,7 +59,7 @@ pub(crate) async fn format(device: &Rc<dyn Device>, settings: &Settings) -> Resu
 ///
 /// # Errors
 /// [`OpenError::Version`] for a store of an unknown version; [`OpenError::Device`].
-async fn occupant(device: &Rc<dyn Device>) -> Result<Option<String>, OpenError> {
+pub async fn occupant(device: &Rc<dyn Device>) -> Result<Option<String>, OpenError> {
     let name = device.info().name;
     let failed = |what| device_error(&name, what);
     let found = Superblock::read(device)

@@ -10,7 +10,9 @@ use super::KeyId;
 #[non_exhaustive]
 pub enum CapabilityError {
     /// It is not of the form.
-    #[error("this is no capability: {why}; pass the whole line that `tanada reserve add` printed")]
+    #[error(
+        "this is no capability: {why}; pass the whole line that `tanada reservation create` printed"
+    )]
     Malformed {
         /// What is wrong.
         why: &'static str,
