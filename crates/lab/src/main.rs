@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `tanada` starts it from its own folder. Its libraries (MySQL, Parquet, linear algebra, statistics) stay out of the daemon.
-//! Exit status 0: done; 1: the job failed; 2: bad usage or a bad configuration.
+//! Exit status: `report::terminal::Ending`.
 
 mod cli;
 mod commands;
@@ -14,6 +14,7 @@ mod reading;
 use std::process::ExitCode;
 
 use clap::Parser;
+use report::terminal::{Ending, exit_code};
 
 use cli::{Cli, Command};
 
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => report::terminal::exit_code(&error, error.is::<config::ConfigError>()),
+        Err(error) => {
+            let is_usage = error.is::<config::ConfigError>();
+            exit_code(&error, is_usage.then_some(Ending::Usage))
+        }
     }
 }

@@ -135,7 +135,7 @@ pub enum ExperimentError {
         why: String,
     },
     /// There are no traces where some were looked for.
-    #[error("cannot find traces in {}: {why}; give a folder with block traces (`tanada trace stat` reads them)", folder.display())]
+    #[error("cannot find traces in {}: {why}; give a folder with block traces (`tanada trace show` reads them)", folder.display())]
     Traces {
         /// Where they were looked for.
         folder: PathBuf,

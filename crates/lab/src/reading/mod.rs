@@ -62,6 +62,34 @@ pub fn time(text: &str) -> Result<Nanos, humantime::DurationError> {
     Ok(Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
 }
 
+/// Whole seconds of a span such as `10s`; a number alone is in seconds, as it was before 0.2.
+pub fn seconds(text: &str) -> Result<u32, String> {
+    const DAY: u64 = 86_400;
+    let said = || format!("'{text}' is no span of whole seconds up to a day; write such as 10s");
+    let seconds = match text.parse::<u32>() {
+        Ok(seconds) => u64::from(seconds),
+        Err(_) => {
+            let span = config::read_span(text)?;
+            let whole = span.0.is_multiple_of(Nanos::secs(1).0);
+            whole
+                .then_some(span.0 / Nanos::secs(1).0)
+                .ok_or_else(said)?
+        }
+    };
+    let seconds = Some(seconds).filter(|seconds| *seconds <= DAY);
+    seconds
+        .and_then(|it| u32::try_from(it).ok())
+        .ok_or_else(said)
+}
+
+/// The same, a second at least.
+pub fn some_seconds(text: &str) -> Result<u32, String> {
+    match seconds(text)? {
+        0 => Err("it is a second at least".to_owned()),
+        seconds => Ok(seconds),
+    }
+}
+
 impl ReadTrace {
     /// The same for the library.
     pub fn options(&self) -> ReadOptions {

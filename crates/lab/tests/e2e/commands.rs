@@ -227,7 +227,7 @@ fn a_generated_trace_says_so_wherever_it_goes() {
     assert_eq!(first.lines().nth(1), Some(format!("# {remark}").as_str()));
     text(dir, &["trace", "convert", "made.csv", "made.parquet"]);
     for asked in [
-        &["trace", "stat", "made.parquet"][..],
+        &["trace", "show", "made.parquet"][..],
         &["sim", "cache", "made.parquet", "--policy", "lru"],
         &["sim", "run", "made.parquet"],
     ] {

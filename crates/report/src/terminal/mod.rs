@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! result -> json | text -> standard output
-//! error  -> said::words, exit_code -> standard error, exit status
+//! error  -> said::words, Ending, exit_code -> standard error, exit status
 //! ```
 
 use std::ffi::OsString;
@@ -16,26 +16,73 @@ pub mod progress;
 pub mod said;
 pub mod table;
 
-/// Something asked for that makes no sense; exit status 2.
+/// How a command ended, by its exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Ending {
+    /// What was asked for is done.
+    Done = 0,
+    /// It was begun, or could have been, and did not succeed.
+    Failed = 1,
+    /// The words of the command or the configuration make no sense.
+    Usage = 2,
+    /// A question about health was answered: something needs attention.
+    HealthWarn = 3,
+    /// A question about health was answered: something does not work.
+    HealthErr = 4,
+    /// It was refused, and nothing was changed.
+    Refused = 5,
+    /// No daemon was reached.
+    NoDaemon = 6,
+    /// Who asks may not do that.
+    NotAllowed = 7,
+}
+
+impl From<Ending> for ExitCode {
+    fn from(ending: Ending) -> ExitCode {
+        ExitCode::from(ending as u8)
+    }
+}
+
+/// Something asked for that makes no sense: [`Ending::Usage`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Usage(pub String);
 
-/// Prints what went wrong with a command and answers its exit status: `is_usage` says whether the request was at fault (2)
-/// or the work (1). `tanada ... | head` has what it wanted: nothing is printed.
+/// Something that was not done, and nothing was changed: [`Ending::Refused`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+/// Prints what went wrong with a command and answers its exit status. `known` is how the program's own errors end;
+/// without it [`Usage`] and [`Refused`] count, and all else failed. `tanada ... | head` has what it wanted: nothing is
+/// printed.
 #[must_use]
-pub fn exit_code(error: &anyhow::Error, is_usage: bool) -> ExitCode {
+pub fn exit_code(error: &anyhow::Error, known: Option<Ending>) -> ExitCode {
     let closed_pipe = error
         .downcast_ref::<io::Error>()
         .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
     if closed_pipe {
-        return ExitCode::SUCCESS;
+        return Ending::Done.into();
     }
     eprintln!("tanada: {}", said::words(error));
-    match is_usage || error.is::<Usage>() {
-        true => ExitCode::from(2),
-        false => ExitCode::FAILURE,
+    known.unwrap_or_else(|| ending(error)).into()
+}
+
+/// How a command ends whose error is not the program's own.
+fn ending(error: &anyhow::Error) -> Ending {
+    match find::<Refused>(error).is_some() {
+        _ if find::<Usage>(error).is_some() => Ending::Usage,
+        true => Ending::Refused,
+        false => Ending::Failed,
     }
+}
+
+/// The error itself, or a cause of it, that is an `E`.
+#[must_use]
+pub fn find<E: std::error::Error + Send + Sync + 'static>(error: &anyhow::Error) -> Option<&E> {
+    let causes = || error.chain().find_map(|cause| cause.downcast_ref::<E>());
+    error.downcast_ref::<E>().or_else(causes)
 }
 
 /// Prints a value as JSON for programs.
@@ -87,7 +134,20 @@ fn command(arguments: impl Iterator<Item = OsString>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use anyhow::Context;
+
     use super::*;
+
+    #[test]
+    fn an_error_ends_a_command_as_its_kind_does_whatever_is_said_before_it() {
+        let refused = || anyhow::Error::from(Refused("it is in use".to_owned()));
+        let usage = anyhow::Error::from(Usage("which one?".to_owned()));
+        let said = Err::<(), _>(refused()).context("cannot delete vm1");
+        assert_eq!(ending(&refused()), Ending::Refused);
+        assert_eq!(ending(&said.unwrap_err()), Ending::Refused);
+        assert_eq!(ending(&usage), Ending::Usage);
+        assert_eq!(ending(&anyhow::anyhow!("no room")), Ending::Failed);
+    }
 
     #[test]
     fn a_word_is_pasted_whole() {
@@ -103,7 +163,7 @@ mod tests {
         let odd = OsString::from_vec(b"caf\xe9.csv".to_vec());
         assert_eq!(
             command(words.into_iter().chain([odd])),
-            "tanada trace stat 'a b.csv' 'it'\\''s' '' --html=r.html 'caf\u{fffd}.csv'"
+            "tanada trace show 'a b.csv' 'it'\\''s' '' --html=r.html 'caf\u{fffd}.csv'"
         );
     }
 }

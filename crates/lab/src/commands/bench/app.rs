@@ -28,6 +28,7 @@ use serde::Serialize;
 use crate::commands::bench::{FIGURE_HEAD, figure_cells};
 use crate::commands::interrupt;
 use crate::commands::predict::data_at;
+use crate::reading::{seconds, some_seconds};
 
 #[derive(Args)]
 #[command(
@@ -94,11 +95,11 @@ pub struct LoadArguments {
     /// [default: each client asks again as soon as it was answered]
     #[arg(long, value_name = "N")]
     pub rate: Option<f64>,
-    /// Seconds each run counts.
-    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400), value_name = "S")]
+    /// How long each run counts.
+    #[arg(long = "time", alias = "seconds", default_value = "30s", value_parser = some_seconds, value_name = "SPAN")]
     pub seconds: u32,
-    /// Seconds before them that do not count.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(..=86_400), value_name = "S")]
+    /// How long it runs before, which does not count.
+    #[arg(long, default_value = "5s", value_parser = seconds, value_name = "SPAN")]
     pub ramp: u32,
     /// How often everything is repeated.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! bench device TARGET -> may it be written? -> fio, job by job -> RAW/*.json -> data set -> `tanada predict`
-//! bench app TARGET    -> app
+//! bench app TARGET    -> app      bench model NAME, bench device TARGET --quick -> quick
 //! ```
 //!
 //! Each job's output is kept as fio wrote it. What is there already is not measured again, so a run that was broken off goes on
 //! where it was.
 
 mod app;
+mod quick;
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -31,8 +32,10 @@ use report::terminal::table::table;
 use serde::Serialize;
 
 use app::BenchApp;
+use quick::BenchModel;
 
 use crate::commands::predict::data_at;
+use crate::reading::{seconds, some_seconds};
 
 /// The size of the file made in a folder, unless given.
 const FILE_SIZE: Bytes = Bytes::gib(1);
@@ -43,6 +46,8 @@ const PLACES: u64 = 64;
 
 #[derive(Subcommand)]
 pub enum Bench {
+    /// Measure a device model, in virtual time.
+    Model(BenchModel),
     /// Measure a device's own figures with fio: random reads and writes of 1 to 256 KiB.
     Device(BenchDevice),
     /// Measure a database on a device: MariaDB under a load like YCSB's core workloads.
@@ -58,6 +63,9 @@ pub struct BenchDevice {
     /// A block device, a file, or a folder on the device.
     #[arg(value_name = "TARGET")]
     pub target: PathBuf,
+    /// Seven cases of two seconds, without fio and into no data set; only reads, unless --overwrite is given.
+    #[arg(long, conflicts_with_all = ["name", "raw", "sizes", "size"])]
+    pub quick: bool,
     /// The device's name in the data set [default: the last part of TARGET]
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
@@ -79,11 +87,11 @@ pub struct BenchDevice {
     /// Accesses under way at a time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N")]
     pub depth: u32,
-    /// Seconds each job counts.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..), value_name = "S")]
+    /// How long each job counts.
+    #[arg(long = "time", alias = "seconds", default_value = "10s", value_parser = some_seconds, value_name = "SPAN")]
     pub seconds: u32,
-    /// Seconds before them that do not count.
-    #[arg(long, default_value_t = 2, value_name = "S")]
+    /// How long it runs before, which does not count.
+    #[arg(long, default_value = "2s", value_parser = seconds, value_name = "SPAN")]
     pub ramp: u32,
     /// How often everything is repeated.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
@@ -110,6 +118,10 @@ pub enum Io {
 /// Runs a command.
 pub fn run(command: Bench) -> anyhow::Result<()> {
     match command {
+        Bench::Model(wanted) => quick::model(&wanted),
+        Bench::Device(wanted) if wanted.quick => {
+            quick::device(&wanted.target, wanted.overwrite, wanted.json)
+        }
         Bench::Device(arguments) => device(&arguments),
         Bench::App(arguments) => app::run(&arguments),
     }

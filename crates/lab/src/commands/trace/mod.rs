@@ -21,7 +21,8 @@ pub enum TraceCommand {
     /// Make a trace by rule: hot spots that drift, Zipf, uniform, streams, a database.
     Generate(generate::Arguments),
     /// Say what is in traces: mix, sizes, order, load, footprint, hot spots.
-    Stat(stat::Arguments),
+    #[command(visible_alias = "info", alias = "stat")]
+    Show(stat::Arguments),
 }
 
 /// `tanada trace convert`.
@@ -54,7 +55,7 @@ pub fn run(command: TraceCommand) -> anyhow::Result<()> {
     match command {
         TraceCommand::Convert(arguments) => convert(&arguments),
         TraceCommand::Generate(arguments) => generate::run(&arguments),
-        TraceCommand::Stat(arguments) => stat::run(&arguments),
+        TraceCommand::Show(arguments) => stat::run(&arguments),
     }
 }
 

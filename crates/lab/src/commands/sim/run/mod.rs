@@ -173,7 +173,7 @@ pub fn stack(text: &str, origin: &str, name: &str, volume: Option<&str>) -> anyh
             Kind::Path { path, .. } => {
                 return Err(usage(format!(
                     "device \"{}\" is a real one ({}), and a simulation has only models: write model = \"...\" and \
-                     size = \"...\" in place of path (`tanada device models` lists them)",
+                     size = \"...\" in place of path (`tanada model list` lists them)",
                     device.name,
                     path.display()
                 )));

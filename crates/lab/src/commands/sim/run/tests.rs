@@ -94,7 +94,7 @@ fn a_real_device_and_an_unclear_volume_are_refused_by_name() {
     assert_eq!(
         refusal(real, None),
         "stack.toml: device \"hdd0\" is a real one (/dev/nowhere), and a simulation has only models: write model = \
-         \"...\" and size = \"...\" in place of path (`tanada device models` lists them)"
+         \"...\" and size = \"...\" in place of path (`tanada model list` lists them)"
     );
     let two = CACHE.split("[[hybrid]]").next().unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! `tanada trace stat`: what is in a trace, for people, programs and browsers.
+//! `tanada trace show`: what is in a trace, for people, programs and browsers.
 //!
 //! ```text
 //! files -> trace::open -> trace::stat -> a page of 80 columns | JSON, a line per file | one HTML file
@@ -26,7 +26,7 @@ use crate::reading::{ReadBar, ReadTrace, remarks, time};
 #[command(
     after_help = "Hot regions, concentrations and the shares of the hottest regions follow the tiering \
                   paper; docs/traces.md says how each figure is counted.\n\
-                  Example: tanada trace stat --html report.html volume.csv.zst"
+                  Example: tanada trace show --html report.html volume.csv.zst"
 )]
 pub struct Arguments {
     /// The traces, plain, gzip or zstd; each is looked at on its own.
