@@ -108,7 +108,7 @@ fn an_export_of_a_volume_that_cannot_be_is_refused_with_what_to_do() {
     for (device, said) in [
         (
             "volume:vm1@monday",
-            "clone it (`tanada volume clone vm1@monday NEW`) and write volume:NEW",
+            "clone it (`tanada snapshot clone vm1@monday NEW`) and write volume:NEW",
         ),
         ("volume:a/b", "write such as volume:vm1"),
         ("volume:", "write such as volume:vm1"),

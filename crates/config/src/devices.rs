@@ -127,7 +127,7 @@ impl Said {
             }
             (None, None) => {
                 let what = "what is it? write one of path = \"/dev/...\" (a device or file), \
-                            model = \"...\" with size (`tanada device models` lists them), \
+                            model = \"...\" with size (`tanada model list` lists them), \
                             or memory = true with size";
                 keys.complain("", what);
                 None

@@ -396,7 +396,7 @@ fn check_thing(keys: &Keys<'_, '_>, device: &str, at: usize, things: &Things) ->
 fn read_volume(keys: &Keys<'_, '_>, name: &str, at: usize, has_cluster: bool) -> Option<Name> {
     if let Some((volume, snapshot)) = name.split_once('@') {
         let what = format!(
-            "\"{name}\" is a snapshot, and what is exported is a volume; clone it (`tanada volume clone \
+            "\"{name}\" is a snapshot, and what is exported is a volume; clone it (`tanada snapshot clone \
              {volume}@{snapshot} NEW`) and write volume:NEW, with read_only = true if it is to stay as it is"
         );
         keys.complain_at(at, "device", what);

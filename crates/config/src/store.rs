@@ -236,7 +236,7 @@ fn check_exposed(
         let what = format!(
             "{far} can be reached from other machines, and a client that reaches it would read and write every \
              object; listen on 127.0.0.1 or a Unix socket, or take unauthenticated out and give clients \
-             capabilities (`tanada reserve add`) or the node key"
+             capabilities (`tanada reservation create`) or the node key"
         );
         keys.complain_at(open.at, "unauthenticated", what);
     } else if let Some(far) = far().find(|at| !at.is_tls()) {

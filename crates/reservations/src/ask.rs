@@ -165,7 +165,7 @@ impl Ask {
             // Its holder may be another account.
             return refuse(format!(
                 "volume {name} goes by what a holder of its own reserved at each store; free it with \
-                 `tanada volume set {name} --no-holder` first"
+                 `tanada volume set {name} holder=` first"
             ));
         }
         if self.promise.space > 0 {

@@ -30,7 +30,7 @@ pub(crate) fn check_caps(
     check_booked(&volume.caps, booked).map_err(|why| {
         ReservationError::Request(format!(
             "volume {name} cannot be booked so: {why}; ask for at most {}, or raise the cap \
-             (`tanada volume set {name} --max-{} {}` or more) first",
+             (`tanada volume set {name} max_{}={}` or more) first",
             why.cap.floored(),
             why.direction.name(),
             why.booked

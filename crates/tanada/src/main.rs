@@ -2,15 +2,14 @@
 //!
 //! ```text
 //! command line -> serve:                config -> assemble -> data threads + admin API
-//!              -> status, client, config, volume, node, store, reservation, reserve, account, token, audit, top:
+//!              -> status, client, config, volume, snapshot, node, store, reservation, account, token, audit, top:
 //!                                      one question to a running daemon's admin API
 //!              -> object:               a client of a store
-//!              -> device, doctor:       work of their own, no daemon needed
+//!              -> device, model, doctor: work of their own, no daemon needed
 //!              -> sim, experiment, predict, trace, bench, advise: tanada-lab (laboratory)
 //! ```
 //!
-//! Results go to stdout, all else to stderr. Exit status 0: done; 1: the job failed; 2: bad usage or a
-//! bad configuration.
+//! Results go to stdout, all else to stderr. Exit status: `report::terminal::Ending`, by `cli::ending`.
 
 mod api;
 mod cli;
@@ -18,55 +17,59 @@ mod daemon;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
+use clap::CommandFactory;
 use cli::{Cli, Command, laboratory};
-use daemon::serve;
+use report::terminal::{Ending, exit_code};
 
 fn main() -> ExitCode {
     if let Some(error) = laboratory::help(std::env::args_os().skip(1)) {
-        return report::terminal::exit_code(&error, false);
+        return failed(&error);
     }
-    let cli = Cli::parse();
-    let done = match cli.command {
-        Command::Serve(arguments) => serve::run(arguments),
-        Command::Status(ask) => return ended(cli::show::status(&ask)),
+    let words: Vec<_> = std::env::args_os().collect();
+    let (command, note) = cli::current::read(&words).unwrap_or_else(|error| error.exit());
+    if let Some(note) = note {
+        eprintln!("{note}");
+    }
+    run(command).unwrap_or_else(|error| failed(&error))
+}
+
+fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Serve(wanted) => cli::one_store::run(*wanted),
+        Command::Status(ask) => return cli::show::status(&ask),
         Command::Reload(arguments) => cli::reload::run(arguments),
-        Command::Health(command) => return ended(cli::health::run(command)),
+        Command::Health(command) => return cli::health::run(command),
         Command::Device(command) => cli::device::run(command),
+        Command::Model(command) => cli::model::run(command),
         Command::Client(command) => cli::clients::run(command),
         Command::Config(command) => cli::configuration::run(command),
         Command::Volume(command) => cli::volume::run(command),
+        Command::Snapshot(command) => cli::snapshot::run(command),
         Command::Cluster(command) => cli::cluster_ca::run(command),
-        Command::Node(command) => return ended(cli::cluster_node::run_node(command)),
+        Command::Node(command) => return cli::cluster_node::run_node(command),
         Command::Store(command) => cli::store::run(command),
         Command::Object(command) => cli::object::run(command),
-        Command::Reservation(command) => return ended(cli::reservation::run(command)),
-        Command::Reserve(command) => return ended(cli::reserve::run(command)),
+        Command::Reservation(command) => return cli::reservation::run(command),
+        Command::Reserve(old) => unreachable!("{old:?} is read as its new spelling"),
         Command::Slurm(command) => cli::slurm::run(command),
         Command::Account(command) => cli::account::run(command),
         Command::Token(command) => cli::token::run(command),
         Command::Audit(command) => cli::audit::run(command),
         Command::Top(arguments) => cli::top::run(&arguments),
-        Command::Doctor(arguments) => return ended(cli::doctor::run(&arguments)),
-        Command::Experiment(_) => laboratory::run("experiment", laboratory::words()),
-        Command::Sim(_) => laboratory::run("sim", laboratory::words()),
-        Command::Predict(_) => laboratory::run("predict", laboratory::words()),
-        Command::Bench(_) => laboratory::run("bench", laboratory::words()),
-        Command::Trace(_) => laboratory::run("trace", laboratory::words()),
-        Command::Advise(_) => laboratory::advise(laboratory::words()),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
-    }
-}
-
-/// The exit status of a command that has one of its own.
-fn ended(done: anyhow::Result<ExitCode>) -> ExitCode {
-    done.unwrap_or_else(|error| failed(&error))
+        Command::Schema(wanted) => cli::schema::run(&wanted),
+        Command::Completion(wanted) => cli::manual::complete(&wanted, Cli::command()),
+        Command::Man(wanted) => cli::manual::write(&wanted, Cli::command()),
+        Command::Doctor(arguments) => return cli::doctor::run(&arguments),
+        Command::Experiment(passed) => laboratory::run("experiment", passed.arguments),
+        Command::Sim(passed) => laboratory::run("sim", passed.arguments),
+        Command::Predict(passed) => laboratory::run("predict", passed.arguments),
+        Command::Bench(passed) => laboratory::run("bench", passed.arguments),
+        Command::Trace(passed) => laboratory::run("trace", passed.arguments),
+        Command::Advise(passed) => laboratory::advise(passed.arguments),
+    }?;
+    Ok(Ending::Done.into())
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    report::terminal::exit_code(error, error.is::<config::ConfigError>())
+    exit_code(error, cli::ending::of(error))
 }

@@ -101,11 +101,11 @@ fn volumes(daemon: &Daemon) -> Result<(), Box<dyn Error>> {
         daemon.text(&["volume", "create", name, "--size", "64MiB"])?;
         fill(&target(daemon, "volumes.sock", name))?;
     }
-    daemon.text(&["volume", "set", "capped", "--max-read", "20MB/s"])?;
+    daemon.text(&["volume", "set", "capped", "max_read=20MB/s"])?;
     daemon.text(&["account", "create", "astro", "--role", "booker"])?;
     daemon.text(&["account", "set", "astro", "--max-read", "20MB/s"])?;
     for name in ["astro0", "astro1"] {
-        daemon.text(&["volume", "set", name, "--holder", "astro"])?;
+        daemon.text(&["volume", "set", name, "holder=astro"])?;
     }
     // Nodes look at accounts every few seconds.
     std::thread::sleep(std::time::Duration::from_secs(10));

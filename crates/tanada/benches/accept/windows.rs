@@ -257,9 +257,9 @@ pub fn fair(report: &mut Report) -> Result<(), Box<dyn Error>> {
         for account in ["astro", "bio"] {
             nodes.text(1, &["account", "create", account, "--role", "booker"])?;
         }
-        nodes.text(1, &["volume", "set", &one.export, "--holder", "astro"])?;
+        nodes.text(1, &["volume", "set", &one.export, "holder=astro"])?;
         for target in &sixteen {
-            nodes.text(1, &["volume", "set", &target.export, "--holder", "bio"])?;
+            nodes.text(1, &["volume", "set", &target.export, "holder=bio"])?;
         }
         sleep(Duration::from_secs(10));
         let after = shared(&nodes, (&one, &sixteen))?;

@@ -23,3 +23,4 @@ pub mod store;
 pub mod tables;
 pub mod tier;
 pub mod volume;
+pub mod volumes;

@@ -25,7 +25,7 @@ use crate::daemon::common::when;
 /// Ends a limit.
 const NONE: &str = "none";
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Account {
     /// Make an account, or a project ACCOUNT/PROJECT of one.
     #[command(
@@ -36,23 +36,26 @@ pub enum Account {
     )]
     Create(Create),
     /// List the accounts.
+    #[command(visible_alias = "ls")]
     List(Ask),
     /// Show one account, its quota and what of it is used.
+    #[command(visible_alias = "info")]
     Show(One),
     /// Change an account: role, users, quota; switch it off or on.
     Set(Set),
     /// Remove an account and its projects: nothing of them is let in from now on.
+    #[command(visible_alias = "rm")]
     Delete(One),
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct One {
     name: String,
     #[command(flatten)]
     ask: Ask,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Create {
     name: String,
     /// How far it may go: reader, booker, operator or admin.
@@ -70,7 +73,7 @@ pub struct Create {
     ask: Ask,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Set {
     name: String,
     /// How far it may go: reader, booker, operator or admin.
@@ -95,7 +98,7 @@ pub struct Set {
 }
 
 /// A quota; each limit may be `none`.
-#[derive(Args, Default)]
+#[derive(Debug, Args, Default)]
 pub struct Limits {
     /// All its bookings together, at once, such as 500MB/s.
     #[arg(long, value_name = "RATE")]

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::client::{Client, Target};
 
 /// Where the daemon is, and in which form to answer.
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Ask {
     /// The daemon's admin API: HOST:PORT or unix:/path
     #[arg(

@@ -21,9 +21,10 @@ use crate::api::access::{AuditLine, AuditPage};
 use crate::daemon::common::when;
 use crate::daemon::http::audit_log::FILE;
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Audit {
     /// List what was asked and answered, oldest first.
+    #[command(visible_alias = "ls")]
     List(List),
     /// Check that no line of the file was changed or removed; needs no daemon, but leave to read the file.
     ///
@@ -31,7 +32,7 @@ pub enum Audit {
     Verify(Verify),
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct List {
     /// Only lines with a greater number.
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -43,7 +44,7 @@ pub struct List {
     ask: Ask,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Verify {
     /// The file [default: audit.jsonl of the data directory]
     file: Option<PathBuf>,

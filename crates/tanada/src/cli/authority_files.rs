@@ -25,7 +25,7 @@ use crate::daemon::common::certificates::{Folder, now};
 use crate::daemon::common::secrets;
 
 /// A certificate that was issued.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Entry {
     /// In hexadecimal digits.
     pub serial: String,

@@ -28,7 +28,7 @@ use crate::daemon::serve;
 const TRIES: u32 = 20;
 const BETWEEN: Nanos = Nanos::millis(100);
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct OfCache {
     /// The hybrid's name.
     pub name: String,

@@ -10,8 +10,10 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::Args;
+use report::terminal::Ending;
 use report::terminal::table::table;
 use serde::Serialize;
+use utoipa::ToSchema;
 use vdisk::record::Name;
 
 use super::ask::Ask;
@@ -19,10 +21,7 @@ use super::client::Client;
 use super::show;
 use crate::api::cluster::{ClusterStore, Disk, Here};
 
-/// Refused, and nothing changed.
-const REFUSED: u8 = 5;
-
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct CheckStop {
     /// The node that is to be stopped.
     node: Name,
@@ -31,8 +30,9 @@ pub struct CheckStop {
 }
 
 /// What a volume would have while the node is away.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-struct Left {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = CopiesLeft)]
+pub struct Left {
     volume: String,
     /// The least number of in-sync copies that any of its extents may have, now and then.
     copies_now: u8,
@@ -64,8 +64,8 @@ pub fn run(asked: &CheckStop) -> anyhow::Result<ExitCode> {
     let left = decide(&node, &disks, &here.stores);
     show::answer(asked.ask.json, &left, || page(&node, &left))?;
     Ok(match left.iter().all(Left::suffices) {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(REFUSED),
+        true => Ending::Done.into(),
+        false => Ending::Refused.into(),
     })
 }
 

@@ -199,7 +199,7 @@ impl Client {
             return Ok(body);
         }
         match serde_json::from_slice::<Refusal>(&body) {
-            Ok(refusal) => Err(ClientError::Refused(refusal)),
+            Ok(refusal) => Err(ClientError::Refused { status, refusal }),
             Err(_) => Err(self.stranger(format!("it answers {path} with {status}"))),
         }
     }

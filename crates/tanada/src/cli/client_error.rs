@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use config::WEB;
 use env::net::Address;
+use hyper::StatusCode;
+use report::terminal::Ending;
 
 use crate::api::refusal::Refusal;
 
@@ -84,8 +86,11 @@ pub enum ClientError {
     OthersListen { target: Target, user: u32 },
     #[error("{target} gave no answer within {seconds} s; look at the daemon's log")]
     TooSlow { target: Target, seconds: u64 },
-    #[error("{0}")]
-    Refused(Refusal),
+    #[error("{refusal}")]
+    Refused {
+        status: StatusCode,
+        refusal: Refusal,
+    },
 }
 
 impl ClientError {
@@ -99,7 +104,56 @@ impl ClientError {
             | ClientError::Token(_)
             | ClientError::OthersListen { .. }
             | ClientError::Untrusted { .. }
-            | ClientError::Refused(_) => false,
+            | ClientError::Refused { .. } => false,
+        }
+    }
+
+    /// Did the daemon say that there is no such thing?
+    pub fn is_absent(&self) -> bool {
+        matches!(self, ClientError::Refused { status, .. } if *status == StatusCode::NOT_FOUND)
+    }
+
+    /// How a command ends that has no better answer.
+    pub fn ending(&self) -> Ending {
+        match self {
+            ClientError::NoDaemon { .. }
+            | ClientError::Stranger { .. }
+            | ClientError::OthersListen { .. }
+            | ClientError::Untrusted { .. } => Ending::NoDaemon,
+            ClientError::NotOurs { .. } => Ending::NotAllowed,
+            ClientError::Token(_) => Ending::Usage,
+            ClientError::TooSlow { .. } => Ending::Failed,
+            ClientError::Refused { status, .. } => refused(*status),
+        }
+    }
+}
+
+/// What a daemon answers below 500 it decided before it changed anything; behind that it tried.
+fn refused(status: StatusCode) -> Ending {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Ending::NotAllowed,
+        status if status.is_client_error() => Ending::Refused,
+        _ => Ending::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_ends_a_command_by_its_status() {
+        for (status, ending) in [
+            (401, Ending::NotAllowed),
+            (403, Ending::NotAllowed),
+            (404, Ending::Refused),
+            (409, Ending::Refused),
+            (422, Ending::Refused),
+            (500, Ending::Failed),
+            (503, Ending::Failed),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            assert_eq!(refused(status), ending, "{status}");
         }
     }
 }

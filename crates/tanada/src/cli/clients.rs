@@ -1,6 +1,6 @@
 //! `tanada client ...`: who is connected over NBD, and ending a connection.
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use hyper::Method;
 use report::terminal::Usage;
 use report::terminal::table::table;
@@ -8,29 +8,37 @@ use report::terminal::table::table;
 use super::ask::Ask;
 use super::client::Client as Admin;
 use super::kernel_client::{self, Connect};
-use super::show;
+use super::{old_words, show};
 use crate::api::clients::{Gone, NbdListener, Which};
 use crate::api::status::Status;
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Client {
     /// List the NBD clients that are connected.
+    #[command(visible_alias = "ls")]
     List(Ask),
     /// Make an export a block device of this kernel that outlives restarts of the daemon; runs until it is ended.
     Connect(Connect),
     /// End the connection of a client that does not answer or is not wanted; one that lives comes again.
     ///
     /// What a request has begun runs to its end, its answer is lost: the client has to ask again.
-    Disconnect {
-        /// Its ID, as `tanada client list` shows it: ADDRESS#NUMBER
-        #[arg(required_unless_present = "export", conflicts_with = "export")]
-        client: Option<String>,
-        /// All clients of this export.
-        #[arg(long, value_name = "NAME")]
-        export: Option<String>,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    #[command(visible_alias = "rm")]
+    Delete(DeleteClient),
+    #[command(flatten)]
+    Old(old_words::Client),
+}
+
+/// Whose connection is to end.
+#[derive(Debug, Args)]
+pub struct DeleteClient {
+    /// Its ID, as `tanada client list` shows it: ADDRESS#NUMBER
+    #[arg(required_unless_present = "export", conflicts_with = "export")]
+    pub client: Option<String>,
+    /// All clients of this export.
+    #[arg(long, value_name = "NAME")]
+    pub export: Option<String>,
+    #[command(flatten)]
+    pub ask: Ask,
 }
 
 /// Runs one of them.
@@ -41,11 +49,11 @@ pub fn run(command: Client) -> anyhow::Result<()> {
             let status: Status = Admin::new(ask.admin)?.get("/v1/status")?;
             show::answer(ask.json, &status.nbd, || list(&status.nbd))
         }
-        Client::Disconnect {
+        Client::Delete(DeleteClient {
             client,
             export,
             ask,
-        } => {
+        }) => {
             let (listener, id) = client.as_deref().map(read_id).transpose()?.unzip();
             let which = Which {
                 listener,
@@ -55,6 +63,7 @@ pub fn run(command: Client) -> anyhow::Result<()> {
             let path = "/v1/clients/disconnect";
             ask.send(Method::POST, path, &which, |gone: &Vec<Gone>| ended(gone))
         }
+        Client::Old(old) => unreachable!("{old:?} is read as its new spelling"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `tanada volume create, clone, ...` and `tanada node ...`: virtual disks and the stores they are kept in.
+//! `tanada volume create, delete, export, import, ...`: virtual disks.
 //!
 //! ```text
 //! one question to a running daemon's admin API -> a table, or JSON
@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use base::Bytes;
+use base::{Bytes, Nanos};
 use clap::{Args, Subcommand};
 use hyper::Method;
 use report::terminal::{Usage, table};
@@ -18,76 +18,17 @@ use vdisk::record::{Fairness, Name, OnMetaLoss};
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster_files::{export, import};
-use super::cluster_pages::snapshots;
-use super::show;
-use crate::api::cluster::{
-    Called, Disk as Shown, DiskChange, Done, NewDisk, RepairAsk, Repaired, TakeOverAsk,
-};
+use super::consent::{self, Loss};
+use super::named::{At, Kind, ToDelete};
+use super::{old_words, show, snapshot};
+use crate::api::cluster::{Disk as Shown, Done, NewDisk, RepairAsk, Repaired, TakeOverAsk};
 use crate::daemon::common::repair_text;
 
 /// Commands about virtual disks.
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Disk {
     /// Make a virtual disk: thin, with copies in several stores of the cluster.
     Create(Create),
-    /// Keep a virtual disk as it is now under a name; it may be in use.
-    Snapshot {
-        /// The volume.
-        #[arg(value_name = "VOLUME")]
-        volume: Name,
-        /// The snapshot's name.
-        #[arg(value_name = "NAME")]
-        name: Name,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// List the snapshots of a virtual disk.
-    Snapshots {
-        /// The volume.
-        name: Name,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// Make a virtual disk that begins as a snapshot is; it takes no room until it is written.
-    Clone {
-        /// Of which volume, and its name.
-        #[arg(value_name = "VOLUME@SNAPSHOT")]
-        source: At,
-        /// The new volume.
-        #[arg(value_name = "NAME")]
-        name: Name,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// Let a virtual disk that no client uses go on from one of its snapshots; what was written since is lost.
-    Rollback {
-        /// Which volume, and where to.
-        #[arg(value_name = "VOLUME@SNAPSHOT")]
-        target: At,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// Give a virtual disk another size; clients see it when they connect again. A smaller one needs --shrink.
-    Resize {
-        /// The volume.
-        name: Name,
-        /// Such as 20GiB.
-        size: Bytes,
-        /// It may become smaller: what lies behind its new end is gone then.
-        #[arg(long)]
-        shrink: bool,
-        #[command(flatten)]
-        ask: Ask,
-    },
-    /// Give a virtual disk that no client uses another name.
-    Rename {
-        /// As it is called.
-        name: Name,
-        /// As it will be.
-        new: Name,
-        #[command(flatten)]
-        ask: Ask,
-    },
     /// Write a virtual disk, or a snapshot of it, to a raw file; what was never written becomes holes.
     #[command(
         after_help = "qemu-img reads and converts the file: `qemu-img convert -O qcow2 FILE vm.qcow2`."
@@ -118,14 +59,6 @@ with data is filled only with --replace; it asks for its name then, and wants --
         #[command(flatten)]
         ask: Ask,
     },
-    /// Remove a virtual disk, or one of its snapshots; its room comes back by and by.
-    Rm {
-        /// The volume, or the snapshot.
-        #[arg(value_name = "VOLUME[@SNAPSHOT]")]
-        what: At,
-        #[command(flatten)]
-        ask: Ask,
-    },
     /// Take a virtual disk over from another node whose clients of it are idle or gone, to use it here.
     #[command(
         after_help = "It is open here for a minute then, in which its client is to connect. Clients there get errors from then on."
@@ -133,9 +66,9 @@ with data is filled only with --replace; it asks for its name then, and wants --
     Takeover {
         /// The volume.
         name: Name,
-        /// How long clients there must have sent nothing, in seconds.
-        #[arg(long, default_value_t = 30, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(5..=86_400))]
-        idle: u64,
+        /// How long clients there must have sent nothing, 5s to 24h.
+        #[arg(long, default_value = "30s", value_name = "SPAN", value_parser = an_idle_span)]
+        idle: Nanos,
         #[command(flatten)]
         ask: Ask,
     },
@@ -147,13 +80,13 @@ with data is filled only with --replace; it asks for its name then, and wants --
 }
 
 /// What a repair of a virtual disk may do.
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Repair {
     /// The volume.
     name: Name,
-    /// How long to wait for copies to be resynced, in seconds; unless given as long as copies are made, 300 s at most.
-    #[arg(long, alias = "patience", value_name = "SECONDS")]
-    timeout: Option<u64>,
+    /// How long to wait for copies to be resynced [default: as long as copies are made, 5m at most]
+    #[arg(long, alias = "patience", value_name = "SPAN", value_parser = old_words::span_or_seconds)]
+    timeout: Option<Nanos>,
     /// Delete copies that no map needs, of all volumes.
     #[arg(long)]
     free: bool,
@@ -162,7 +95,7 @@ pub struct Repair {
 }
 
 /// A volume to be made.
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Create {
     /// Its name.
     name: Name,
@@ -175,8 +108,20 @@ pub struct Create {
     ask: Ask,
 }
 
+/// A volume to be deleted.
+#[derive(Debug, Args)]
+pub struct DeleteVolume {
+    /// The virtual disk.
+    #[arg(value_name = "VOLUME")]
+    pub what: ToDelete,
+    #[command(flatten)]
+    pub loss: Loss,
+    #[command(flatten)]
+    pub ask: Ask,
+}
+
 /// How a volume is kept.
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct DiskSettings {
     /// Copies of each extent, 1 to 3 [default: 2, or 1 where all stores are in one failure domain]
     #[arg(long, value_name = "N")]
@@ -190,7 +135,7 @@ pub struct DiskSettings {
     /// Keep clients of one class apart: a seek behind another one counts so often, 1 to 100 [default: 1]
     #[arg(long, value_name = "TIMES")]
     fairness: Option<Fairness>,
-    /// Its requests are attached to what this holder has reserved at the stores (`tanada reserve add --holder`).
+    /// Its requests are attached to what this holder has reserved at the stores (`tanada reservation create --holder`).
     #[arg(long, value_name = "WHO")]
     holder: Option<String>,
     /// What requests do while the meta store does not answer and the writer's lease has run out: wait, fail [default: wait]
@@ -199,7 +144,7 @@ pub struct DiskSettings {
 }
 
 /// What an import may do.
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Filling {
     /// Replace what the volume has.
     #[arg(long)]
@@ -215,32 +160,12 @@ pub struct Filling {
     pub format: Option<String>,
 }
 
-/// `VOLUME` or `VOLUME@SNAPSHOT`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct At {
-    pub volume: Name,
-    pub snapshot: Option<Name>,
-}
-
-impl std::str::FromStr for At {
-    type Err = vdisk::record::BadName;
-
-    fn from_str(text: &str) -> Result<At, Self::Err> {
-        let (volume, snapshot) = match text.split_once('@') {
-            Some((volume, snapshot)) => (volume, Some(snapshot.parse()?)),
-            None => (text, None),
-        };
-        let volume = volume.parse()?;
-        Ok(At { volume, snapshot })
-    }
-}
-
-impl std::fmt::Display for At {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.snapshot {
-            Some(snapshot) => write!(f, "{}@{snapshot}", self.volume),
-            None => write!(f, "{}", self.volume),
-        }
+/// `30s`.
+fn an_idle_span(text: &str) -> Result<Nanos, String> {
+    let span = old_words::span_or_seconds(text)?;
+    match (Nanos::secs(5)..=Nanos::secs(24 * 3600)).contains(&span) {
+        true => Ok(span),
+        false => Err("it is 5s to 24h".to_owned()),
     }
 }
 
@@ -256,27 +181,12 @@ pub fn path(volume: &Name, rest: &str) -> String {
     format!("/v1/cluster/volumes/{volume}{rest}")
 }
 
-pub(super) fn snapshot_path(at: &At, rest: &str) -> Result<String, Usage> {
-    let Some(snapshot) = &at.snapshot else {
-        return Err(Usage(format!(
-            "name a snapshot, such as {at}@monday; `tanada volume snapshots {at}` lists them"
-        )));
-    };
-    Ok(path(&at.volume, &format!("/snapshots/{snapshot}{rest}")))
-}
-
 pub(super) fn nothing() -> Map<String, Value> {
     Map::new()
 }
 
-fn called(name: &Name) -> Called {
-    Called {
-        name: name.to_string(),
-    }
-}
-
 /// How to use it, for people.
-fn connect(disk: &Shown) -> String {
+pub(super) fn connect(disk: &Shown) -> String {
     match disk.nbd.first() {
         Some(uri) => format!("clients find it at {}\n", show::quoted(uri)),
         None => "no address is exported here: [cluster] nbd names one\n".to_owned(),
@@ -292,7 +202,6 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
                 .ask
                 .send(Method::POST, "/v1/cluster/volumes", &new, created)
         }
-        Disk::Snapshots { name, ask } => list_snapshots(&name, ask),
         Disk::Export { source, file, ask } => export(&source, &file, ask),
         Disk::Import {
             file,
@@ -301,16 +210,9 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             settings,
             ask,
         } => import(&file, &name, (&how, &settings), ask),
-        Disk::Resize {
-            name,
-            size,
-            shrink,
-            ask,
-        } => resize(&name, size, shrink, ask),
-        Disk::Rename { name, new, ask } => rename(&name, &new, ask),
         Disk::Takeover { name, idle, ask } => {
             let wanted = TakeOverAsk {
-                idle_seconds: Some(idle),
+                idle_seconds: Some(idle.0 / Nanos::secs(1).0),
             };
             let path = path(&name, "/takeover");
             ask.send(Method::POST, &path, &wanted, |disk| {
@@ -318,20 +220,6 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
             })
         }
         Disk::Repair(wanted) => repair(wanted),
-        Disk::Snapshot { volume, name, ask } => snapshot(&volume, &name, ask),
-        Disk::Clone { source, name, ask } => {
-            let path = snapshot_path(&source, "/clone")?;
-            ask.send(Method::POST, &path, &called(&name), |disk| {
-                format!("{name} begins as {source} is; {}", connect(disk))
-            })
-        }
-        Disk::Rollback { target, ask } => {
-            let path = snapshot_path(&target, "/rollback")?;
-            ask.send(Method::POST, &path, &nothing(), |_: &Shown| {
-                format!("{} goes on from {target}\n", target.volume)
-            })
-        }
-        Disk::Rm { what, ask } => remove(&what, ask),
     }
 }
 
@@ -345,54 +233,34 @@ fn created(disk: &Shown) -> String {
     )
 }
 
-fn snapshot(volume: &Name, name: &Name, ask: Ask) -> anyhow::Result<()> {
-    let path = path(volume, "/snapshots");
-    ask.send(Method::POST, &path, &called(name), |_: &Shown| {
-        format!(
-            "{volume}@{name} is kept; `tanada volume clone {volume}@{name} NEW` makes a volume of it\n"
-        )
-    })
-}
-
-fn list_snapshots(name: &Name, ask: Ask) -> anyhow::Result<()> {
-    let disk: Shown = Client::new(ask.admin)?.get(&path(name, ""))?;
-    show::answer(ask.json, &disk.snapshots, || {
-        match disk.snapshots.is_empty() {
-            true => format!("{name} has no snapshots\n"),
-            false => snapshots(&disk),
+/// Deletes a virtual disk, once it is meant.
+pub fn delete(wanted: DeleteVolume) -> anyhow::Result<()> {
+    let name = match wanted.what {
+        ToDelete::Volume(name) => name,
+        ToDelete::Snapshot(snapshot) => {
+            return snapshot::delete(&snapshot, &wanted.loss, wanted.ask);
         }
-    })
-}
-
-fn resize(name: &Name, size: Bytes, shrink: bool, ask: Ask) -> anyhow::Result<()> {
-    let change = DiskChange {
-        size_bytes: Some(size.0),
-        shrink,
-        ..DiskChange::default()
     };
-    ask.send(Method::PATCH, &path(name, ""), &change, |disk: &Shown| {
-        format!("{name} has {} now\n", table::size(disk.terms.size_bytes))
-    })
-}
-
-fn rename(name: &Name, new: &Name, ask: Ask) -> anyhow::Result<()> {
-    let change = DiskChange {
-        name: Some(new.to_string()),
-        ..DiskChange::default()
-    };
-    ask.send(Method::PATCH, &path(name, ""), &change, |_: &Shown| {
-        format!("{name} is called {new} now\n")
-    })
-}
-
-fn remove(what: &At, ask: Ask) -> anyhow::Result<()> {
-    let path = match what.snapshot {
-        None => path(&what.volume, ""),
-        Some(_) => snapshot_path(what, "")?,
-    };
-    ask.send(Method::DELETE, &path, &nothing(), |_: &Done| {
-        format!("{what} is gone; its room comes back by and by\n")
-    })
+    if name.kind == Some(Kind::Hybrid) {
+        return Err(Usage(format!(
+            "a hybrid is made by the configuration: to end {}, take its [[hybrid]] out there",
+            name.name
+        ))
+        .into());
+    }
+    let name: Name = name.name.parse()?;
+    let client = Client::new(wanted.ask.admin.clone())?;
+    let disk: Shown = client.get(&path(&name, ""))?;
+    let size = table::size(disk.terms.size_bytes);
+    let lost = format!("{name}, of {size}, would be deleted for good");
+    if !consent::is_given(name.as_str(), &lost, &wanted.loss, wanted.ask.json)? {
+        return Ok(());
+    }
+    wanted
+        .ask
+        .send(Method::DELETE, &path(&name, ""), &nothing(), |_: &Done| {
+            format!("{name} is gone; its room comes back by and by\n")
+        })
 }
 
 pub(super) fn new_disk(name: &Name, size: Bytes, settings: &DiskSettings) -> NewDisk {
@@ -412,7 +280,7 @@ fn repair(wanted: Repair) -> anyhow::Result<()> {
     let (name, ask) = (wanted.name, wanted.ask);
     let client = Client::new(ask.admin)?;
     let wanted = RepairAsk {
-        timeout_seconds: wanted.timeout,
+        timeout_seconds: wanted.timeout.map(|span| span.0.div_ceil(Nanos::secs(1).0)),
         free: wanted.free,
     };
     let found: Repaired = client.send_json(Method::POST, &path(&name, "/repair"), &wanted)?;
@@ -423,7 +291,7 @@ fn repair(wanted: Repair) -> anyhow::Result<()> {
         true => Ok(()),
         false => Err(anyhow::anyhow!(
             "{name} is not as it should be; bring back the stores that are named, or forget those that are gone for good \
-             (`tanada node remove STORE --lost`), and repair it again"
+             (`tanada node delete STORE --lost`), and repair it again"
         )),
     }
 }
@@ -457,22 +325,4 @@ fn repaired(found: &Repaired) -> String {
         );
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_snapshot_is_named_behind_its_volume() {
-        let at: At = "vm1@monday".parse().unwrap();
-        assert_eq!(
-            (at.volume.as_str(), at.to_string().as_str()),
-            ("vm1", "vm1@monday")
-        );
-        assert_eq!("vm1".parse::<At>().unwrap().snapshot, None);
-        assert!("vm1@".parse::<At>().is_err() && "vm1@a@b".parse::<At>().is_err());
-        let refused = snapshot_path(&"vm1".parse().unwrap(), "").unwrap_err();
-        assert!(refused.0.contains("vm1@monday"), "{}", refused.0);
-    }
 }

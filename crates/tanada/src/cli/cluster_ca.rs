@@ -15,6 +15,7 @@ use report::terminal::{Usage, table};
 use serde::Serialize;
 use tls::authority::{Issued, LEAF_DAYS, Subject};
 use tls::{Certificate, Peer};
+use utoipa::ToSchema;
 use vdisk::record::Name;
 
 use super::ask::Ask;
@@ -25,8 +26,11 @@ use crate::api::access::Account;
 use crate::api::certificates::{Certificates, Revoke};
 use crate::daemon::common::certificates::{Folder, now};
 
+/// The authority's folder, unless another one is named.
+const CA_DIR: &str = "tanada-ca";
+
 /// Commands about a cluster as a whole.
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Cluster {
     /// Make and revoke the certificates by which nodes and accounts know each other.
     #[command(subcommand)]
@@ -34,25 +38,25 @@ pub enum Cluster {
 }
 
 /// Where the authority's folder is.
-#[derive(Args, Clone)]
+#[derive(Debug, Args, Clone)]
 pub struct At {
     /// The authority's folder, as `tanada cluster ca init` made it. Keep it off the nodes.
     #[arg(
         long,
         env = "TANADA_CA_DIR",
         value_name = "DIR",
-        default_value = "tanada-ca"
+        default_value = CA_DIR
     )]
     ca: PathBuf,
 }
 
 /// Commands about the cluster's authority.
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Ca {
     /// Make the cluster's authority.
     Init {
         /// Its folder: a reader of it can be any node.
-        #[arg(default_value = "tanada-ca")]
+        #[arg(default_value = CA_DIR)]
         dir: PathBuf,
     },
     /// Make the certificate of a node elsewhere, or of an account; lasts 90 days.
@@ -73,6 +77,7 @@ pub enum Ca {
         ask: Ask,
     },
     /// List what was issued.
+    #[command(visible_alias = "ls")]
     List {
         /// Print JSON.
         #[arg(long)]
@@ -94,7 +99,7 @@ pub enum Ca {
 }
 
 /// A certificate to be made.
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Issue {
     /// The node.
     #[arg(required_unless_present = "account")]
@@ -124,10 +129,8 @@ pub struct Issue {
 }
 
 /// The own certificate of a node, to be made or renewed.
-#[derive(Args)]
-pub struct Create {
-    /// What the node is called, as the key node of the configuration's table cluster.
-    node: Name,
+#[derive(Debug, Args)]
+pub struct CertificateOptions {
     /// A name or address at which clients that are no nodes reach it; may be given again [default: as before]
     #[arg(long, value_name = "HOST")]
     host: Vec<String>,
@@ -136,6 +139,19 @@ pub struct Create {
     data_dir: PathBuf,
     #[command(flatten)]
     at: At,
+}
+
+impl CertificateOptions {
+    /// Those of a command that says none.
+    pub fn usual() -> CertificateOptions {
+        CertificateOptions {
+            host: Vec::new(),
+            data_dir: PathBuf::from(DATA_DIR),
+            at: At {
+                ca: std::env::var_os("TANADA_CA_DIR").map_or_else(|| CA_DIR.into(), PathBuf::from),
+            },
+        }
+    }
 }
 
 /// Runs one of them.
@@ -230,11 +246,11 @@ fn account_id(issue: &Issue) -> anyhow::Result<Option<u64>> {
 }
 
 /// Makes or renews the certificate of this machine's node.
-pub fn create(create: &Create) -> anyhow::Result<()> {
+pub fn create(node: &Name, create: &CertificateOptions, as_json: bool) -> anyhow::Result<()> {
     let folder = Folder::of_daemon(&create.data_dir);
     let before = folder.own()?;
-    let subject = wanted(&create.node, &create.host, before.as_ref())
-        .with_context(|| format!("cannot make the certificate of node {}", create.node))?;
+    let subject = wanted(node, &create.host, before.as_ref())
+        .with_context(|| format!("cannot make the certificate of node {node}"))?;
     let authority = AuthorityFolder::open(&create.at.ca)?;
     let issued = authority.issue(&subject)?;
     authority.hand_out(&issued, &folder)?;
@@ -244,7 +260,32 @@ pub fn create(create: &Create) -> anyhow::Result<()> {
         None => "listen = \"tls:IP:PORT\" in a [[store]] uses it from the daemon's next start on"
             .to_owned(),
     };
-    show::text(&format!("{}; {next}\n", made(&issued, &dir)))
+    let answer = MadeCertificate::new(&issued, &dir);
+    show::answer(as_json, &answer, || {
+        format!("{}; {next}\n", made(&issued, &dir))
+    })
+}
+
+/// A certificate that was made, for programs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct MadeCertificate {
+    serial: String,
+    /// `node n1`, `account astro`.
+    whose: String,
+    /// Its folder.
+    folder: String,
+    days: u64,
+}
+
+impl MadeCertificate {
+    fn new(issued: &Issued, dir: &Path) -> MadeCertificate {
+        MadeCertificate {
+            serial: issued.says.serial.to_string(),
+            whose: issued.says.peer.to_string(),
+            folder: dir.display().to_string(),
+            days: LEAF_DAYS,
+        }
+    }
 }
 
 /// Whose certificate a node needs, beside the one that it has.
@@ -280,8 +321,8 @@ fn made(issued: &Issued, dir: &Path) -> String {
 }
 
 /// What was revoked, for programs.
-#[derive(Serialize)]
-struct Revoked {
+#[derive(Serialize, ToSchema)]
+pub struct Revoked {
     revoked: Vec<Entry>,
     /// Does a daemon know it, and by it the cluster?
     sent: bool,

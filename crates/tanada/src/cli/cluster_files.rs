@@ -2,15 +2,20 @@
 
 use super::ask::Ask;
 use super::client::Client;
-use super::cluster::{At, path, snapshot_path};
-use super::cluster::{DiskSettings, Filling, new_disk, nothing};
+use super::cluster::{DiskSettings, Filling, new_disk, nothing, path};
+use super::named::At;
 use super::{consent, disk_copy, disk_image, show};
 use crate::api::cluster::{Called, Disk as Shown, Done, Here};
 use base::Bytes;
 use hyper::Method;
-use report::terminal::table;
+use report::terminal::{Refused, table};
 use std::path::Path;
 use vdisk::record::Name;
+
+/// It is not done, and nothing was changed.
+fn refused(why: String) -> anyhow::Error {
+    Refused(why).into()
+}
 
 /// Where a volume can be read and written from here.
 pub(super) fn entrance(disk: &Shown, here: &Here) -> anyhow::Result<env::net::Address> {
@@ -30,15 +35,17 @@ pub(super) fn export(source: &At, file: &Path, ask: Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin)?;
     let here: Here = client.get("/v1/cluster")?;
     // A snapshot is read by way of a clone, which takes no room.
-    let (disk, passing): (Shown, bool) = match &source.snapshot {
+    let (disk, passing): (Shown, bool) = match source.snapshot() {
         None => (client.get(&path(&source.volume, ""))?, false),
-        Some(_) => {
+        Some(snapshot) => {
             let name = format!("export-{}-{}", source.volume, std::process::id());
             let called = Called {
                 name: name.chars().take(64).collect(),
             };
-            let path = snapshot_path(source, "/clone")?;
-            (client.send_json(Method::POST, &path, &called)?, true)
+            (
+                client.send_json(Method::POST, &snapshot.path("/clone"), &called)?,
+                true,
+            )
         }
     };
     let copied = entrance(&disk, &here)
@@ -69,7 +76,7 @@ pub(super) fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
             Ok(_) => return Ok(()),
             Err(error) if tries == 20 => {
                 return Err(anyhow::Error::from(error).context(format!(
-                    "the clone {name} is left over; remove it with `tanada volume rm {name}`"
+                    "the clone {name} is left over; remove it with `tanada volume delete {name}`"
                 )));
             }
             Err(_) => client.wait(std::time::Duration::from_millis(250)),
@@ -98,10 +105,10 @@ pub(super) fn import(
         table::size(data)
     );
     if data > 0 && !how.replace {
-        return Err(anyhow::anyhow!(
-            "{lost}: nothing was changed. Import it under another name, or add --replace; `tanada volume snapshot {name} \
-             before` keeps what is there now"
-        ));
+        return Err(refused(format!(
+            "{lost}: nothing was changed. Import it under another name, or add --replace; `tanada snapshot create \
+             {name}@before` keeps what is there now"
+        )));
     }
     if how.dry_run {
         return show::text(&match (&known, data) {
@@ -142,17 +149,17 @@ pub(super) fn import(
 fn check(disk: &Shown, (file, bytes): (&Path, u64), here: &Here) -> anyhow::Result<u64> {
     let name = &disk.terms.name;
     if disk.terms.size_bytes < bytes {
-        return Err(anyhow::anyhow!(
-            "{} has {bytes} bytes, and {name} only {}; make it larger first: `tanada volume resize {name} {bytes}`",
+        return Err(refused(format!(
+            "{} has {bytes} bytes, and {name} only {}; make it larger first: `tanada volume set {name} size={bytes}`",
             file.display(),
             disk.terms.size_bytes
-        ));
+        )));
     }
     if disk.clients > 0 {
-        return Err(anyhow::anyhow!(
+        return Err(refused(format!(
             "{name} is open at {} NBD clients, beneath which its data would change; close it there first",
             disk.clients
-        ));
+        )));
     }
     disk_copy::data_of(&entrance(disk, here)?, name)
 }
@@ -161,10 +168,10 @@ fn check(disk: &Shown, (file, bytes): (&Path, u64), here: &Here) -> anyhow::Resu
 fn check_again(disk: &Shown, of: (&Path, u64), here: &Here, before: u64) -> anyhow::Result<()> {
     match check(disk, of, here)? == before {
         true => Ok(()),
-        false => Err(anyhow::anyhow!(
+        false => Err(refused(format!(
             "{} was written meanwhile: nothing was changed; import again when nothing writes to it",
             disk.terms.name
-        )),
+        ))),
     }
 }
 
@@ -173,6 +180,6 @@ fn raw_size(file: &Path, how: &Filling) -> anyhow::Result<u64> {
     let bytes = disk_copy::size_of(file)?;
     match disk_copy::format_of(file)?.filter(|_| how.format.is_none()) {
         None => Ok(bytes),
-        Some(format) => Err(anyhow::anyhow!(disk_image::refusal(file, format))),
+        Some(format) => Err(refused(disk_image::refusal(file, format))),
     }
 }

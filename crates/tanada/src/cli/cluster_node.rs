@@ -1,47 +1,33 @@
-//! `tanada node` and the stores of a cluster: looked at, registered, drained, removed.
+//! `tanada node ...`: the nodes of a cluster and their stores: looked at, registered, drained, deleted.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use hyper::Method;
+use vdisk::record::Name;
 
 use super::ask::Ask;
 use super::check_stop::{self, CheckStop};
 use super::client::Client;
 use super::cluster::nothing;
-use super::cluster_ca::{self, Create};
+use super::cluster_ca::{self, CertificateOptions};
 use super::cluster_pages::stores;
-use super::show;
+use super::consent::{self, Loss};
+use super::{old_words, show};
 use crate::api::cluster::{ClusterStore, Done, Here, StoreAsk, StoreChange};
-use clap::Subcommand;
-use hyper::Method;
-use std::process::ExitCode;
-use vdisk::record::Name;
 
 /// Commands about nodes and their stores.
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Node {
     /// List the cluster's stores and the nodes they are on.
+    #[command(visible_alias = "ls")]
     List(Ask),
-    /// Make or renew this node's certificate, from the cluster's authority.
-    Create(Create),
-    /// Register a store of a node that does not do so by itself (`tanada store serve`). Nodes with a `[cluster]` need no such thing.
-    Add {
-        /// What the node is called.
-        node: Name,
-        /// What the store is called.
-        #[arg(long, value_name = "NAME")]
-        store: Name,
-        /// Where it listens: tls:HOST:PORT, HOST:PORT or unix:/path
-        #[arg(long, value_name = "ADDR")]
-        address: String,
-        /// What it fails together with [default: the node]
-        #[arg(long, value_name = "NAME")]
-        domain: Option<Name>,
-        /// Its number [default: the next one]
-        #[arg(long, value_name = "N")]
-        number: Option<u16>,
-        /// It has heads to move.
-        #[arg(long)]
-        rotating: bool,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    /// Make or renew this node's certificate; with --store, register a store of a node that does not do so by itself.
+    #[command(
+        after_help = "A node with a `[cluster]` registers its stores by itself; one that `tanada serve --store` serves is registered \
+                      with --store and --address."
+    )]
+    Create(Box<CreateNode>),
     /// Move what is on a node's stores, or on one of them, to others; with --undo, let new data go there again.
     #[command(
         after_help = "It goes on by itself, also after restarts; `tanada node list` shows how far it is."
@@ -61,15 +47,62 @@ pub enum Node {
     /// Say whether a node can be stopped without a volume that refuses writes; exit status 0, or 5 if not.
     CheckStop(CheckStop),
     /// Forget a node's stores, or one of them: those that were drained, or with --lost those that are gone for good.
-    Remove {
-        /// The node, or a store.
-        name: Name,
-        /// It is gone for good, with all that it had.
-        #[arg(long)]
-        lost: bool,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    #[command(visible_alias = "rm")]
+    Delete(DeleteNode),
+    #[command(flatten)]
+    Old(old_words::Node),
+}
+
+/// A node, or a store of one, to be made known.
+#[derive(Debug, Args)]
+pub struct CreateNode {
+    /// What the node is called, as the key node of its configuration's table cluster.
+    pub node: Name,
+    #[command(flatten)]
+    pub certificate: CertificateOptions,
+    #[command(flatten)]
+    pub store: StoreOptions,
+    #[command(flatten)]
+    pub ask: Ask,
+}
+
+/// A store to be registered.
+#[derive(Debug, Args)]
+pub struct StoreOptions {
+    /// Register this store of the node, and make no certificate.
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "address",
+        conflicts_with = "host"
+    )]
+    pub store: Option<Name>,
+    /// Of a store: where it listens: tls:HOST:PORT, HOST:PORT or unix:/path
+    #[arg(long, value_name = "ADDR", requires = "store")]
+    pub address: Option<String>,
+    /// Of a store: what it fails together with [default: the node]
+    #[arg(long, value_name = "NAME", requires = "store")]
+    pub domain: Option<Name>,
+    /// Of a store: its number [default: the next one]
+    #[arg(long, value_name = "N", requires = "store")]
+    pub number: Option<u16>,
+    /// Of a store: it has heads to move.
+    #[arg(long, requires = "store")]
+    pub rotating: bool,
+}
+
+/// What is to be forgotten.
+#[derive(Debug, Args)]
+pub struct DeleteNode {
+    /// The node, or a store.
+    pub name: Name,
+    /// It is gone for good, with all that it had.
+    #[arg(long)]
+    pub lost: bool,
+    #[command(flatten)]
+    pub loss: Loss,
+    #[command(flatten)]
+    pub ask: Ask,
 }
 
 /// Runs one of the commands about nodes.
@@ -87,49 +120,71 @@ fn change_nodes(command: Node) -> anyhow::Result<()> {
             let here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
             show::answer(ask.json, &here, || stores(&here))
         }
-        Node::Create(create) => cluster_ca::create(&create),
-        Node::Add {
-            node,
-            store,
-            address,
-            domain,
-            number,
-            rotating,
-            ask,
-        } => {
-            let wanted = StoreAsk {
-                name: store.to_string(),
-                node: node.to_string(),
-                address,
-                domain: domain.map(String::from),
-                number,
-                rotating,
-            };
-            let client = Client::new(ask.admin)?;
-            let added: ClusterStore =
-                client.send_json(Method::POST, "/v1/cluster/stores", &wanted)?;
-            show::answer(ask.json, &added, || {
-                format!("{store} on {node} is store {} now\n", added.number)
-            })
-        }
+        Node::Create(wanted) => match (&wanted.store.store, &wanted.store.address) {
+            (Some(store), Some(address)) => register(&wanted, store, address),
+            _ => cluster_ca::create(&wanted.node, &wanted.certificate, wanted.ask.json),
+        },
         Node::Drain {
             name,
             undo,
             wait,
             ask,
         } => drain(&name, undo, wait, ask),
-        Node::Remove { name, lost, ask } => {
-            let client = Client::new(ask.admin)?;
-            let removed = named(&client, &name)?;
-            for store in &removed {
-                let path = format!("/v1/cluster/stores/{store}?lost={lost}");
-                let _: Done = client.send_json(Method::DELETE, &path, &nothing())?;
-            }
-            show::answer(ask.json, &removed, || {
-                format!("forgotten: {}\n", removed.join(", "))
-            })
-        }
+        Node::Delete(wanted) => delete(&wanted),
+        Node::Old(old) => unreachable!("{old:?} is read as its new spelling"),
     }
+}
+
+fn register(wanted: &CreateNode, store: &Name, address: &str) -> anyhow::Result<()> {
+    let options = &wanted.store;
+    let asked = StoreAsk {
+        name: store.to_string(),
+        node: wanted.node.to_string(),
+        address: address.to_owned(),
+        domain: options.domain.clone().map(String::from),
+        number: options.number,
+        rotating: options.rotating,
+    };
+    let client = Client::new(wanted.ask.admin.clone())?;
+    let added: ClusterStore = client.send_json(Method::POST, "/v1/cluster/stores", &asked)?;
+    show::answer(wanted.ask.json, &added, || {
+        format!("{store} on {} is store {} now\n", wanted.node, added.number)
+    })
+}
+
+fn delete(wanted: &DeleteNode) -> anyhow::Result<()> {
+    let client = Client::new(wanted.ask.admin.clone())?;
+    let (name, stores) = (&wanted.name, named(&client, &wanted.name)?);
+    let (lost, loss) = match wanted.lost {
+        true => (
+            format!(
+                "{} would be forgotten, with all copies that only they have",
+                stores.join(", ")
+            ),
+            wanted.loss.clone(),
+        ),
+        // The daemon refuses what is not drained: nothing is lost.
+        false => (
+            format!(
+                "{} would be forgotten, if nothing is on them",
+                stores.join(", ")
+            ),
+            Loss {
+                yes: true,
+                ..wanted.loss
+            },
+        ),
+    };
+    if !consent::is_given(name.as_str(), &lost, &loss, wanted.ask.json)? {
+        return Ok(());
+    }
+    for store in &stores {
+        let path = format!("/v1/cluster/stores/{store}?lost={}", wanted.lost);
+        let _: Done = client.send_json(Method::DELETE, &path, &nothing())?;
+    }
+    show::answer(wanted.ask.json, &stores, || {
+        format!("forgotten: {}\n", stores.join(", "))
+    })
 }
 
 pub(super) fn drain(name: &Name, undo: bool, wait: bool, ask: Ask) -> anyhow::Result<()> {
@@ -154,7 +209,7 @@ pub(super) fn drain(name: &Name, undo: bool, wait: bool, ask: Ask) -> anyhow::Re
     let names = names.join(", ");
     show::text(&match (undo, wait) {
         (true, _) => format!("new data go to {names} again\n"),
-        (_, true) => format!("nothing is left on {names}; `tanada node remove` forgets it\n"),
+        (_, true) => format!("nothing is left on {names}; `tanada node delete` forgets it\n"),
         _ => format!(
             "new data go elsewhere, and what is on {names} leaves; `tanada node list` shows how far it is\n"
         ),

@@ -1,63 +1,10 @@
 //! Virtual disks and the cluster, as people read them.
 
 use super::show;
+use super::snapshot::{listed, page as snapshots};
 use crate::api::cluster::{ClusterStore, Disk as Shown, Here};
 use report::terminal::table;
 use std::fmt::Write as _;
-
-/// The virtual disks as a table, with what is wrong below it.
-pub fn disks(disks: &[Shown]) -> String {
-    let rows: Vec<Vec<String>> = disks
-        .iter()
-        .map(|disk| {
-            let dash = || "-".to_owned();
-            vec![
-                disk.terms.name.clone(),
-                table::size(disk.terms.size_bytes),
-                disk.terms.copies.to_string(),
-                disk.health.clone(),
-                disk.open_on.clone().unwrap_or_else(dash),
-                disk.clients.to_string(),
-                disk.snapshots.len().to_string(),
-                disk.from.clone().unwrap_or_else(dash),
-            ]
-        })
-        .collect();
-    let head = [
-        "DISK",
-        "SIZE",
-        "COPIES",
-        "HEALTH",
-        "OPEN ON",
-        "CLIENTS",
-        "SNAPSHOTS",
-        "FROM",
-    ];
-    let mut text = table::table(&head, &rows);
-    for disk in disks.iter().filter(|disk| !disk.why.is_empty()) {
-        let _ = writeln!(text, "{}: {}", disk.terms.name, disk.why);
-    }
-    text
-}
-
-pub(super) fn snapshots(disk: &Shown) -> String {
-    let rows: Vec<Vec<String>> = disk
-        .snapshots
-        .iter()
-        .map(|it| {
-            let clones = match it.clones.is_empty() {
-                true => "-".to_owned(),
-                false => it.clones.join(", "),
-            };
-            vec![
-                format!("{}@{}", disk.terms.name, it.name),
-                table::size(it.size_bytes),
-                clones,
-            ]
-        })
-        .collect();
-    table::table(&["SNAPSHOT", "SIZE", "CLONES"], &rows)
-}
 
 /// One virtual disk in full.
 pub fn page(disk: &Shown) -> String {
@@ -116,15 +63,15 @@ pub fn page(disk: &Shown) -> String {
         line("clients find it at", &show::quoted(uri));
     }
     if !disk.snapshots.is_empty() {
-        let _ = write!(text, "\n{}", snapshots(disk));
+        let _ = write!(text, "\n{}", snapshots(&listed(disk)));
     }
     text
 }
 
 fn without_meta(disk: &Shown) -> &'static str {
     match disk.terms.on_meta_loss.as_str() {
-        "fail" => "requests fail after 30 s (--on-meta-loss fail)",
-        _ => "requests wait until it answers (--on-meta-loss wait)",
+        "fail" => "requests fail after 30 s (on_meta_loss=fail)",
+        _ => "requests wait until it answers (on_meta_loss=wait)",
     }
 }
 

@@ -9,15 +9,16 @@ use serde_json::{Map, Value};
 
 use super::ask::Ask;
 use super::client::{Client, path};
+use super::one_store::{self, OneStore};
 use super::show;
-use super::volume::tier_key;
+use super::volume_set::tier_key;
 use crate::api::settings::Setting;
 use crate::api::volume::{Change, Volume};
 use crate::daemon::log::LogFormat;
 use crate::daemon::serve::{self, Serve};
 
 /// Commands about configurations.
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Config {
     /// Check a configuration, and whether its devices are what it says; nothing is started.
     Check {
@@ -27,8 +28,17 @@ pub enum Config {
         #[arg(long, value_name = "DIR")]
         data_dir: Option<PathBuf>,
     },
-    /// Print the built-in configuration: a good start for your own.
-    Example,
+    /// Print the built-in configuration, or with --store one of a single store: a good start for your own.
+    Example {
+        /// Another one than the built-in.
+        #[arg(hide = true)]
+        config: Option<PathBuf>,
+        /// Where Tanada is to keep its files [default: tanada-data]
+        #[arg(long, value_name = "DIR")]
+        data_dir: Option<PathBuf>,
+        #[command(flatten)]
+        store: Box<OneStore>,
+    },
     /// List the settings of volumes that are not as the configuration says: what `tanada volume set` changed.
     Diff(Ask),
     /// Take settings of a volume back to what the configuration says.
@@ -48,8 +58,19 @@ pub enum Config {
 /// Runs one of them.
 pub fn run(command: Config) -> anyhow::Result<()> {
     match command {
-        Config::Check { file, data_dir } => serve::run(serve(file, data_dir, true)),
-        Config::Example => serve::run(serve(None, None, false)),
+        Config::Check { file, data_dir } => serve::run(Serve {
+            config: file,
+            data_dir,
+            check: true,
+            verify: false,
+            print_config: false,
+            log_format: LogFormat::Text,
+        }),
+        Config::Example {
+            config,
+            data_dir,
+            store,
+        } => one_store::print_example(config, data_dir, &store),
         Config::Diff(ask) => diff(ask),
         Config::Reset { volume, keys, ask } => {
             let keys: Vec<String> = keys
@@ -80,18 +101,6 @@ fn known(key: &str) -> Result<String, Usage> {
         None => Err(Usage(format!(
             "there is no setting '{key}'; `tanada config diff` lists those that were changed"
         ))),
-    }
-}
-
-/// As `tanada serve` would be asked.
-fn serve(config: Option<PathBuf>, data_dir: Option<PathBuf>, check: bool) -> Serve {
-    Serve {
-        config,
-        data_dir,
-        check,
-        verify: false,
-        print_config: !check,
-        log_format: LogFormat::Text,
     }
 }
 

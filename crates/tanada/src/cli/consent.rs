@@ -2,7 +2,50 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
+use clap::Args;
+use report::terminal::Refused;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::show;
+
+/// What a command takes that loses data.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct Loss {
+    /// Ask nothing before data are lost.
+    #[arg(long)]
+    pub yes: bool,
+    /// Say what would be lost, and change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// What a dry run answers.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DryRun {
+    dry_run: bool,
+    /// What would be lost.
+    lost: String,
+}
+
+/// May what loses data go on? A dry run says what would be lost, and goes no further.
+///
+/// # Errors
+/// As [`ask`].
+pub fn is_given(name: &str, lost: &str, loss: &Loss, as_json: bool) -> anyhow::Result<bool> {
+    if loss.dry_run {
+        let answer = DryRun {
+            dry_run: true,
+            lost: lost.to_owned(),
+        };
+        show::answer(as_json, &answer, || {
+            format!("{lost}; nothing was changed\n")
+        })?;
+        return Ok(false);
+    }
+    ask(name, lost, loss.yes).map(|()| true)
+}
 
 /// Goes on if it is meant: `lost` says what is lost of `name`.
 ///
@@ -13,9 +56,8 @@ pub fn ask(name: &str, lost: &str, is_said: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if !io::stdin().is_terminal() {
-        return Err(anyhow!(
-            "{lost}; nothing was changed. Add --yes if that is meant"
-        ));
+        let why = format!("{lost}; nothing was changed. Add --yes if that is meant");
+        return Err(Refused(why).into());
     }
     let (input, mut out) = (io::stdin().lock(), io::stderr());
     is_typed(name, lost, input, &mut out)
@@ -36,7 +78,7 @@ fn is_typed(
         .context("cannot read the answer")?;
     match typed.trim() == name {
         true => Ok(()),
-        false => Err(anyhow!("that is not {name}: nothing was changed")),
+        false => Err(Refused(format!("that is not {name}: nothing was changed")).into()),
     }
 }
 

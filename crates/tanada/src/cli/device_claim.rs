@@ -21,7 +21,7 @@ use device::OpenError;
 use super::device_rule::{self, Decision, Disk, GROUP, RULES, Rule, Serial};
 use crate::daemon::common::users;
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Claim {
     /// The disk, such as /dev/sdb; for `release` also the name in its rule.
     #[arg(value_name = "DISK")]

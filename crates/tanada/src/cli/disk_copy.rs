@@ -24,6 +24,7 @@ use front::nbd::{Client, ClientOptions};
 use report::terminal::progress;
 use rustix::fs::SeekFrom;
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::disk_image::{self, Format};
 
@@ -37,7 +38,7 @@ const REACH: u64 = 1 << 30;
 const ZERO: u64 = 64 << 10;
 
 /// What was copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Copied {
     pub size_bytes: u64,
     pub data_bytes: u64,

@@ -21,6 +21,7 @@ use rustix::fs::{Access, AtFlags, FallocateFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::doctor_kernel::kernel;
 use super::options::Doctor;
@@ -30,7 +31,7 @@ use crate::daemon::look::{self, Verdict};
 use crate::daemon::serve;
 
 /// How a thing stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// As it should be.
@@ -55,9 +56,10 @@ impl fmt::Display for State {
 }
 
 /// One thing looked at.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Finding {
     /// `kernel`, `data`, `limits`, `device` or `tools`.
+    #[schema(value_type = String)]
     pub area: &'static str,
     pub what: String,
     pub state: State,

@@ -6,6 +6,7 @@
 
 use report::terminal::table::{count, megabytes_per_second, share, size, span};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::api::rates::{Rates, watts};
 use crate::api::status::{Device, Export, Status, Thread};
@@ -14,7 +15,7 @@ use crate::api::tier::Tier;
 use crate::api::volume::Volume;
 
 /// One frame of `tanada top`: what happened in a stretch of time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct Frame {
     pub title: String,
     pub volumes: Vec<VolumeRow>,
@@ -25,7 +26,7 @@ pub struct Frame {
 }
 
 /// A volume in that time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct VolumeRow {
     pub name: String,
     pub health: String,
@@ -40,7 +41,7 @@ pub struct VolumeRow {
 }
 
 /// The tier of a volume in that time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct TierRow {
     pub regions_up: u32,
     pub regions: u32,
@@ -53,7 +54,7 @@ pub struct TierRow {
 }
 
 /// One holder's access to a store in that time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct SessionRow {
     pub store: String,
     pub session: u64,
@@ -73,7 +74,7 @@ pub struct SessionRow {
 }
 
 /// A device in that time.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct DeviceRow {
     pub name: String,
     pub kind: String,

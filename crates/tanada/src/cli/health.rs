@@ -15,7 +15,7 @@ use crate::api::health::{Health, HealthCheck, MuteAsk};
 use crate::daemon::common::when;
 use policy::share::Second;
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum HealthCommand {
     /// Show the verdict and its reasons; exit status 0, 3 (HEALTH_WARN) or 4 (HEALTH_ERR).
     Show(Ask),

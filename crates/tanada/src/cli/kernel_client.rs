@@ -39,7 +39,7 @@ const GREETING: Duration = Duration::from_secs(10);
 /// Between two tries to connect, and two looks whether to end.
 const EVERY: Nanos = Nanos::millis(200);
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Connect {
     /// The export, or a virtual disk.
     name: String,

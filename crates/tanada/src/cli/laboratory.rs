@@ -20,11 +20,6 @@ const NAME: &str = "tanada-lab";
 /// The commands it carries out.
 const COMMANDS: [&str; 6] = ["sim", "experiment", "predict", "trace", "bench", "advise"];
 
-/// What was typed behind the command, word by word.
-pub fn words() -> Vec<OsString> {
-    std::env::args_os().skip(2).collect()
-}
-
 /// `tanada help sim ...` is `tanada-lab sim ... --help`: comes back with an error if that cannot be started, with `None` if the
 /// words ask for something else.
 pub fn help(mut words: impl Iterator<Item = OsString>) -> Option<anyhow::Error> {

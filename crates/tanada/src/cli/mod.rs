@@ -1,11 +1,11 @@
 //! The command line.
 //!
 //! ```text
-//! words -> options -> a file of commands -> client -> the daemon's admin API -> show: text or JSON
+//! words -> current -> a file of commands -> client -> the daemon's admin API -> show: text or JSON
 //!                                       \-> work of its own: files, devices, objects
 //! ```
 //!
-//! Always true: no file of commands imports from this one.
+//! Always true: no file of commands imports from this one; `current` does, which reads the words.
 
 pub mod account;
 pub mod advise;
@@ -26,22 +26,28 @@ pub mod cluster_node;
 mod cluster_pages;
 pub mod configuration;
 mod consent;
+pub mod current;
 pub mod device;
 pub mod device_claim;
 mod device_rule;
 pub mod disk_copy;
 mod disk_image;
-pub mod disk_settings;
 pub mod doctor;
 mod doctor_kernel;
+pub mod ending;
 pub mod frame;
 pub mod health;
 mod kernel_client;
 pub mod laboratory;
+pub mod manual;
+pub mod model;
+mod named;
 pub mod object;
 mod object_at;
 mod object_files;
 mod object_names;
+mod old_words;
+pub mod one_store;
 pub mod options;
 pub mod reload;
 pub mod rescue;
@@ -53,6 +59,7 @@ pub mod reservation_service;
 mod reservation_wanted;
 mod reservation_words;
 pub mod reserve;
+pub mod schema;
 pub mod show;
 pub mod slurm;
 mod slurm_agent;
@@ -63,6 +70,7 @@ mod slurm_jobs;
 mod slurm_pools;
 mod slurm_reap;
 mod slurm_settings;
+pub mod snapshot;
 pub mod store;
 mod store_offline;
 mod store_pages;
@@ -70,18 +78,20 @@ pub mod token;
 pub mod top;
 pub mod volume;
 pub mod volume_heat;
+mod volume_list;
 pub mod volume_moves;
+mod volume_set;
 
 use std::ffi::OsString;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::daemon::serve::Serve;
 use ask::Ask;
+use one_store::Serve;
 use options::{Device, Doctor, Top, Volume};
 
 /// One fast, predictable, safe store out of slow and fast storage.
-#[derive(Parser)]
+#[derive(Debug, Parser)]
 #[command(
     version,
     propagate_version = true,
@@ -93,10 +103,10 @@ pub struct Cli {
     pub command: Command,
 }
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run the daemon: serve the disks of a configuration, or of the built-in one.
-    Serve(Serve),
+    /// Run the daemon: serve the disks of a configuration, of the built-in one, or a single store.
+    Serve(Box<Serve>),
     /// Show whether a running daemon is well, and what it serves; exit status 0, 3 or 4 as `health show`.
     Status(Ask),
     /// Have a running daemon read its configuration anew.
@@ -104,9 +114,12 @@ pub enum Command {
     /// Say whether a running daemon is well, and what to do if not; mute what is known.
     #[command(subcommand)]
     Health(health::HealthCommand),
-    /// List a daemon's devices; list and measure device models.
+    /// List a daemon's devices; give disks to its group.
     #[command(subcommand)]
     Device(Device),
+    /// List device models.
+    #[command(subcommand)]
+    Model(model::Model),
     /// Look who is connected over NBD, and end connections.
     #[command(subcommand)]
     Client(clients::Client),
@@ -114,26 +127,28 @@ pub enum Command {
     #[command(subcommand)]
     Config(configuration::Config),
     /// Make, look at and command volumes: hybrids of a daemon, and virtual disks of its cluster.
-    #[command(subcommand)]
+    #[command(subcommand, visible_alias = "vol")]
     Volume(Volume),
+    /// Keep states of virtual disks under a name, and go on from them.
+    #[command(subcommand, visible_alias = "snap")]
+    Snapshot(snapshot::Snapshot),
     /// Make and revoke the certificates of a cluster.
     #[command(subcommand)]
     Cluster(cluster_ca::Cluster),
     /// Look at and command the nodes of a cluster.
     #[command(subcommand)]
     Node(cluster_node::Node),
-    /// Make, check, serve and command object stores.
+    /// Make, check and command object stores.
     #[command(subcommand)]
     Store(store::Store),
-    /// Put, get, list and remove objects of a store.
+    /// Put, get, list and delete objects of a store.
     #[command(subcommand)]
     Object(object::Object),
     /// Reserve throughput of volumes, stores and exports ahead of time, and run commands with it.
     #[command(subcommand)]
     Reservation(reservation::Reservation),
-    /// The same, and what each store promises of it: `add`, `offer` and `cancel` work on stores one by one.
-    #[command(subcommand)]
-    Reserve(reserve::Reserve),
+    #[command(subcommand, hide = true)]
+    Reserve(old_words::Reserve),
     /// Make and change accounts: who may do what, and how much.
     #[command(subcommand)]
     Account(account::Account),
@@ -147,6 +162,16 @@ pub enum Command {
     Slurm(slurm::Slurm),
     /// Watch a running daemon live.
     Top(Top),
+    /// Print what a command prints with --json, as a JSON schema.
+    Schema(schema::Schema),
+    /// Print the completion of commands for a shell.
+    #[command(
+        after_help = "Example: tanada completion bash > ~/.local/share/bash-completion/completions/tanada"
+    )]
+    Completion(manual::Completion),
+    /// Write the pages of the manual.
+    #[command(hide = true)]
+    Man(manual::Manual),
     /// Look what this machine can do, what is missing, and how to get it.
     Doctor(Doctor),
     /// Repeat the papers' measurements in virtual time.
@@ -155,7 +180,7 @@ pub enum Command {
     Sim(Passed),
     /// Predict what an application would do on a device that cannot be bought yet.
     Predict(Passed),
-    /// Measure devices: what predictions are made from.
+    /// Measure devices, device models and databases: what predictions are made from.
     Bench(Passed),
     /// Work on block traces: real ones, and generated ones.
     Trace(Passed),
@@ -164,7 +189,7 @@ pub enum Command {
 }
 
 /// Arguments of a command that `tanada-lab` carries out, as they were typed.
-#[derive(Args)]
+#[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct Passed {
     #[arg(
@@ -172,7 +197,7 @@ pub struct Passed {
         allow_hyphen_values = true,
         value_name = "ARGUMENTS"
     )]
-    arguments: Vec<OsString>,
+    pub arguments: Vec<OsString>,
 }
 
 #[cfg(test)]

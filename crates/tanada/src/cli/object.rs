@@ -26,33 +26,40 @@ use report::terminal::table::{megabytes_per_second, size};
 use serde::Serialize;
 use store::net::client::Client;
 use store::{Change, ObjectCalls, Stat};
+use utoipa::ToSchema;
 
+use super::consent::{self, Loss};
 use super::object_at::{At, with_client};
 use super::object_files::{Destination, Reader, Writer, bar};
 use super::object_names::{list, remove, stat};
-use super::show;
+use super::{old_words, show};
 use crate::daemon::common::secrets;
 
 /// Pieces on their way at once.
 pub(super) const DEPTH: usize = 8;
-/// Objects asked for at once by `ls`.
+/// Objects asked for at once by `list`.
 pub(super) const PAGE: usize = 1000;
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Object {
     /// Store a file (or standard input) as an object: whole and durable, or not at all.
     Put(Put),
     /// Fetch an object into a file (or to standard output).
     Get(Get),
     /// List objects.
-    Ls(Ls),
-    /// Remove objects.
-    Rm(Rm),
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Delete objects.
+    #[command(visible_alias = "rm")]
+    Delete(Delete),
     /// Show what an object is like.
-    Stat(One),
+    #[command(visible_alias = "info")]
+    Show(One),
+    #[command(flatten)]
+    Old(old_words::Object),
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Put {
     /// The file; - is standard input.
     #[arg(value_name = "FILE|-")]
@@ -69,7 +76,7 @@ pub struct Put {
     at: At,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Get {
     object: String,
     /// The file; - is standard output [default: the last part of the object's name]
@@ -82,8 +89,8 @@ pub struct Get {
     at: At,
 }
 
-#[derive(Args)]
-pub struct Ls {
+#[derive(Debug, Args)]
+pub struct List {
     /// Only names that begin so.
     #[arg(default_value = "")]
     pub(super) prefix: String,
@@ -94,18 +101,20 @@ pub struct Ls {
     pub(super) at: At,
 }
 
-#[derive(Args)]
-pub struct Rm {
+#[derive(Debug, Args)]
+pub struct Delete {
     #[arg(required = true)]
     pub(super) objects: Vec<String>,
     /// It is no mistake if an object is not there.
     #[arg(short, long)]
     pub(super) force: bool,
     #[command(flatten)]
+    pub(super) loss: Loss,
+    #[command(flatten)]
     pub(super) at: At,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct One {
     pub(super) object: String,
     #[command(flatten)]
@@ -128,28 +137,49 @@ pub fn run(command: Object) -> anyhow::Result<()> {
     match command {
         Object::Put(put) => self::put(put),
         Object::Get(get) => self::get(get),
-        Object::Ls(ls) => {
-            let at = ls.at.clone();
-            with_client((&at, None), async move |client| list(&client, &ls).await)
-        }
-        Object::Rm(rm) => {
-            let at = rm.at.clone();
-            with_client((&at, Some("write")), async move |client| {
-                remove(&client, &rm).await
+        Object::List(wanted) => {
+            let at = wanted.at.clone();
+            with_client((&at, None), async move |client| {
+                list(&client, &wanted).await
             })
         }
-        Object::Stat(one) => {
+        Object::Delete(wanted) => {
+            if !is_meant(&wanted)? {
+                return Ok(());
+            }
+            let at = wanted.at.clone();
+            with_client((&at, Some("write")), async move |client| {
+                remove(&client, &wanted).await
+            })
+        }
+        Object::Show(one) => {
             let at = one.at.clone();
             with_client((&at, None), async move |client| stat(&client, &one).await)
         }
+        Object::Old(old) => unreachable!("{old:?} is read as its new spelling"),
     }
+}
+
+/// Are the objects to go for good? Several are named by their number.
+fn is_meant(wanted: &Delete) -> anyhow::Result<bool> {
+    let (name, lost) = match &wanted.objects[..] {
+        [object] => (
+            object.clone(),
+            format!("{object} would be deleted for good"),
+        ),
+        objects => (
+            objects.len().to_string(),
+            format!("{} objects would be deleted for good", objects.len()),
+        ),
+    };
+    consent::is_given(&name, &lost, &wanted.loss, wanted.at.json)
 }
 
 // --- put --------------------------------------------------------------------------------------------
 
 /// What was moved, for programs.
-#[derive(Serialize)]
-struct Moved {
+#[derive(Serialize, ToSchema)]
+pub struct Moved {
     object: String,
     bytes: u64,
     seconds: f64,

@@ -22,12 +22,12 @@ use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::secrets;
 
 /// Which store, and what is shown there.
-#[derive(Args, Clone)]
+#[derive(Debug, Args, Clone)]
 pub struct At {
     /// The store: HOST:PORT, tls:HOST:PORT, unix:/path, or its name at the daemon [default: the daemon's only one]
     #[arg(long, env = "TANADA_STORE", value_name = "ADDR|NAME")]
     store: Option<String>,
-    /// The capability, or set of them, that `tanada reservation create` or `tanada reserve add` printed, or @FILE with it.
+    /// The capability, or set of them, that `tanada reservation create` or `tanada reservation create` printed, or @FILE with it.
     #[arg(
         long,
         env = "TANADA_CAPABILITY",

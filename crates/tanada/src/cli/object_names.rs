@@ -1,7 +1,6 @@
 //! Objects by name: listed, looked at, removed.
 
-use super::object::{Ls, PAGE};
-use super::object::{One, Rm, is_not_there};
+use super::object::{Delete, List, One, PAGE, is_not_there};
 use super::show;
 use anyhow::anyhow;
 use report::terminal::printable::printable;
@@ -9,10 +8,11 @@ use report::terminal::table::{size, table};
 use serde::Serialize;
 use store::net::client::Client;
 use store::{Change, ObjectCalls, Stat};
+use utoipa::ToSchema;
 
 /// An object, for programs.
-#[derive(Serialize)]
-pub(super) struct Shown {
+#[derive(Serialize, ToSchema)]
+pub struct Shown {
     pub(super) name: String,
     pub(super) size_bytes: u64,
     pub(super) generation: String,
@@ -35,12 +35,12 @@ impl From<Stat> for Shown {
     }
 }
 
-pub(super) async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
+pub(super) async fn list(client: &Client, wanted: &List) -> anyhow::Result<()> {
     let mut after: Option<String> = None;
     let mut all: Vec<Shown> = Vec::new();
     loop {
-        let part = client.list(&ls.prefix, after.as_deref(), PAGE).await?;
-        match ls.long || ls.at.json {
+        let part = client.list(&wanted.prefix, after.as_deref(), PAGE).await?;
+        match wanted.long || wanted.at.json {
             true => all.extend(part.objects.into_iter().map(Shown::from)),
             // A listing of names needs no widths: it comes as it is found.
             false => {
@@ -53,10 +53,10 @@ pub(super) async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
             break;
         }
     }
-    if ls.at.json {
+    if wanted.at.json {
         return show::json(&all);
     }
-    if !ls.long {
+    if !wanted.long {
         return Ok(());
     }
     let rows: Vec<Vec<String>> = all
@@ -72,13 +72,13 @@ pub(super) async fn list(client: &Client, ls: &Ls) -> anyhow::Result<()> {
     show::text(&table(&["SIZE", "GENERATION", "NAME"], &rows))
 }
 
-pub(super) async fn remove(client: &Client, rm: &Rm) -> anyhow::Result<()> {
+pub(super) async fn remove(client: &Client, wanted: &Delete) -> anyhow::Result<()> {
     let mut failed = 0;
     let mut removed: Vec<&str> = Vec::new();
-    for object in &rm.objects {
+    for object in &wanted.objects {
         match client.delete(object, Change::default()).await {
             Ok(()) => removed.push(object),
-            Err(error) if rm.force && is_not_there(&error) => {}
+            Err(error) if wanted.force && is_not_there(&error) => {}
             Err(error) => {
                 failed += 1;
                 eprintln!("tanada: {error}");
@@ -86,12 +86,12 @@ pub(super) async fn remove(client: &Client, rm: &Rm) -> anyhow::Result<()> {
         }
     }
     client.flush().await?;
-    if rm.at.json {
+    if wanted.at.json {
         show::json(&removed)?;
     }
     match failed {
         0 => Ok(()),
-        n => Err(anyhow!("{n} of {} were not removed", rm.objects.len())),
+        n => Err(anyhow!("{n} of {} were not removed", wanted.objects.len())),
     }
 }
 

@@ -1,24 +1,30 @@
-//! What is typed behind `tanada device`, `volume`, `top` and `doctor`.
+//! What is typed behind `tanada volume`, `device`, `top` and `doctor`.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use config::DATA_DIR;
 
 use super::ask::Ask;
-use super::{cache, cluster, device_claim, disk_settings, rescue};
+use super::named::VolumeName;
+use super::{cache, cluster, device_claim, old_words, rescue};
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Volume {
     /// List the volumes, hybrids and virtual disks.
+    #[command(visible_alias = "ls")]
     List(Ask),
     /// Show one volume in full.
+    #[command(visible_alias = "info")]
     Show {
-        name: String,
+        /// Its name; hybrid:NAME or virtual:NAME where two are called so.
+        name: VolumeName,
         #[command(flatten)]
         ask: Ask,
     },
+    /// Delete a virtual disk without snapshots; its room comes back by and by.
+    #[command(visible_alias = "rm")]
+    Delete(cluster::DeleteVolume),
     /// Write all dirty data to the slow device and go on without the fast one.
     Detach {
         name: String,
@@ -34,6 +40,12 @@ pub enum Volume {
         /// Attach it although it holds the cache of another volume, which is then lost.
         #[arg(long)]
         force: bool,
+        /// Ask nothing before that is lost.
+        #[arg(long, requires = "force")]
+        yes: bool,
+        /// Say what would be lost, and change nothing.
+        #[arg(long, requires = "force")]
+        dry_run: bool,
         #[command(flatten)]
         ask: Ask,
     },
@@ -43,43 +55,61 @@ pub enum Volume {
     Accept(cache::OfCache),
     /// Open a cache that lost a part of its map with what is left, while the daemon is stopped, and list what may be lost or old.
     Rescue(rescue::Rescue),
-    /// Change settings of a running volume.
+    /// Change settings of a volume; of a virtual disk also its size and name.
     #[command(
-        after_help = "Keys: mode, write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
+        after_help = "Keys of hybrids: mode, write, policy, admission, dirty_low, dirty_high, energy, age_limit, \
                             sequential_bypass, flash_writes_per_day, fast_size, trace, trace_max, advise.\n\
                             Of the tier: tier.policy, period, iops_min, sub_luns_max, share_min, streak_min, \
                             timeout, look_back, region, extent, mover, lazy_down, flow_control, break_even, either, share, \
                             pinned, barred, windows, auto; lists have commas, and none is an empty one.\n\
-                            trace=FILE records what is asked, for `tanada trace stat` and the \
+                            Keys of virtual disks: size, name, priority, fairness, min_copies, holder, on_meta_loss.\n\
+                            Of both: max_read, max_write, max_read_iops, max_write_iops; off ends a cap.\n\
+                            trace=FILE records what is asked, for `tanada trace show` and the \
                             simulators, in DATA_DIR/traces/FILE and FILE.1 to FILE.7 of together at most trace_max \
                             [1GiB]; trace=off ends it.\n\
                             advise=on has a shadow watch for `tanada advise NAME`; again: anew; \
                             advise=off ends it.\n\
                             Examples: tanada volume set vol0 write=through mode=cache\n\
-                            tanada volume set vol0 mode=both period=10s pinned=10GiB+2GiB"
+                            tanada volume set vol0 mode=both period=10s pinned=10GiB+2GiB\n\
+                            tanada volume set vm1 size=20GiB priority=high holder="
     )]
-    Set {
-        name: String,
-        /// Settings of a hybrid; those of a virtual disk are the options below.
-        #[arg(required_unless_present = "setting", value_name = "KEY=VALUE")]
-        changes: Vec<String>,
-        /// Of a hybrid: only until the daemon ends; else it is kept, before what the configuration says.
-        #[arg(long, conflicts_with = "setting")]
-        until_restart: bool,
-        #[command(flatten)]
-        disk: disk_settings::SetDisk,
-        #[command(flatten)]
-        ask: Ask,
-    },
+    Set(Box<SetVolume>),
     /// Show where a volume with a tier is hot, when, and what lives on the fast device.
     Heat(Heat),
     /// Show the log of moves of a volume's tier: what moved, when, why, and how it ended.
     Moves(Moves),
     #[command(flatten)]
     Disk(cluster::Disk),
+    #[command(flatten)]
+    Old(old_words::Volume),
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
+pub struct SetVolume {
+    /// Its name; hybrid:NAME or virtual:NAME where two are called so.
+    pub name: VolumeName,
+    /// What is to change.
+    #[arg(required_unless_present = "old_setting", value_name = "KEY=VALUE")]
+    pub changes: Vec<String>,
+    /// Of a hybrid: only until the daemon ends; else it is kept, before what the configuration says.
+    #[arg(long)]
+    pub until_restart: bool,
+    /// Of a virtual disk: it may become smaller; what lies behind its new end is lost then.
+    #[arg(long)]
+    pub shrink: bool,
+    /// Ask nothing before it becomes smaller.
+    #[arg(long, requires = "shrink")]
+    pub yes: bool,
+    /// Say what would be lost, and change nothing.
+    #[arg(long, requires = "shrink")]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub old: old_words::DiskOptions,
+    #[command(flatten)]
+    pub ask: Ask,
+}
+
+#[derive(Debug, Args)]
 pub struct Heat {
     pub name: String,
     /// Only the last so long, such as 2h [default: all that is kept]
@@ -95,7 +125,7 @@ pub struct Heat {
     pub ask: Ask,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Moves {
     pub name: String,
     /// Only moves of this region, by its number from 1.
@@ -111,7 +141,7 @@ pub struct Moves {
     pub ask: Ask,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Doctor {
     /// Look also at the devices of this configuration.
     pub config: Option<PathBuf>,
@@ -125,7 +155,7 @@ pub struct Doctor {
     pub json: bool,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Top {
     #[command(flatten)]
     pub ask: Ask,
@@ -133,35 +163,20 @@ pub struct Top {
     #[arg(long)]
     pub once: bool,
     /// How long figures are gathered for one frame.
-    #[arg(long, default_value = "1s", value_parser = humantime::parse_duration)]
-    pub interval: Duration,
+    #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = config::read_span)]
+    pub interval: base::Nanos,
 }
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Device {
     /// List the devices of a running daemon.
+    #[command(visible_alias = "ls")]
     List(Ask),
     /// Give a disk to the daemon's group, tanada, now and at every start of the machine, by a udev rule on its serial number.
     #[command(after_help = "Example: sudo tanada device claim /dev/sdb --dry-run")]
     Claim(device_claim::Claim),
     /// Take a disk back that was claimed.
     Release(device_claim::Claim),
-    /// List the device models with their figures and where those come from.
-    Models {
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Measure a model (in virtual time) or a device or file (in real time).
-    Bench {
-        /// A model's name, the TOML file of an own model, or the path of a device or file.
-        #[arg(value_name = "NAME|PATH")]
-        target: String,
-        /// Measure writes to a device or file as well; its data are lost.
-        #[arg(long)]
-        overwrite: bool,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    #[command(flatten)]
+    Old(old_words::Device),
 }

@@ -10,7 +10,7 @@ use super::ask::Ask;
 use super::client::Client;
 use crate::api::reload::Reloaded;
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Reload {
     /// Say what is different, and change nothing.
     #[arg(long)]

@@ -11,6 +11,7 @@ use clap::Args;
 use hybrid::PairBook;
 use hybrid::rescue::{RescueOf, Rescued, rescue};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::cache::{Meant, OfCache};
 use super::show;
@@ -19,7 +20,7 @@ use crate::daemon::assemble;
 /// Ranges of a kind that people are shown; `--json` has all.
 const SHOWN: usize = 50;
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Rescue {
     #[command(flatten)]
     of: OfCache,
@@ -32,22 +33,22 @@ pub struct Rescue {
 }
 
 /// Bytes of the volume.
-#[derive(Serialize)]
-struct Range {
+#[derive(Serialize, ToSchema)]
+pub struct Range {
     start: u64,
     bytes: u64,
 }
 
 /// Batches of the map, and where the first one should begin on the fast device.
-#[derive(Serialize)]
-struct Lost {
+#[derive(Serialize, ToSchema)]
+pub struct Lost {
     first_batch: u64,
     last_batch: u64,
     byte: u64,
 }
 
-#[derive(Serialize)]
-struct Report {
+#[derive(Serialize, ToSchema)]
+pub struct Report {
     volume: String,
     cache: String,
     dry_run: bool,

@@ -6,6 +6,7 @@
 //! capability -> POST /v2/reservations/NAME/capability -> the capability set once more
 //! ```
 //!
+//! With a holder, and at a daemon that is in no cluster, stores are reserved one by one: `reserve`.
 //! Times are read in the zone of this machine and printed with their distance from UTC.
 
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ use base::{Bytes, Nanos};
 use clap::{ArgGroup, Args, Subcommand};
 use config::read_span;
 use policy::share::{BytesPerSec, Second};
-use report::terminal::Usage;
+use report::terminal::{Ending, Refused, Usage};
 
 use super::ask::Ask;
 use super::client::Client;
@@ -25,78 +26,98 @@ use super::reservation_run::{self, Run};
 use super::reservation_service::{Changed, Made, Service, Which};
 use super::reservation_wanted::{Wanted, made_name, shown};
 use super::reservation_words as words;
-use super::reserve::{ShowCalendar, calendar, reservation_id, show_part};
+use super::reserve::{self, Parts, ShowCalendar, calendar, reservation_id, show_part};
 use super::show;
-use crate::api::reservation::{ReservationAsk, ReservationChange, WholeReservation};
+use crate::api::reservation::{
+    ReservationAsk, ReservationChange, ReservationOffer, WholeReservation,
+};
 use crate::daemon::common::when;
 
-#[derive(Subcommand)]
+/// Commands about reservations.
+#[derive(Debug, Subcommand)]
 pub enum Reservation {
-    #[command(flatten)]
-    Whole(Whole),
-    /// List the reservations that run or are to come.
-    List(Ask),
-    /// Show one reservation and its parts.
-    Show(One),
-    /// Show who has what when, and how full the stores are.
-    Calendar(ShowCalendar),
-}
-
-/// What `tanada reservation` and `tanada reserve` do alike.
-#[derive(Subcommand)]
-pub enum Whole {
     /// Reserve throughput; prints the capability set of stores, by which it is used.
     Create(Box<Create>),
+    /// List the reservations that run or are to come.
+    #[command(visible_alias = "ls")]
+    List(List),
+    /// Show one reservation and its parts.
+    #[command(visible_alias = "info")]
+    Show(One),
     /// Change the rates of a reservation, or when it ends.
     Set(Set),
+    /// End a reservation.
+    #[command(visible_alias = "rm")]
+    Delete(Delete),
     /// Print the capability set of a reservation of stores once more.
     Capability(One),
-    /// End a reservation.
-    Delete(Delete),
+    /// Show who has what when, and how full the stores are.
+    Calendar(ShowCalendar),
     /// Run a command with a reservation that lasts as long as it does.
     Run(Box<Run>),
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
+pub struct List {
+    /// What each store promises, part by part, those of holders among them.
+    #[arg(long)]
+    pub parts: bool,
+    #[command(flatten)]
+    pub ask: Ask,
+}
+
+#[derive(Debug, Args)]
 #[command(after_help = "\
 The capability set of stores goes to standard output: `tanada object get NAME - --capability TOKEN`, or in \
-TANADA_CAPABILITY. Refused: the reason and what would fit go to standard error, exit status 1.
+TANADA_CAPABILITY. Refused: the reason and what would fit go to standard error, exit status 5.
+
+With --holder, and at a daemon that is in no cluster, each store keeps a part of its own, in one direction: \
+the capabilities go to standard output, one line for each store.
 
 Examples: tanada reservation create nightly --volume vm1 --read 200MB/s --from 20:00 --for 2h
+          tanada reservation create --store s0 --read 85MB/s --for 2h --scope results/ --holder ann
           tanada reservation create --store s0 --store s1 --stripe --write 80MB/s --for 8h --scope job7/ --idle 10m
           tanada reservation create pool --store s0 --store s1 --read 100MB/s --for 30d --allotment
           tanada reservation create job8 --volume vm1 --read 40MB/s --for 1h --from-allotment pool")]
 pub struct Create {
     /// Its name, of which an account has one [default: made of user, machine and time]
-    name: Option<String>,
+    pub name: Option<String>,
     #[command(flatten)]
-    wanted: Wanted,
+    pub wanted: Wanted,
     /// When it begins: now, +30m, 20:00, "tomorrow 08:00", "2026-11-22 20:00", 2026-11-22T20:00:00Z.
     #[arg(long, default_value = "now", value_name = "TIME")]
-    from: String,
+    pub from: String,
     /// How long it lasts, such as 2h.
     #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
-    span: Nanos,
+    pub span: Nanos,
     /// Room for what is written, at each store.
     #[arg(long, value_name = "SIZE")]
-    space: Option<Bytes>,
+    pub space: Option<Bytes>,
     /// It ends by itself when nothing was asked under it for so long, such as 10m.
     #[arg(long, value_name = "SPAN", value_parser = read_span)]
-    idle: Option<Nanos>,
+    pub idle: Option<Nanos>,
     /// An allotment: no client uses it, its account books out of it (--from-allotment). Stores need no --scope.
     #[arg(long, conflicts_with_all = ["from_allotment", "export", "idle", "space"])]
-    allotment: bool,
+    pub allotment: bool,
     /// An account that may have its capability beside its own, to hand it to its user.
     #[arg(long, value_name = "NAME")]
-    agent: Option<String>,
+    pub agent: Option<String>,
     /// Its capability is good to its end, also at a store that does not reach the meta store; else it lapses there.
     #[arg(long, requires = "store")]
-    offline: bool,
+    pub offline: bool,
+    /// Of stores one by one, without a name: who it is for. Virtual disks with this holder use it, too.
+    #[arg(
+        long,
+        value_name = "WHO",
+        requires = "store",
+        conflicts_with_all = ["name", "stripe", "idle", "allotment", "agent", "offline", "from_allotment", "account"]
+    )]
+    pub holder: Option<String>,
     /// Would it fit? Nothing is set aside.
     #[arg(long)]
-    dry_run: bool,
+    pub dry_run: bool,
     #[command(flatten)]
-    ask: Ask,
+    pub ask: Ask,
 }
 
 /// A reservation by its name, or the part of one store.
@@ -119,19 +140,19 @@ impl FromStr for Id {
     }
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct One {
     /// Its name or id; of a part of one store, STORE/NUMBER.
     #[arg(value_name = "NAME")]
-    pub(super) id: Id,
+    pub id: Id,
     /// Whose it is, if it is not yours.
     #[arg(long, value_name = "NAME")]
-    account: Option<String>,
+    pub account: Option<String>,
     #[command(flatten)]
-    pub(super) ask: Ask,
+    pub ask: Ask,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 #[command(group(ArgGroup::new("what").required(true).multiple(true).args(["read", "write", "span"])))]
 pub struct Set {
     /// Its name or id.
@@ -152,44 +173,35 @@ pub struct Set {
     ask: Ask,
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Delete {
-    /// Its name or id.
-    name: String,
+    #[command(flatten)]
+    pub one: One,
     /// It is no mistake if there is none.
     #[arg(long)]
-    if_exists: bool,
-    /// Whose it is, if it is not yours.
-    #[arg(long, value_name = "NAME")]
-    account: Option<String>,
-    #[command(flatten)]
-    ask: Ask,
+    pub if_exists: bool,
 }
 
 /// Runs one of them.
 pub fn run(command: Reservation) -> anyhow::Result<ExitCode> {
     match command {
-        Reservation::Whole(command) => return run_whole(command),
-        Reservation::List(ask) => list(ask),
+        Reservation::Create(arguments) => create(*arguments),
+        Reservation::List(List { parts: true, ask }) => reserve::list(ask),
+        Reservation::List(List { ask, .. }) => list(ask),
         Reservation::Show(one) => match &one.id {
             Id::Part(id) => show_part(id, one.ask),
             Id::Whole(_) => show(one),
         },
+        Reservation::Set(arguments) => set(arguments),
+        Reservation::Delete(arguments) => match &arguments.one.id {
+            Id::Part(id) => reserve::delete_part(id, arguments.one.ask),
+            Id::Whole(_) => delete(&arguments),
+        },
+        Reservation::Capability(one) => print_capability(&one),
         Reservation::Calendar(arguments) => calendar(&arguments),
+        Reservation::Run(arguments) => return reservation_run::run(*arguments),
     }?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Runs what both commands have.
-pub fn run_whole(command: Whole) -> anyhow::Result<ExitCode> {
-    match command {
-        Whole::Create(arguments) => create(*arguments),
-        Whole::Set(arguments) => set(arguments),
-        Whole::Capability(one) => print_capability(&one),
-        Whole::Delete(arguments) => delete(arguments),
-        Whole::Run(arguments) => return reservation_run::run(*arguments),
-    }?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Ending::Done.into())
 }
 
 fn service(ask: &Ask) -> anyhow::Result<Service> {
@@ -197,16 +209,57 @@ fn service(ask: &Ask) -> anyhow::Result<Service> {
 }
 
 fn list(ask: Ask) -> anyhow::Result<()> {
-    let all = service(&ask)?.list()?;
-    match ask.json {
-        true => show::json(&all),
-        false if all.is_empty() => show::text("nothing is reserved\n"),
-        false => show::text(&words::list(&all)),
+    let all = match service(&ask)?.list() {
+        // Its stores keep all that is reserved there.
+        Err(error) if error.is_absent() => return reserve::list(ask),
+        all => all?,
+    };
+    show::answer(ask.json, &all, || match all.is_empty() {
+        true => "nothing is reserved\n".to_owned(),
+        false => words::list(&all),
+    })
+}
+
+/// At the stores one by one: for a holder, or where the daemon is in no cluster.
+fn create_parts(arguments: &Create) -> anyhow::Result<()> {
+    let wanted = &arguments.wanted;
+    let (direction, rate) = wanted.one_direction()?;
+    let others = [
+        arguments.name.is_some(),
+        wanted.stripe,
+        arguments.idle.is_some(),
+        arguments.allotment,
+        arguments.agent.is_some(),
+        arguments.offline,
+    ];
+    if others.contains(&true) {
+        let why = "a name, --stripe, --idle, --allotment, --agent and --offline take a cluster, and this daemon's \
+                   configuration has no [cluster]; leave them out";
+        return Err(Usage(why.to_owned()).into());
+    }
+    let (stores, scope) = wanted.stores_and_scope()?;
+    // `USER` is only a suggestion.
+    let user = || std::env::var("USER").unwrap_or_default();
+    let parts = Parts {
+        stores,
+        direction,
+        rate,
+        from: arguments.from.clone(),
+        span: arguments.span,
+        window: wanted.window,
+        probability: wanted.probability,
+        space_bytes: arguments.space.map_or(0, |space| space.0),
+        scope,
+        holder: arguments.holder.clone().unwrap_or_else(user),
+    };
+    match arguments.dry_run {
+        true => reserve::offer(&parts, &arguments.ask),
+        false => reserve::create(&parts, &arguments.ask),
     }
 }
 
-fn create(arguments: Create) -> anyhow::Result<()> {
-    let service = service(&arguments.ask)?;
+/// What is asked of the daemon.
+fn asked(arguments: &Create) -> anyhow::Result<ReservationAsk> {
     let name = match &arguments.name {
         Some(name) => name.clone(),
         None => made_name(),
@@ -220,17 +273,49 @@ fn create(arguments: Create) -> anyhow::Result<()> {
     asked.idle = arguments.idle.map(shown);
     asked.agent.clone_from(&arguments.agent);
     asked.target.offline = arguments.offline;
-    if arguments.dry_run {
-        return offer(&service, &asked, arguments.ask.json);
+    Ok(asked)
+}
+
+fn create(arguments: Create) -> anyhow::Result<()> {
+    if arguments.holder.is_some() {
+        return create_parts(&arguments);
     }
-    let (is_new, mut made) = match service.create(&asked)? {
+    let service = service(&arguments.ask)?;
+    let asked = asked(&arguments)?;
+    let done = match arguments.dry_run {
+        true => service.offer(&asked).map(Answer::Offer),
+        false => service.create(&asked).map(Answer::Made),
+    };
+    match done {
+        Ok(Answer::Offer(offer)) => print_offer(&offer, arguments.ask.json),
+        Ok(Answer::Made(made)) => print_created(&service, &arguments, made),
+        // Its stores keep reservations all the same.
+        Err(error)
+            if error.is_absent()
+                && !asked.target.stores.is_empty()
+                && !service.has_cluster()? =>
+        {
+            create_parts(&arguments)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a request to reserve came to.
+enum Answer {
+    Offer(ReservationOffer),
+    Made(Made),
+}
+
+fn print_created(service: &Service, arguments: &Create, made: Made) -> anyhow::Result<()> {
+    let (is_new, mut made) = match made {
         Made::New(made) => (true, made),
         Made::Existing(made) => (false, made),
         Made::Refused(refusal) => {
             if arguments.ask.json {
                 show::json(&refusal)?;
             }
-            return Err(words::refused(&refusal));
+            return Err(words::refused(&refusal).into());
         }
     };
     let verb = if is_new {
@@ -247,7 +332,7 @@ fn create(arguments: Create) -> anyhow::Result<()> {
     // Who books for another account has no capability of it.
     let is_ours = arguments.wanted.account.is_none() || made.lacks.capability_error.is_some();
     let missing = match is_ours {
-        true => capability::complete(&service, &mut made).err(),
+        true => capability::complete(service, &mut made).err(),
         false => None,
     };
     print_made(arguments.ask.json, &made, missing, "reserved")
@@ -290,19 +375,18 @@ fn print_capability(one: &One) -> anyhow::Result<()> {
     }
 }
 
-fn offer(service: &Service, asked: &ReservationAsk, as_json: bool) -> anyhow::Result<()> {
-    let offer = service.offer(asked)?;
+fn print_offer(offer: &ReservationOffer, as_json: bool) -> anyhow::Result<()> {
     if as_json {
-        show::json(&offer)?;
+        show::json(offer)?;
     } else if offer.fits {
         show::text("it fits\n")?;
     } else {
         let reasons = offer.refused.join("\n");
-        show::text(&format!("{reasons}\n{}", words::instead(&offer)))?;
+        show::text(&format!("{reasons}\n{}", words::instead(offer)))?;
     }
     match offer.fits {
         true => Ok(()),
-        false => Err(anyhow!("it does not fit as asked")),
+        false => Err(Refused("it does not fit as asked".to_owned()).into()),
     }
 }
 
@@ -311,13 +395,6 @@ pub fn show(one: One) -> anyhow::Result<()> {
     let found = service(&one.ask)?.get(one.which()?)?;
     let found = found.ok_or_else(|| absent(one.name(), one.account.as_deref()))?;
     show::answer(one.ask.json, &found, || words::page(&found))
-}
-
-/// Ends one; `tanada reserve cancel NAME`.
-pub fn cancel(one: One) -> anyhow::Result<()> {
-    let gone = service(&one.ask)?.delete(one.which()?)?;
-    let gone = gone.ok_or_else(|| absent(one.name(), one.account.as_deref()))?;
-    show::answer(one.ask.json, &gone, || format!("ended {}\n", gone.name))
 }
 
 impl One {
@@ -343,10 +420,11 @@ impl One {
 
 fn absent(name: &str, account: Option<&str>) -> anyhow::Error {
     let of = account.map_or(String::new(), |account| format!(" of {account}"));
-    anyhow!(
+    Refused(format!(
         "there is no reservation {name}{of}; `tanada reservation list` shows what there is, and --account says whose is \
          meant"
-    )
+    ))
+    .into()
 }
 
 fn set(arguments: Set) -> anyhow::Result<()> {
@@ -381,24 +459,19 @@ fn set(arguments: Set) -> anyhow::Result<()> {
             if arguments.ask.json {
                 show::json(&refusal)?;
             }
-            Err(words::refused(&refusal))
+            Err(words::refused(&refusal).into())
         }
     }
 }
 
-fn delete(arguments: Delete) -> anyhow::Result<()> {
-    let which = Which {
-        id: &arguments.name,
-        account: arguments.account.as_deref(),
-    };
-    match service(&arguments.ask)?.delete(which)? {
-        Some(gone) => show::answer(arguments.ask.json, &gone, || {
-            format!("ended {}\n", gone.name)
+fn delete(arguments: &Delete) -> anyhow::Result<()> {
+    let one = &arguments.one;
+    match service(&one.ask)?.delete(one.which()?)? {
+        Some(gone) => show::answer(one.ask.json, &gone, || format!("ended {}\n", gone.name)),
+        None if arguments.if_exists => show::answer(one.ask.json, &None::<()>, || {
+            format!("there is no reservation {}\n", one.name())
         }),
-        None if arguments.if_exists => show::answer(arguments.ask.json, &None::<()>, || {
-            format!("there is no reservation {}\n", arguments.name)
-        }),
-        None => Err(absent(which.id, which.account)),
+        None => Err(absent(one.name(), one.account.as_deref())),
     }
 }
 

@@ -22,7 +22,7 @@ use anyhow::{Context, anyhow};
 use base::Nanos;
 use clap::Args;
 use config::read_span;
-use report::terminal::said;
+use report::terminal::{Refused, said};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -51,7 +51,7 @@ const NOT_STARTED: u8 = 126;
 /// What a shell adds to the number of a signal.
 const SIGNALLED: i32 = 128;
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 #[command(after_help = "\
 The command finds TANADA_RESERVATION (the name) and, of stores, TANADA_CAPABILITY in its environment. Its exit status is \
 handed on: 128 and the number of a signal that ended it, 126 or 127 if it could not be started.
@@ -101,13 +101,14 @@ pub fn run(run: Run) -> anyhow::Result<ExitCode> {
     let mut made = match service.create(&asked)? {
         Made::New(made) => made,
         Made::Existing(made) => {
-            return Err(anyhow!(
+            return Err(Refused(format!(
                 "there is a reservation {} already; take another --name, or end it with `tanada reservation delete {}`",
                 made.name,
                 made.name
-            ));
+            ))
+            .into());
         }
-        Made::Refused(refusal) => return Err(words::refused(&refusal)),
+        Made::Refused(refusal) => return Err(words::refused(&refusal).into()),
     };
     eprintln!("reserved {}", words::sentence(&made));
     if let Some(line) = words::links_not_booked(&made.lacks.links_not_booked) {

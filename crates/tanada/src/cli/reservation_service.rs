@@ -126,6 +126,14 @@ impl Service {
         self.if_there(answer, &path)
     }
 
+    /// Is the daemon in a cluster, by which whole reservations are made?
+    pub fn has_cluster(&self) -> Result<bool, ClientError> {
+        match self.client.get::<serde::de::IgnoredAny>("/v1/cluster") {
+            Err(error) if error.is_absent() => Ok(false),
+            answer => answer.map(|_| true),
+        }
+    }
+
     /// What there is to reserve.
     pub fn there(&self) -> Result<There, ClientError> {
         /// Of all that is answered only the name.

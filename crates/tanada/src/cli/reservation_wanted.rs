@@ -22,7 +22,7 @@ use crate::daemon::common::when;
 const TARGET: &str = "TANADA_TARGET";
 
 /// What a reservation is of, and how much.
-#[derive(Args)]
+#[derive(Debug, Default, Args)]
 #[command(
     group(ArgGroup::new("rate").required(true).multiple(true).args(["read", "write"])),
     group(ArgGroup::new("of").args(["volume", "store", "export"]))
@@ -30,40 +30,40 @@ const TARGET: &str = "TANADA_TARGET";
 pub struct Wanted {
     /// A virtual disk, at all of its stores.
     #[arg(long, value_name = "NAME")]
-    volume: Option<String>,
+    pub volume: Option<String>,
     /// A store; several: on all of them or not at all.
     #[arg(long, value_name = "NAME")]
-    store: Vec<String>,
+    pub store: Vec<String>,
     /// The rate is that of all stores together: requests go to all of them in turn.
     #[arg(long)]
-    stripe: bool,
+    pub stripe: bool,
     /// Of stores: only for objects whose names begin so.
     #[arg(long, value_name = "PREFIX")]
-    scope: Option<String>,
+    pub scope: Option<String>,
     /// An export of a hybrid that has a queue, of the node that is asked.
     #[arg(long, value_name = "NAME")]
-    export: Option<String>,
+    pub export: Option<String>,
     /// Reserve reads at this rate, such as 200MB/s.
     #[arg(long, value_name = "RATE")]
-    read: Option<BytesPerSec>,
+    pub read: Option<BytesPerSec>,
     /// Reserve writes at this rate.
     #[arg(long, value_name = "RATE")]
-    write: Option<BytesPerSec>,
+    pub write: Option<BytesPerSec>,
     /// Of a volume: how many of its stores may be lost with the promise kept [default: 1; of one copy 0]
     #[arg(long, value_name = "STORES")]
-    tolerate: Option<u8>,
+    pub tolerate: Option<u8>,
     /// Of a volume: any (holds for any pattern) or spread (for requests that all extents get evenly) [default: any]
     #[arg(long, value_name = "PLAN", value_parser = ["any", "spread"])]
-    plan: Option<String>,
+    pub plan: Option<String>,
     /// The window in which the rate is to be reached [default: 1s]
     #[arg(long, value_name = "SPAN", value_parser = read_span)]
-    window: Option<Nanos>,
+    pub window: Option<Nanos>,
     /// The share of windows in which it is to be reached, in percent [default: 99]
     #[arg(long, value_name = "PERCENT")]
-    probability: Option<f64>,
+    pub probability: Option<f64>,
     /// Book inside this allotment of the account: it needs no free rate at the stores, and ends with it.
     #[arg(long, value_name = "NAME", conflicts_with = "export")]
-    from_allotment: Option<String>,
+    pub from_allotment: Option<String>,
     /// Whose it is [default: yours]; another account than your own takes the role operator.
     #[arg(long, value_name = "NAME")]
     pub account: Option<String>,
@@ -148,6 +148,33 @@ impl Wanted {
                 of.map_err(|why| Usage(format!("{TARGET}: {why}")).into())
             }
             _ => Ok(only(&there()?, self.scope.is_some()).map_err(Usage)?),
+        }
+    }
+
+    /// The one direction and its rate, where there can be but one.
+    ///
+    /// # Errors
+    /// There are two.
+    pub fn one_direction(&self) -> Result<(&'static str, BytesPerSec), Usage> {
+        match (self.read, self.write) {
+            (Some(rate), None) => Ok(("read", rate)),
+            (None, Some(rate)) => Ok(("write", rate)),
+            _ => Err(Usage(
+                "at stores one by one a reservation has one direction: reserve --read and --write one after the other".to_owned(),
+            )),
+        }
+    }
+
+    /// The stores, and what the names of their objects begin with.
+    ///
+    /// # Errors
+    /// It is of no stores; other words do not suit them.
+    pub fn stores_and_scope(&self) -> Result<(Vec<String>, Option<String>), Usage> {
+        let of = self.said()?;
+        self.check(&of, false)?;
+        match of {
+            Of::Stores(stores) => Ok((stores, self.scope.clone())),
+            _ => Err(Usage("--holder is of stores; say --store".to_owned())),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use policy::share::{BytesPerSec, Second};
+use report::terminal::Refused;
 use report::terminal::table::table;
 
 use crate::api::reservation::{
@@ -167,12 +167,12 @@ pub fn list(all: &[WholeReservation]) -> String {
 }
 
 /// Why not, and what would fit.
-pub fn refused(refusal: &ReservationRefusal) -> anyhow::Error {
-    match &refusal.offer {
-        Some(offer) => anyhow!("{}\n{}", refusal.error, instead(offer).trim_end()),
-        None if refusal.what_to_do.is_empty() => anyhow!("{}", refusal.error),
-        None => anyhow!("{}; {}", refusal.error, refusal.what_to_do),
-    }
+pub fn refused(refusal: &ReservationRefusal) -> Refused {
+    Refused(match &refusal.offer {
+        Some(offer) => format!("{}\n{}", refusal.error, instead(offer).trim_end()),
+        None if refusal.what_to_do.is_empty() => refusal.error.clone(),
+        None => format!("{}; {}", refusal.error, refusal.what_to_do),
+    })
 }
 
 /// Why not, and what would fit, in one line: for a log, or the reason that a scheduler shows.

@@ -1,97 +1,47 @@
-//! `tanada reserve ...`: throughput and room booked ahead, by the calendar of a running daemon's stores.
+//! Reservations at stores one by one, by the calendar of a running daemon's stores.
 //!
 //! ```text
-//! add -> POST /v1/reservations -> capability | why not, and what would fit instead
-//! offer: the same without setting anything aside; list, show, cancel, calendar: what there is
-//! create, set, delete, run; show and cancel of a name -> reservation
+//! create -> POST /v1/reservations -> a capability for each store | why not, and what would fit instead
+//! a dry run: the same without setting anything aside; list, show, delete, calendar: what there is
 //! ```
 //!
+//! `reservation` comes here for a holder, for a part by its number, and where the daemon is in no cluster.
 //! Times are read in the zone of this machine and printed with their distance from UTC.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use base::{Bytes, Nanos};
-use clap::{ArgGroup, Args, Subcommand};
+use base::Nanos;
+use clap::Args;
 use config::read_span;
 use hyper::Method;
 use policy::share::{BytesPerSec, Second};
-use report::terminal::Usage;
 use report::terminal::table::{size, table};
+use report::terminal::{Refused, Usage};
 
 use super::ask::Ask;
 use super::client::Client;
-use super::reservation::{self, Id, One, Whole};
 use super::show;
 use crate::api::store::{Calendar, Offer, Reservation, ReserveAsk, ReserveRefusal, Store};
 use crate::daemon::common::when;
 
-#[derive(Subcommand)]
-pub enum Reserve {
-    /// Reserve throughput; prints the capability by which it is used.
-    Add(Add),
-    /// What would `add` answer? Nothing is set aside.
-    Offer(Add),
-    /// List what stores have promised, part by part.
-    List(Ask),
-    /// Show one reservation, with its capability once more.
-    Show(One),
-    /// Give a reservation up; over several stores, all of it.
-    Cancel(One),
-    /// Show who has what when, and how full the stores are.
-    Calendar(ShowCalendar),
-    #[command(flatten)]
-    Whole(Whole),
+/// Throughput at stores one by one.
+#[derive(Debug)]
+pub struct Parts {
+    pub stores: Vec<String>,
+    pub direction: &'static str,
+    pub rate: BytesPerSec,
+    pub from: String,
+    pub span: Nanos,
+    pub window: Option<Nanos>,
+    pub probability: Option<f64>,
+    pub space_bytes: u64,
+    pub scope: Option<String>,
+    pub holder: String,
 }
 
-#[derive(Args)]
-#[command(
-    group(ArgGroup::new("rate").required(true).args(["read", "write"])),
-    after_help = "\
-The capability goes to standard output, one line for each store: `tanada object get NAME - --capability TOKEN`, or in \
-TANADA_CAPABILITY. Refused: the reason and what would fit go to standard error, exit status 1.
-
-Examples: tanada reserve add --store s0 --read 85MB/s --from 20:00 --for 2h --scope results/
-          tanada reserve add --store s0 --store s1 --write 40MB/s --from \"tomorrow 08:00\" --for 8h --space 100GiB --scope job7/"
-)]
-pub struct Add {
-    /// The store; several: on all of them or not at all.
-    #[arg(long, required = true, value_name = "NAME")]
-    store: Vec<String>,
-    /// Reserve reads at this rate, such as 85MB/s.
-    #[arg(long, value_name = "RATE")]
-    read: Option<BytesPerSec>,
-    /// Reserve writes at this rate.
-    #[arg(long, value_name = "RATE")]
-    write: Option<BytesPerSec>,
-    /// When it begins: now, +30m, 20:00, "tomorrow 08:00", "2026-11-22 20:00", 2026-11-22T20:00:00Z.
-    #[arg(long, default_value = "now", value_name = "TIME")]
-    from: String,
-    /// How long it lasts, such as 2h.
-    #[arg(long = "for", value_name = "SPAN", value_parser = read_span)]
-    span: Nanos,
-    /// The window in which the rate is to be reached.
-    #[arg(long, default_value = "1s", value_name = "SPAN", value_parser = read_span)]
-    window: Nanos,
-    /// The share of windows in which it is to be reached, in percent.
-    #[arg(long, default_value_t = 99.0, value_name = "PERCENT")]
-    probability: f64,
-    /// Room for what is written, on each store.
-    #[arg(long, default_value = "0", value_name = "SIZE")]
-    space: Bytes,
-    /// Only for objects whose names begin so.
-    #[arg(long, value_name = "PREFIX")]
-    scope: String,
-    /// Who it is for, for people who look at the calendar [default: USER]
-    #[arg(long, value_name = "NAME")]
-    holder: Option<String>,
-    #[command(flatten)]
-    ask: Ask,
-}
-
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct ShowCalendar {
     /// Only this store.
     store: Option<String>,
@@ -113,31 +63,13 @@ pub(super) fn reservation_id(text: &str) -> Result<(String, u64), String> {
     id.ok_or_else(|| format!("'{text}' is no reservation; write such as s0/7"))
 }
 
-/// Runs one of them.
-pub fn run(command: Reserve) -> anyhow::Result<ExitCode> {
-    match command {
-        Reserve::Add(arguments) => add(&arguments),
-        Reserve::Offer(arguments) => offer(&arguments),
-        Reserve::List(ask) => {
-            let all: Vec<Reservation> = Client::new(ask.admin)?.get("/v1/reservations")?;
-            match ask.json {
-                true => show::json(&all),
-                false if all.is_empty() => show::text("nothing is reserved\n"),
-                false => show::text(&list(&all)),
-            }
-        }
-        Reserve::Show(one) => match &one.id {
-            Id::Part(id) => show_part(id, one.ask),
-            Id::Whole(_) => reservation::show(one),
-        },
-        Reserve::Cancel(one) => match &one.id {
-            Id::Part(id) => cancel_part(id, one.ask),
-            Id::Whole(_) => reservation::cancel(one),
-        },
-        Reserve::Calendar(arguments) => calendar(&arguments),
-        Reserve::Whole(command) => return reservation::run_whole(command),
-    }?;
-    Ok(ExitCode::SUCCESS)
+/// Lists what stores have promised, part by part.
+pub fn list(ask: Ask) -> anyhow::Result<()> {
+    let all: Vec<Reservation> = Client::new(ask.admin)?.get("/v1/reservations")?;
+    show::answer(ask.json, &all, || match all.is_empty() {
+        true => "nothing is reserved\n".to_owned(),
+        false => listed(&all),
+    })
 }
 
 fn path((store, number): &(String, u64)) -> String {
@@ -150,7 +82,8 @@ pub(super) fn show_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
     show::answer(ask.json, &one, || page(&one))
 }
 
-fn cancel_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
+/// Gives the part of one store up; over several stores, all of it.
+pub fn delete_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin)?;
     let gone: Vec<Reservation> = client.send_json(Method::DELETE, &path(id), &())?;
     if ask.json {
@@ -161,32 +94,25 @@ fn cancel_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
 }
 
 /// What is asked for, by the clock of the daemon: this machine's may differ.
-fn asked(arguments: &Add, client: &Client) -> anyhow::Result<ReserveAsk> {
-    if arguments.span < Nanos::secs(1) {
+fn asked(wanted: &Parts, client: &Client) -> anyhow::Result<ReserveAsk> {
+    if wanted.span < Nanos::secs(1) {
         return Err(Usage("--for is at least a second".to_owned()).into());
     }
-    let (direction, rate) = match (arguments.read, arguments.write) {
-        (Some(rate), _) => ("read", rate),
-        (None, Some(rate)) => ("write", rate),
-        (None, None) => unreachable!("one of them is required"),
-    };
-    let from = match arguments.from.as_str() {
+    let from = match wanted.from.as_str() {
         "now" => None,
         other => Some(when::read(other, now(client)?).map_err(Usage)?.0),
     };
-    // `USER` is only a suggestion.
-    let user = std::env::var("USER").unwrap_or_default();
     Ok(ReserveAsk {
-        stores: arguments.store.clone(),
-        direction: direction.to_owned(),
-        rate_bytes_per_second: rate.0,
+        stores: wanted.stores.clone(),
+        direction: wanted.direction.to_owned(),
+        rate_bytes_per_second: wanted.rate.0,
         from_unix_seconds: from,
-        for_seconds: arguments.span.0.div_ceil(Nanos::secs(1).0),
-        window_ns: Some(arguments.window.0),
-        probability_percent: Some(arguments.probability),
-        space_bytes: arguments.space.0,
-        scope: Some(arguments.scope.clone()),
-        holder: arguments.holder.clone().unwrap_or(user),
+        for_seconds: wanted.span.0.div_ceil(Nanos::secs(1).0),
+        window_ns: wanted.window.map(|window| window.0),
+        probability_percent: wanted.probability,
+        space_bytes: wanted.space_bytes,
+        scope: wanted.scope.clone(),
+        holder: wanted.holder.clone(),
     })
 }
 
@@ -201,13 +127,14 @@ fn now(client: &Client) -> anyhow::Result<Second> {
     }
 }
 
-fn add(arguments: &Add) -> anyhow::Result<()> {
-    let client = Client::new(arguments.ask.admin.clone())?;
-    let asked = asked(arguments, &client)?;
+/// Reserves; prints a capability for each store.
+pub fn create(wanted: &Parts, ask: &Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin.clone())?;
+    let asked = asked(wanted, &client)?;
     let made: Result<Vec<Reservation>, ReserveRefusal> =
         client.send_or_refused(Method::POST, "/v1/reservations", &asked)?;
     match made {
-        Ok(made) if arguments.ask.json => show::json(&made),
+        Ok(made) if ask.json => show::json(&made),
         Ok(made) => {
             // The token alone on stdout, so that a script can take it.
             let mut lines = String::new();
@@ -226,26 +153,27 @@ fn add(arguments: &Add) -> anyhow::Result<()> {
             show::text(&lines)
         }
         Err(refusal) => {
-            if arguments.ask.json {
+            if ask.json {
                 show::json(&refusal)?;
             }
-            Err(refused(&refusal))
+            Err(refused(&refusal).into())
         }
     }
 }
 
-fn refused(refusal: &ReserveRefusal) -> anyhow::Error {
-    match &refusal.offer {
-        Some(offer) => anyhow!("{}\n{}", refusal.error, instead(offer).trim_end()),
-        None => anyhow!("{}; {}", refusal.error, refusal.what_to_do),
-    }
+fn refused(refusal: &ReserveRefusal) -> Refused {
+    Refused(match &refusal.offer {
+        Some(offer) => format!("{}\n{}", refusal.error, instead(offer).trim_end()),
+        None => format!("{}; {}", refusal.error, refusal.what_to_do),
+    })
 }
 
-fn offer(arguments: &Add) -> anyhow::Result<()> {
-    let client = Client::new(arguments.ask.admin.clone())?;
-    let asked = asked(arguments, &client)?;
+/// Would it fit? Nothing is set aside.
+pub fn offer(wanted: &Parts, ask: &Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin.clone())?;
+    let asked = asked(wanted, &client)?;
     let offer: Offer = client.send_json(Method::POST, "/v1/reservations/offer", &asked)?;
-    if arguments.ask.json {
+    if ask.json {
         show::json(&offer)?;
     } else if offer.fits {
         show::text(&format!(
@@ -262,7 +190,7 @@ fn offer(arguments: &Add) -> anyhow::Result<()> {
     }
     match offer.fits {
         true => Ok(()),
-        false => Err(anyhow!("it does not fit as asked")),
+        false => Err(Refused("it does not fit as asked".to_owned()).into()),
     }
 }
 
@@ -300,7 +228,7 @@ fn sentence(one: &Reservation) -> String {
     )
 }
 
-fn list(all: &[Reservation]) -> String {
+fn listed(all: &[Reservation]) -> String {
     let rows: Vec<Vec<String>> = all
         .iter()
         .map(|one| {

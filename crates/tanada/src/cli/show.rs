@@ -98,7 +98,7 @@ pub fn volumes(volumes: &[Volume]) -> String {
 }
 
 /// A tier in one line.
-fn tier_line(tier: &Tier) -> String {
+pub(super) fn tier_line(tier: &Tier) -> String {
     let flow = match tier.flow_bytes_per_second {
         Some(rate) => format!(" at up to {} MB/s", megabytes_per_second(rate)),
         None => String::new(),

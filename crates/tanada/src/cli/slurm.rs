@@ -30,7 +30,7 @@ use super::slurm_reap::reap;
 use super::slurm_settings::{SETTINGS_FILE, Settings};
 use crate::daemon::common::when;
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Slurm {
     /// The settings of this cluster.
     #[arg(long, env = "TANADA_SLURM", default_value = SETTINGS_FILE, value_name = "FILE", global = true)]
@@ -39,7 +39,7 @@ pub struct Slurm {
     command: Command,
 }
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 enum Command {
     /// Write burst_buffer.lua beside slurm.conf, and settings where there are none.
     Install(Install),

@@ -37,7 +37,7 @@ const AGENT: (&str, &str) = (
 const SCRIPTS: [&str; 3] = ["prolog", "epilog", "task-prolog"];
 const SCRIPT: &str = "#!/bin/sh\nexec \"@PROGRAM@\" slurm --settings \"@SETTINGS@\" @HOOK@\n";
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Install {
     /// The folder of slurm.conf.
     #[arg(long, default_value = "/etc/slurm", value_name = "DIR")]

@@ -1,8 +1,10 @@
 //! A store that no daemon serves: made, and checked.
 
+use super::consent::{self, Loss};
+use super::one_store::name_of;
 use super::show::{self};
 use super::store::{Check, spinner};
-use super::store::{Create, name_of, on_device};
+use super::store::{Create, on_device};
 use anyhow::anyhow;
 use base::Bytes;
 use config::{self};
@@ -13,10 +15,11 @@ use report::terminal::table::{count, size};
 use serde::Serialize;
 use std::fmt::Write as _;
 use store::{Report, Settings, SpaceFigures};
+use utoipa::ToSchema;
 
 /// A store that was made.
-#[derive(Serialize)]
-pub(super) struct Made {
+#[derive(Serialize, ToSchema)]
+pub struct Made {
     pub(super) device: String,
     pub(super) name: String,
     pub(super) uuid: String,
@@ -24,8 +27,8 @@ pub(super) struct Made {
     pub(super) space: Room,
 }
 
-#[derive(Serialize)]
-pub(super) struct Room {
+#[derive(Serialize, ToSchema)]
+pub struct Room {
     pub(super) total_bytes: u64,
     pub(super) used_bytes: u64,
     pub(super) reserved_bytes: u64,
@@ -69,6 +72,9 @@ pub(super) fn create(create: &Create) -> anyhow::Result<()> {
         ..FileOptions::default()
     };
     let is_new = !create.device.exists();
+    if create.force && !is_new && !may_replace(create)? {
+        return Ok(());
+    }
     let made = on_device(&create.device, options, async |device| {
         let store = store::Store::format(device, settings).await?;
         let (name, uuid, space) = (store.name().to_owned(), store.uuid(), store.space());
@@ -91,7 +97,7 @@ pub(super) fn create(create: &Create) -> anyhow::Result<()> {
         return show::json(&made);
     }
     show::text(&format!(
-        "made the store {} on {}: {} for objects, in units of {}\n\nServe it:\n  tanada store serve {}\n",
+        "made the store {} on {}: {} for objects, in units of {}\n\nServe it:\n  tanada serve --store {}\n",
         made.name,
         made.device,
         size(made.space.total_bytes),
@@ -100,9 +106,32 @@ pub(super) fn create(create: &Create) -> anyhow::Result<()> {
     ))
 }
 
+/// May what the device holds be lost?
+fn may_replace(create: &Create) -> anyhow::Result<bool> {
+    let options = FileOptions {
+        read_only: true,
+        direct: Direct::Auto,
+        ..FileOptions::default()
+    };
+    let held = on_device(&create.device, options, async |device| {
+        Ok(store::occupant(&device).await?)
+    })?;
+    let device = create.device.display().to_string();
+    let loss = Loss {
+        // A blank device has nothing to lose.
+        yes: create.yes || held.is_none(),
+        dry_run: create.dry_run,
+    };
+    let lost = match held {
+        Some(held) => format!("{device} holds {held}, which would be lost"),
+        None => format!("{device} is blank"),
+    };
+    consent::is_given(&device, &lost, &loss, create.json)
+}
+
 /// What a check found, for programs.
-#[derive(Serialize)]
-pub(super) struct Checked {
+#[derive(Serialize, ToSchema)]
+pub struct Checked {
     pub(super) device: String,
     pub(super) clean: bool,
     pub(super) findings: Vec<String>,

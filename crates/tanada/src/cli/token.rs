@@ -16,7 +16,7 @@ use super::show;
 use crate::api::access::{self as api, MadeToken, NewToken};
 use crate::daemon::common::when;
 
-#[derive(Subcommand)]
+#[derive(Debug, Subcommand)]
 pub enum Token {
     /// Make a token of an account; prints it once, and no other time.
     #[command(
@@ -26,8 +26,10 @@ pub enum Token {
     )]
     Create(Create),
     /// List tokens without their secrets: all for an admin, else those of the own account.
+    #[command(visible_alias = "ls")]
     List(Ask),
     /// Revoke a token: it is refused from the next request on.
+    #[command(visible_alias = "rm")]
     Delete {
         /// All 16 digits of its identity, or the last four.
         id: String,
@@ -36,7 +38,7 @@ pub enum Token {
     },
 }
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Create {
     /// Whose it is.
     account: String,

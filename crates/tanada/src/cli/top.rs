@@ -30,13 +30,14 @@ const HISTORY_MAX: usize = 400;
 
 /// Runs `tanada top`.
 pub fn run(arguments: &Top) -> anyhow::Result<()> {
-    if arguments.interval < Duration::from_millis(50) {
+    let interval = arguments.interval.duration();
+    if interval < Duration::from_millis(50) {
         return Err(Usage("--interval is at least 50ms".to_owned()).into());
     }
     let client = Client::new(arguments.ask.admin.clone())?;
     let first: Status = client.get("/v1/status")?;
     if arguments.once || arguments.ask.json {
-        client.wait(arguments.interval);
+        client.wait(interval);
         let second: Status = client.get("/v1/status")?;
         if arguments.ask.json {
             return show::json(&Frame::between(&first, &second));
@@ -55,13 +56,7 @@ pub fn run(arguments: &Top) -> anyhow::Result<()> {
         held: false,
     };
     let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
-    let ended = watch(
-        &mut terminal,
-        &client,
-        first,
-        arguments.interval,
-        &mut screen,
-    );
+    let ended = watch(&mut terminal, &client, first, interval, &mut screen);
     ratatui::restore();
     ended
 }

@@ -3,36 +3,50 @@
 use std::fmt::Write as _;
 
 use base::Nanos;
-use config::instead;
-use config::tier::{TierKeys, time_text};
+use config::tier::time_text;
 use hyper::Method;
-use report::terminal::Usage;
 use report::terminal::table::{count, megabytes_per_second, share, size, span};
 use serde_json::{Map, Value};
 
 use super::ask::Ask;
 use super::client::{Client, path};
-use super::disk_settings::{self, SetDisk};
+use super::consent::{self, Loss};
 use super::{
-    cache, cluster, cluster_pages, options, rescue, show, store_pages, volume_heat, volume_moves,
+    cache, cluster, cluster_pages, options, rescue, show, store_pages, volume_heat, volume_list,
+    volume_moves, volume_set,
 };
-use crate::api::cluster::Disk;
 use crate::api::figures::{Share, Written};
 use crate::api::tier::{Tier, TierSettings};
-use crate::api::volume::{Attach, Cache, Change, Trace, Volume};
+use crate::api::volume::{Attach, Cache, Trace, Volume};
+use crate::api::volumes::AnyVolume;
 
 /// Runs one of them.
 pub fn run(command: options::Volume) -> anyhow::Result<()> {
     match command {
-        options::Volume::List(ask) => list(ask),
-        options::Volume::Show { name, ask } => show_one(&name, ask),
+        options::Volume::List(ask) => volume_list::list(ask),
+        options::Volume::Show { name, ask } => {
+            let found = volume_list::find(&Client::new(ask.admin)?, &name)?;
+            show::answer(ask.json, &found, || match &found {
+                AnyVolume::Hybrid(hybrid) => page(&hybrid.volume),
+                AnyVolume::Virtual(disk) => cluster_pages::page(disk),
+            })
+        }
+        options::Volume::Delete(wanted) => cluster::delete(wanted),
         options::Volume::Detach { name, ask } => detach(&name, ask),
         options::Volume::Attach {
             name,
             fast,
             force,
+            yes,
+            dry_run,
             ask,
         } => {
+            let on = fast.as_deref().unwrap_or("its fast device");
+            let lost = format!("what another volume has cached on {on} would be lost");
+            let loss = Loss { yes, dry_run };
+            if force && !consent::is_given(&name, &lost, &loss, ask.json)? {
+                return Ok(());
+            }
             let attach = Attach { fast, force };
             let path = path(&name, "/attach")?;
             ask.send(Method::POST, &path, &attach, |volume: &Volume| {
@@ -43,27 +57,11 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
         options::Volume::GiveUp(of) => cache::give_up(&of),
         options::Volume::Accept(of) => cache::accept(&of),
         options::Volume::Rescue(asked) => rescue::run(&asked),
-        options::Volume::Set {
-            name, disk, ask, ..
-        } if disk.is_asked() => disk_settings::set(&name, &disk, ask),
-        options::Volume::Set {
-            name,
-            changes,
-            until_restart,
-            ask,
-            ..
-        } => {
-            let change = parse_changes(&changes)?;
-            let mut path = path(&name, "")?;
-            if until_restart {
-                path.push_str("?until_restart=true");
-            }
-            let said = |volume: &Volume| changed(volume, &name, change.advise == Some(true));
-            ask.send(Method::PATCH, &path, &change, said)
-        }
+        options::Volume::Set(wanted) => volume_set::run(*wanted, changed),
         options::Volume::Heat(arguments) => volume_heat::run(&arguments),
         options::Volume::Moves(arguments) => volume_moves::run(&arguments),
         options::Volume::Disk(command) => cluster::run(command),
+        options::Volume::Old(old) => unreachable!("{old:?} is read as its new spelling"),
     }
 }
 
@@ -99,115 +97,6 @@ fn changed(volume: &Volume, name: &str, watched: bool) -> String {
         );
     }
     said
-}
-
-/// Both kinds, hybrids first.
-fn list(ask: Ask) -> anyhow::Result<()> {
-    let client = Client::new(ask.admin)?;
-    let volumes: Vec<Volume> = client.get("/v1/volumes")?;
-    let disks: Vec<Disk> = client.get("/v1/cluster/volumes")?;
-    if ask.json {
-        let mut all: Vec<Value> = Vec::new();
-        for volume in &volumes {
-            all.push(serde_json::to_value(volume)?);
-        }
-        for disk in &disks {
-            all.push(serde_json::to_value(disk)?);
-        }
-        return show::json(&all);
-    }
-    let mut text = String::new();
-    if !volumes.is_empty() {
-        text.push_str(&show::volumes(&volumes));
-    }
-    if !disks.is_empty() {
-        text.push_str(if text.is_empty() { "" } else { "\n" });
-        text.push_str(&cluster_pages::disks(&disks));
-    }
-    if text.is_empty() {
-        text.push_str(
-            "There are no volumes: the configuration has no [[hybrid]], and no virtual disk was made \
-             (`tanada volume create`).\n",
-        );
-    }
-    show::text(&text)
-}
-
-fn show_one(name: &str, ask: Ask) -> anyhow::Result<()> {
-    let own = path(name, "")?;
-    let client = Client::new(ask.admin)?;
-    let volumes: Vec<Volume> = client.get("/v1/volumes")?;
-    if !volumes.iter().any(|volume| volume.name == name) {
-        let disks: Vec<Disk> = client.get("/v1/cluster/volumes")?;
-        if let Some(disk) = disks.iter().find(|disk| disk.terms.name == name) {
-            return show::answer(ask.json, disk, || cluster_pages::page(disk));
-        }
-        if volumes.is_empty() && !disks.is_empty() {
-            // It says which there are.
-            let _: Disk = client.get(&format!("/v1/cluster/volumes/{name}"))?;
-        }
-    }
-    let volume: Volume = client.get(&own)?;
-    show::answer(ask.json, &volume, || page(&volume))
-}
-
-/// The key of a tier that is meant: `tier.policy`, or `period` where the volume itself has no such key.
-pub(super) fn tier_key(key: &str) -> Option<&'static str> {
-    let named = key.strip_prefix("tier.");
-    if named.is_none() && Change::KEYS.contains(&key) {
-        return None;
-    }
-    let name = named.unwrap_or(key);
-    TierKeys::KEYS.iter().find(|known| **known == name).copied()
-}
-
-/// `write=through period=10s` as a change.
-fn parse_changes(changes: &[String]) -> Result<Change, Usage> {
-    let mut object = Map::new();
-    let mut tier = Map::new();
-    for change in changes {
-        let (key, value) = change
-            .split_once('=')
-            .ok_or_else(|| Usage(format!("'{change}' is not a change; write KEY=VALUE")))?;
-        if let Some(key) = tier_key(key) {
-            if tier.insert(key.to_owned(), Value::from(value)).is_some() {
-                return Err(Usage(format!("{key} is given twice")));
-            }
-            continue;
-        }
-        if !Change::KEYS.contains(&key) || key == "tier" {
-            if let Some(option) = SetDisk::option(key) {
-                let of = "of virtual disks, and an option";
-                return Err(Usage(format!("{key} is {of}: write --{option} {value}")));
-            }
-            let own = Change::KEYS.iter().copied().filter(|key| *key != "tier");
-            let tiers = TierKeys::KEYS
-                .iter()
-                .copied()
-                .filter(|key| *key != "policy");
-            let hint = instead(key, own.chain(tiers).chain(["tier.policy"]), "the keys are");
-            return Err(Usage(format!("there is no setting '{key}'{hint}")));
-        }
-        let value = match key {
-            "dirty_low" | "dirty_high" => value
-                .parse::<u8>()
-                .map(Value::from)
-                .map_err(|_| Usage(format!("{key}: '{value}' is not a whole number of percent")))?,
-            "energy" | "advise" => match value {
-                "true" | "on" => Value::from(true),
-                "false" | "off" => Value::from(false),
-                other => return Err(Usage(format!("{key}: '{other}' is neither on nor off"))),
-            },
-            _ => Value::from(value),
-        };
-        if object.insert(key.to_owned(), value).is_some() {
-            return Err(Usage(format!("{key} is given twice")));
-        }
-    }
-    if !tier.is_empty() {
-        object.insert("tier".to_owned(), Value::Object(tier));
-    }
-    serde_json::from_value(Value::Object(object)).map_err(|error| Usage(error.to_string()))
 }
 
 fn settings(volume: &Volume) -> String {
@@ -492,94 +381,4 @@ fn latency(volume: &Volume) -> String {
         );
         (of.op.as_str(), value)
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(changes: &[&str]) -> Result<Change, String> {
-        let changes: Vec<String> = changes.iter().map(|change| change.to_string()).collect();
-        parse_changes(&changes).map_err(|usage| usage.0)
-    }
-
-    #[test]
-    fn changes_are_written_as_in_a_configuration() {
-        let change = parse(&[
-            "write=through",
-            "dirty_high=40",
-            "energy=on",
-            "fast_size=all",
-            "advise=on",
-        ]);
-        let expected = Change {
-            write: Some("through".into()),
-            dirty_high: Some(40),
-            energy: Some(true),
-            fast_size: Some("all".into()),
-            advise: Some(true),
-            ..Change::default()
-        };
-        assert_eq!(change, Ok(expected));
-    }
-
-    #[test]
-    fn what_is_set_on_virtual_disks_by_options_is_said_to_be_one() {
-        let why = |change| parse(&[change]).unwrap_err();
-        let said = "priority is of virtual disks, and an option: write --priority low";
-        assert_eq!(why("priority=low"), said);
-        assert!(why("min_copies=2").ends_with("write --min-copies 2"));
-        assert!(why("colour=red").starts_with("there is no setting 'colour'"));
-    }
-
-    #[test]
-    fn keys_of_a_tier_stand_beside_those_of_the_volume() {
-        let change = parse(&[
-            "mode=both",
-            "period=10s",
-            "policy=lru",
-            "tier.policy=static",
-            "pinned=0+1MiB,8MiB+1MiB",
-            "iops_min=5",
-        ])
-        .unwrap();
-        assert_eq!(change.mode.as_deref(), Some("both"));
-        assert_eq!(change.policy.as_deref(), Some("lru"));
-        let tier = change
-            .tier
-            .unwrap()
-            .apply(&hybrid::Tier::default())
-            .unwrap();
-        assert_eq!(tier.policy, policy::tier::Kind::Static);
-        assert_eq!(tier.parameters.period, Nanos::secs(10));
-        assert_eq!((tier.parameters.iops_min, tier.pinned.len()), (5.0, 2));
-        let refused = parse(&["perod=1s"]).unwrap_err();
-        assert!(refused.contains("did you mean period?"), "{refused}");
-        assert!(
-            parse(&["period=1s", "tier.period=2s"])
-                .unwrap_err()
-                .contains("twice")
-        );
-        assert!(
-            parse(&["tier={}"])
-                .unwrap_err()
-                .contains("no setting 'tier'")
-        );
-    }
-
-    #[test]
-    fn a_change_that_is_none_is_bad_usage() {
-        assert!(parse(&["write"]).unwrap_err().contains("KEY=VALUE"));
-        assert!(
-            parse(&["wirte=back"])
-                .unwrap_err()
-                .contains("did you mean write?")
-        );
-        assert!(parse(&["dirty_low=many"]).unwrap_err().contains("percent"));
-        assert!(
-            parse(&["write=back", "write=pass"])
-                .unwrap_err()
-                .contains("twice")
-        );
-    }
 }

@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Writes out what is still in the queue when dropped.
 static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum LogFormat {
     Text,
     Json,

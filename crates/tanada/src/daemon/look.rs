@@ -5,7 +5,7 @@
 //! the record of pairs, the caches given up                               -> what `serve` would make of it
 //! ```
 //!
-//! `serve --check` and `doctor` report it, in the words that the start itself uses ([`hybrid::inspect::outlook`]). A device that
+//! `config check` and `doctor` report it, in the words that the start itself uses ([`hybrid::inspect::outlook`]). A device that
 //! is not here, or that this user may not read, is no mistake of the configuration: it may be meant for another machine. Nor
 //! is a data directory that this user may not read: what it says is then not known.
 //!

@@ -50,21 +50,21 @@ use crate::daemon::common::starts;
 use crate::daemon::common::when::now;
 use crate::daemon::http::booking::Stores;
 
-#[derive(Args)]
+#[derive(Debug, Args)]
 pub struct Serve {
     /// Configuration in TOML; without it two modelled devices make one hybrid disk.
     pub config: Option<PathBuf>,
     /// Where Tanada keeps its files [default: data_dir of the configuration, or tanada-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Check the configuration and stop.
-    #[arg(long)]
+    /// Check the configuration and stop: `tanada config check`.
+    #[arg(long, hide = true)]
     pub check: bool,
     /// Compare every clean page of each cache with its slow device before anything is served.
     #[arg(long)]
     pub verify: bool,
-    /// Print the configuration and stop: the built-in one is a good start for your own.
-    #[arg(long, conflicts_with = "check")]
+    /// Print the configuration and stop: `tanada config example`.
+    #[arg(long, hide = true, conflicts_with = "check")]
     pub print_config: bool,
     /// How log lines look (on stderr; RUST_LOG says which, such as RUST_LOG=debug).
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]

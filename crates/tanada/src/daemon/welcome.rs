@@ -195,11 +195,11 @@ fn print_store(text: &mut String, store: &StartedStore, admin: Option<&Address>)
             "  (every client that reaches it may do everything, without a promise)"
         );
         let _ = writeln!(text, "  tanada object put README.md notes/readme{asks}");
-        let _ = writeln!(text, "  tanada object ls -l{asks}");
+        let _ = writeln!(text, "  tanada object list -l{asks}");
     }
     let _ = writeln!(
         text,
-        "  tanada reserve add --store {name} --read 20MB/s --from now --for 1h --scope notes/{asks}   # prints a capability"
+        "  tanada reservation create --store {name} --read 20MB/s --from now --for 1h --scope notes/{asks}   # prints a capability"
     );
     let _ = writeln!(
         text,

@@ -104,7 +104,7 @@ export const disconnect = (listener, client) => ({
   title: `Disconnect ${client.peer}`,
   verb: "Disconnect",
   text: "Ends the client's connection. What its requests have begun runs to its end, and their answers are lost: a client that lives connects again and asks again.",
-  command: () => `tanada client disconnect ${word(`${listener}#${client.id}`)}`,
+  command: () => `tanada client delete ${word(`${listener}#${client.id}`)}`,
   run: () => send("POST", "/v1/clients/disconnect", { listener, id: client.id }),
 });
 

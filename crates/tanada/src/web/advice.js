@@ -1,7 +1,7 @@
 // What would another size of the cache do? As a shadow of each hybrid found.
 
 import { act, watch } from "./actions.js";
-import { find, get, part } from "./api.js";
+import { find, hybrids, part } from "./api.js";
 import { curves } from "./draw.js";
 import { h } from "./dom.js";
 import { absent, code, facts, note, section, table, trouble } from "./parts.js";
@@ -43,7 +43,7 @@ export const advice = app => {
   const drawn = new Map();
   let volumes = [], found = [];
   page.load = async signal => {
-    volumes = await get("/v1/volumes", signal);
+    volumes = await hybrids(signal);
     found = await Promise.all(volumes.map(it => it.advise ? find(`/v1/volumes/${part(it.name)}/advice`, signal) : null));
   };
   const one = (volume, seen) => {

@@ -43,6 +43,9 @@ const read = async answer => {
 
 export const get = async (path, signal) => read(await ask(path, { signal }));
 
+// The volumes of kind hybrid.
+export const hybrids = async signal => (await get("/v1/volumes", signal)).filter(it => it.kind === "hybrid");
+
 // What is not there is null: no cluster, no tier, no shadow.
 export const find = async (path, signal) => {
   try {

@@ -1,6 +1,6 @@
 // What do the devices draw, and do they rest?
 
-import { get } from "./api.js";
+import { get, hybrids } from "./api.js";
 import { history } from "./draw.js";
 import { h } from "./dom.js";
 import { absent, code, facts, note, section, state, table, trouble } from "./parts.js";
@@ -12,7 +12,7 @@ export const energy = app => {
   const page = { title: energy.title, every: 5 };
   let devices = [], volumes = [], drawing = null, drawn = "";
   page.load = async signal => {
-    [devices, volumes] = await Promise.all([get("/v1/devices", signal), get("/v1/volumes", signal)]);
+    [devices, volumes] = await Promise.all([get("/v1/devices", signal), hybrids(signal)]);
   };
   const watt = sample => new Map((sample?.power ?? []).map(it => [it.device, it.watts]));
   const power = names => {
@@ -34,7 +34,7 @@ export const energy = app => {
     const hybrids = section("Slow devices of hybrids", table("Slow devices of hybrids", ["Volume", "Slow device", "Spindle", "Energy mode", "#Sleeps after", "#Dirty data wait"],
       volumes.map(it => [it.name, it.slow, it.cache.slow_asleep ? state("standby", "idle") : state("spinning", "good"), it.settings.energy ? "on" : ["off; ", code(`tanada volume set ${it.name} energy=true`)],
         it.settings.standby_after_seconds ? span(it.settings.standby_after_seconds) : none, it.settings.age_limit_seconds ? span(it.settings.age_limit_seconds) : none]), "There is no hybrid."));
-    if (!metered.length) return [title, absent("No device here says what it draws: only modelled ones do.", "A device with ", code("model = \"hdd-7200-sata\""), " in the configuration is one; ", code("tanada device models"), " lists them."), volumes.length ? hybrids : null];
+    if (!metered.length) return [title, absent("No device here says what it draws: only modelled ones do.", "A device with ", code("model = \"hdd-7200-sata\""), " in the configuration is one; ", code("tanada model list"), " lists them."), volumes.length ? hybrids : null];
     const now = watt(app.sample);
     const sum = metered.reduce((all, it) => all + (now.get(it.name) ?? 0), 0);
     return [title,

@@ -1,6 +1,6 @@
 // What is promised when, store by store, and was it kept?
 
-import { find, get, part } from "./api.js";
+import { find, get, hybrids, part } from "./api.js";
 import { curves, gantt } from "./draw.js";
 import { h } from "./dom.js";
 import { absent, code, facts, note, section, state, table, trouble } from "./parts.js";
@@ -59,7 +59,7 @@ export const reservations = app => {
   page.hours = 24;
   let all = [], calendars = new Map(), queued = [];
   page.load = async signal => {
-    const [stores, volumes] = await Promise.all([get("/v1/stores", signal), get("/v1/volumes", signal)]);
+    const [stores, volumes] = await Promise.all([get("/v1/stores", signal), hybrids(signal)]);
     all = stores;
     queued = volumes.filter(it => it.queue);
     const found = await Promise.all(all.map(it => find(`/v1/stores/${part(it.name)}/calendar?for_seconds=${page.hours * 3600}`, signal)));
@@ -89,7 +89,7 @@ export const reservations = app => {
     const title = h("h1", {}, "Reservations");
     if (page.error) return [title, trouble(page.error)];
     if (!page.loaded) return [title, note("Asking the daemon.")];
-    if (!all.length && !queued.length) return [title, absent("This daemon has no store, and no hybrid with a queue, at which throughput could be reserved.", code("tanada store serve"), " tries one; a ", code("[[store]]"), " in the configuration makes one.")];
+    if (!all.length && !queued.length) return [title, absent("This daemon has no store, and no hybrid with a queue, at which throughput could be reserved.", code("tanada serve --store"), " tries one; a ", code("[[store]]"), " in the configuration makes one.")];
     return [title,
       all.length ? h("p", { class: "choice" }, h("label", { for: "hours" }, "Show the next "), h("select", { id: "hours", onchange: event => { page.hours = Number(event.target.value); app.again(); } },
         Object.entries(HOURS).map(([name, value]) => h("option", { value, selected: value === page.hours }, name)))) : null,

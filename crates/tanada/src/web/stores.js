@@ -47,7 +47,7 @@ export const stores = app => {
     const title = h("h1", {}, "Stores");
     if (page.error) return [title, trouble(page.error)];
     if (!page.loaded) return [title, note("Asking the daemon.")];
-    if (!all.length) return [title, absent("This daemon has no store.", code("tanada store serve"), " tries one on a modelled disk; a ", code("[[store]]"), " in the configuration makes one.")];
+    if (!all.length) return [title, absent("This daemon has no store.", code("tanada serve --store"), " tries one on a modelled disk; a ", code("[[store]]"), " in the configuration makes one.")];
     return [title, all.map(one(app, app.sample))];
   };
   return page;

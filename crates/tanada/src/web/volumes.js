@@ -1,7 +1,7 @@
 // The volumes, hybrids and virtual disks, and one of them in full.
 
 import { act, disconnect, setting, SETTINGS, snapshot } from "./actions.js";
-import { find, get, part } from "./api.js";
+import { find, get, hybrids, part } from "./api.js";
 import { bar, heat } from "./draw.js";
 import { h } from "./dom.js";
 import { code, facts, note, pairs, section, state, table, trouble } from "./parts.js";
@@ -168,8 +168,8 @@ export const volumes = (app, rest) => {
   };
   page.follow = choose;
   page.load = async signal => {
-    const [hybrids, virtuals] = await Promise.all([get("/v1/volumes", signal), find("/v1/cluster/volumes", signal)]);
-    [all, disks] = [hybrids, virtuals ?? []];
+    const [own, virtuals] = await Promise.all([hybrids(signal), find("/v1/cluster/volumes", signal)]);
+    [all, disks] = [own, virtuals ?? []];
     if (!chosen && all.length + disks.length > 0) choose(all.length ? ["hybrid", all[0].name] : ["virtual", disks[0].name]);
     await one?.load(signal, all, disks);
   };

@@ -229,7 +229,7 @@ fn another_user_looks_learns_whom_to_be_and_needs_the_token() {
 
     let set = ["volume", "set", "vol0", "write=only-writes", "--admin"];
     let refused = as_another(dir, &[&set[..], &[&port]].concat(), None).unwrap();
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(7));
     let said = stderr(&refused);
     assert!(
         said.contains("for the daemon's owner, user 0") && said.contains("TANADA_ADMIN_TOKEN_FILE"),

@@ -26,7 +26,7 @@ fn used(dir: &Path, name: &str) -> (u64, u64) {
 }
 
 fn there_are(dir: &Path) -> usize {
-    let all = json(dir, &["reserve", "list", "--json"]);
+    let all = json(dir, &["reservation", "list", "--parts", "--json"]);
     all.as_array().expect("a list").len()
 }
 

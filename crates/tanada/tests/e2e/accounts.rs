@@ -141,7 +141,7 @@ fn every_role_has_its_own_bookings_and_none_the_capability_of_another() {
         assert_eq!(is, code, "{role} {said}");
         assert!(code == 200 || said.contains("takes the role"), "{said}");
     }
-    let all = json(dir, &["reserve", "list", "--json"]);
+    let all = json(dir, &["reservation", "list", "--parts", "--json"]);
     let own_one = all
         .as_array()
         .unwrap()
@@ -192,7 +192,7 @@ fn a_user_whom_an_account_names_books_at_the_socket_without_a_token() {
     let port = daemon.admin_tcp();
     let show = as_another(
         dir,
-        &["reserve", "show", "s0/1", "--json", "--admin", &port],
+        &["reservation", "show", "s0/1", "--json", "--admin", &port],
         None,
     );
     let show: Value = serde_json::from_slice(&show.unwrap().stdout).unwrap();
@@ -267,7 +267,7 @@ fn tokens_work_for_commands_and_end_at_once_and_all_is_noted() {
         "{listed}"
     );
     text(dir, &["token", "delete", id]);
-    let said = stderr(&with(&["reserve", "list"]));
+    let said = stderr(&with(&["reservation", "list", "--parts"]));
     assert!(said.contains("was revoked"), "{said}");
     assert_eq!(
         text(dir, &["account", "delete", "astro"]),

@@ -8,7 +8,7 @@ fn a_volume_is_advised_on_while_a_shadow_watches_and_not_otherwise() {
     let dir = dir.path();
     // No daemon to ask: said for a file and for a volume.
     let refused = run(dir, &["advise", "vol0"]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(6));
     let said = stderr(&refused);
     assert!(
         said.contains("no file 'vol0'") && said.contains("no daemon"),
@@ -19,7 +19,7 @@ fn a_volume_is_advised_on_while_a_shadow_watches_and_not_otherwise() {
     let advised = || json(dir, &["volume", "show", "vol0", "--json"])["advise"].clone();
     assert_eq!(advised(), false);
     let refused = run(dir, &["advise", "vol0"]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(5));
     assert!(
         stderr(&refused).contains("tanada volume set vol0 advise=on"),
         "{}",
@@ -75,7 +75,7 @@ fn a_volume_is_advised_on_while_a_shadow_watches_and_not_otherwise() {
     text(dir, &["volume", "set", "vol0", "advise=off"]);
     text(dir, &["config", "reset", "vol0"]);
     assert_eq!(advised(), false);
-    assert_eq!(run(dir, &["advise", "vol0"]).status.code(), Some(1));
+    assert_eq!(run(dir, &["advise", "vol0"]).status.code(), Some(5));
     drop(daemon);
 
     // As the configuration says it is on from the start.

@@ -193,14 +193,14 @@ async fn virtual_disk(dir: &Path) {
             "ann",
         ],
     );
-    let below = run(dir, &["volume", "set", "vm1", "--max-read", "9MB/s"]);
-    assert_eq!(below.status.code(), Some(1));
+    let below = run(dir, &["volume", "set", "vm1", "max_read=9MB/s"]);
+    assert_eq!(below.status.code(), Some(5));
     let said = stderr(&below);
     assert!(
         said.contains("a cap of 9 MB/s of reads is below the 10 MB/s that are booked"),
         "{said}"
     );
-    let nothing = run(dir, &["volume", "set", "vm1", "--max-read", "0B/s"]);
+    let nothing = run(dir, &["volume", "set", "vm1", "max_read=0B/s"]);
     assert!(
         stderr(&nothing).contains("less than one block"),
         "{}",

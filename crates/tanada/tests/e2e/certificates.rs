@@ -24,7 +24,7 @@ fn config(store: &str, rest: &str) -> String {
 
 /// Where the store of the daemon in `dir` listens.
 fn address(dir: &Path, store: &str) -> String {
-    let status = json(dir, &["store", "status", store, "--json"]);
+    let status = json(dir, &["store", "show", store, "--json"]);
     let listen = status["listen"][0].as_str().expect("an address");
     assert!(listen.starts_with("tls:127.0.0.1:"), "{listen}");
     listen.to_owned()
@@ -103,7 +103,7 @@ fn copies_travel_between_nodes_in_tls_and_clients_from_outside_check_the_server(
     let first = Daemon::start(&n1, &config("s1", cluster));
     text(
         &n1,
-        &["node", "add", "n2", "--store", "s2", "--address", &there],
+        &["node", "create", "n2", "--store", "s2", "--address", &there],
     );
     let data: Vec<u8> = (0..8_u32 << 20)
         .map(|n| (n / 251 % 250) as u8 + 1)
@@ -116,7 +116,7 @@ fn copies_travel_between_nodes_in_tls_and_clients_from_outside_check_the_server(
     text(&n1, &["volume", "import", "disk.raw", "vm1"]);
     text(&n1, &["volume", "export", "vm1", "back.raw"]);
     assert!(fs::read(n1.join("back.raw")).unwrap() == data);
-    let status = json(&n2, &["store", "status", "s2", "--json"]);
+    let status = json(&n2, &["store", "show", "s2", "--json"]);
     let bytes_in = status["server"]["bytes_in"].as_u64().unwrap();
     assert!(
         bytes_in >= 8 << 20,

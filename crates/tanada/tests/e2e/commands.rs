@@ -13,10 +13,7 @@ fn a_bad_configuration_is_bad_usage_and_every_mistake_is_named() {
         "[[device]]\nname = \"a\"\nmemory = true\nsize = \"lots\"\n\n[[export]]\ndevice = \"b\"\nnbd = \"unix:b\"\n",
     )
     .unwrap();
-    for arguments in [
-        &["serve", "bad.toml"][..],
-        &["serve", "--check", "bad.toml"],
-    ] {
+    for arguments in [&["serve", "bad.toml"][..], &["config", "check", "bad.toml"]] {
         let refused = run(dir, arguments);
         assert_eq!(refused.status.code(), Some(2));
         let said = stderr(&refused);
@@ -36,10 +33,10 @@ fn a_bad_configuration_is_bad_usage_and_every_mistake_is_named() {
 fn the_built_in_configuration_is_good_and_can_be_edited() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let printed = text(dir, &["serve", "--print-config", "--data-dir", "here"]);
+    let printed = text(dir, &["config", "example", "--data-dir", "here"]);
     assert!(printed.contains("file = \"here/hdd0.img\""), "{printed}");
     fs::write(dir.join("own.toml"), printed).unwrap();
-    let said = text(dir, &["serve", "--check", "own.toml"]);
+    let said = text(dir, &["config", "check", "own.toml"]);
     let outlook = "  device ssd0 (here/ssd0.img, not made yet): blank: vol0 begins with an empty cache on it, mode both\n";
     let good = "own.toml is good: 2 devices, 1 hybrid, 1 export\n";
     assert_eq!(said, format!("{outlook}{good}"));
@@ -55,7 +52,7 @@ fn without_a_daemon_a_question_says_how_to_start_one() {
         &["top", "--once"],
     ] {
         let refused = run(dir.path(), arguments);
-        assert_eq!(refused.status.code(), Some(1));
+        assert_eq!(refused.status.code(), Some(6));
         let said = stderr(&refused);
         assert!(
             said.contains("no daemon answers at unix:admin.sock"),
@@ -142,7 +139,7 @@ fn swapped_foreign_and_blank_devices_are_seen_before_anything_starts() {
     let config = made_pair(dir);
     let look = |slow: &str, fast: &str| {
         fs::write(dir.join("t.toml"), config(slow, fast)).unwrap();
-        let checked = run(dir, &["serve", "--check", "t.toml"]);
+        let checked = run(dir, &["config", "check", "t.toml"]);
         let doctor = run(dir, &["doctor", "t.toml"]);
         let said = String::from_utf8(checked.stdout.clone()).unwrap() + &stderr(&checked);
         let diagnosis = String::from_utf8(doctor.stdout.clone()).unwrap();
@@ -214,7 +211,7 @@ fn a_log_says_settings_in_words_and_an_error_each_cause_once() {
     );
     assert!(!log.contains("Some(") && !log.contains("Change {"), "{log}");
     // The ledger's error names the device's; both are in the chain.
-    let refused = run(dir, &["trace", "stat", "none.csv"]);
+    let refused = run(dir, &["trace", "show", "none.csv"]);
     let said = stderr(&refused);
     assert_eq!(said.matches("No such file").count(), 1, "{said}");
 }
@@ -250,7 +247,7 @@ fn the_doctor_looks_at_configured_devices() {
 #[test]
 fn models_are_listed_with_figures_and_sources() {
     let dir = tempfile::tempdir().unwrap();
-    let models = json(dir.path(), &["device", "models", "--json"]);
+    let models = json(dir.path(), &["model", "list", "--json"]);
     let models = models.as_array().unwrap();
     for name in [
         "hdd-10k-sas",
@@ -268,7 +265,7 @@ fn models_are_listed_with_figures_and_sources() {
             assert!(!figure["source"].as_str().unwrap().is_empty(), "{figure}");
         }
     }
-    let page = text(dir.path(), &["device", "models"]);
+    let page = text(dir.path(), &["model", "list"]);
     assert!(
         page.contains("hdd-7200-sata (hdd)") && page.contains("[1]"),
         "{page}"
@@ -279,10 +276,10 @@ fn models_are_listed_with_figures_and_sources() {
 fn a_model_is_measured_in_virtual_time_and_a_file_in_real_time() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let report = json(dir, &["device", "bench", "scm", "--json"]);
+    let report = json(dir, &["bench", "model", "scm", "--json"]);
     assert_eq!(report["modelled"], true);
     assert!(report["cases"][0]["iops"].as_f64().unwrap() > 0.0);
-    let unknown = run(dir, &["device", "bench", "floppy"]);
+    let unknown = run(dir, &["bench", "model", "floppy"]);
     assert_eq!(unknown.status.code(), Some(1));
     assert!(
         stderr(&unknown).contains("no model 'floppy'"),

@@ -224,7 +224,7 @@ fn a_volume_is_detached_attached_and_changed_while_it_runs() {
         qemu_io(dir, &["read -P 0x77 8M 64k"]);
     }
     let again = run(dir, &["volume", "detach", "vol0"]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(5));
     assert!(
         stderr(&again).contains("detached already"),
         "{}",
@@ -351,7 +351,7 @@ fn a_client_is_listed_and_sent_away() {
     let dir = dir.path();
     let daemon = Daemon::start(dir, SMALL);
     assert_eq!(text(dir, &["client", "list"]), "no client is connected\n");
-    let refused = run(dir, &["client", "disconnect", "--export", "vol0"]);
+    let refused = run(dir, &["client", "delete", "--export", "vol0"]);
     assert!(stderr(&refused).contains("no client is connected that this would mean"));
 
     let mut client = UnixStream::connect(dir.join("vol0.sock")).unwrap();
@@ -362,14 +362,14 @@ fn a_client_is_listed_and_sent_away() {
         .split_whitespace()
         .find(|word| word.contains("vol0.sock#"));
     let id = id.unwrap_or_else(|| panic!("{list}"));
-    let said = text(dir, &["client", "disconnect", id]);
+    let said = text(dir, &["client", "delete", id]);
     assert!(said.contains(id), "{said}");
     // Its connection is at an end, and it is on no list.
     let read = client.read(&mut [0]);
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
-    let again = run(dir, &["client", "disconnect", id]);
-    assert_eq!(again.status.code(), Some(1));
-    let unclear = run(dir, &["client", "disconnect", "vol0"]);
+    let again = run(dir, &["client", "delete", id]);
+    assert_eq!(again.status.code(), Some(5));
+    let unclear = run(dir, &["client", "delete", "vol0"]);
     assert_eq!(unclear.status.code(), Some(2));
     assert_eq!(daemon.stop().0, Some(0));
 }

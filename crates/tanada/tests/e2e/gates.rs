@@ -144,7 +144,7 @@ fn one_client_of_gates_is_sent_away_and_no_other() {
         let list = text(dir, &["client", "list"]);
         let mut words = list.split_whitespace();
         let id = words.find(|word| word.contains("vol0.sock#4"));
-        let said = text(dir, &["client", "disconnect", id.expect("it is listed")]);
+        let said = text(dir, &["client", "delete", id.expect("it is listed")]);
         assert!(said.contains("vol0.sock#4"), "{said}");
         assert!(
             !write(&clients[3], 0, 1).await,

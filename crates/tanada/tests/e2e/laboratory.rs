@@ -81,9 +81,9 @@ fn the_laboratory_that_was_built_beside_the_program_answers() {
 #[test]
 fn help_on_a_command_of_the_laboratory_is_the_laboratorys() {
     let dir = tempfile::tempdir().unwrap();
-    let help = text(dir.path(), &["help", "trace", "stat"]);
-    assert_eq!(help, text(dir.path(), &["trace", "stat", "--help"]));
-    assert!(help.contains("Usage: tanada trace stat"), "{help}");
+    let help = text(dir.path(), &["help", "trace", "show"]);
+    assert_eq!(help, text(dir.path(), &["trace", "show", "--help"]));
+    assert!(help.contains("Usage: tanada trace show"), "{help}");
     assert!(text(dir.path(), &["help", "sim"]).contains("sweep"));
 }
 

@@ -87,7 +87,7 @@ fn a_check_tells_the_mode_that_a_start_would_choose() {
     let dir = dir.path();
     let checked = |config: &str| {
         fs::write(dir.join("tanada.toml"), config).unwrap();
-        let said = text(dir, &["serve", "--check", "tanada.toml"]);
+        let said = text(dir, &["config", "check", "tanada.toml"]);
         let fast = said.lines().find(|line| line.contains("fast.img"));
         fast.unwrap_or_default().to_owned()
     };

@@ -149,7 +149,7 @@ fn an_older_copy_of_a_fast_device_needs_a_word() {
 /// What `serve --check` and `doctor` say, and how they end.
 fn looked(dir: &Path) -> [(Option<i32>, String); 2] {
     [
-        &["serve", "--check", "tanada.toml"][..],
+        &["config", "check", "tanada.toml"][..],
         &["doctor", "tanada.toml"],
     ]
     .map(|command| {
@@ -302,7 +302,7 @@ fn what_this_user_may_not_read_is_a_matter_of_permissions() {
     }
     let private = fs::Permissions::from_mode(0o700);
     fs::set_permissions(dir.join("tanada-data"), private).unwrap();
-    let check = ["serve", "--check", "tanada.toml"];
+    let check = ["config", "check", "tanada.toml"];
     let Some(done) = as_another(dir, &check, None) else {
         return;
     };

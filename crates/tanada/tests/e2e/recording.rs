@@ -1,4 +1,4 @@
-//! A running volume records what it is asked; `tanada trace stat` reads the recording.
+//! A running volume records what it is asked; `tanada trace show` reads the recording.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn a_volume_records_its_requests_until_a_command_stops_it() {
     if asked {
         let found = json(
             dir,
-            &["trace", "stat", "tanada-data/traces/vol0.csv", "--json"],
+            &["trace", "show", "tanada-data/traces/vol0.csv", "--json"],
         );
         assert_eq!(found["format"], "csv");
         assert_eq!(found["ops"]["write"]["bytes"], (64 + 4) << 10);
@@ -56,7 +56,7 @@ fn a_volume_records_its_requests_until_a_command_stops_it() {
     let traces = dir.join("tanada-data/traces");
     fs::write(traces.join("again.csv.3"), "Dear Tanada").unwrap();
     let refused = run(dir, &["volume", "set", "vol0", "trace=again.csv"]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(5));
     assert!(
         stderr(&refused).contains("nothing was changed"),
         "{}",
@@ -78,7 +78,7 @@ fn a_volume_records_its_requests_until_a_command_stops_it() {
         assert!(traces.join("vol0.csv.1").exists());
         let found = json(
             dir,
-            &["trace", "stat", "tanada-data/traces/vol0.csv", "--json"],
+            &["trace", "show", "tanada-data/traces/vol0.csv", "--json"],
         );
         assert_eq!(found["ops"]["write"]["bytes"], 8 << 10);
     }
@@ -114,7 +114,7 @@ fn a_recording_that_cannot_be_is_refused_and_the_volume_goes_on() {
         ("trace_max=4KiB", "too small"),
     ] {
         let refused = run(dir, &["volume", "set", "vol0", change]);
-        assert_eq!(refused.status.code(), Some(1), "{change}");
+        assert_eq!(refused.status.code(), Some(5), "{change}");
         assert!(
             stderr(&refused).contains(reason),
             "{change}: {}",

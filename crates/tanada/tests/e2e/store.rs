@@ -76,7 +76,7 @@ fn feed(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
 
 /// The only token that `reserve add` printed.
 fn reserve(dir: &Path, arguments: &[&str]) -> String {
-    let mut all = vec!["reserve", "add"];
+    let mut all = vec!["reservation", "create"];
     all.extend(arguments);
     if !arguments.contains(&"--scope") {
         all.extend(["--scope", "s"]);
@@ -109,7 +109,7 @@ fn a_store_is_made_once_and_found_clean() {
         ],
     );
     assert!(made.contains("made the store s on s.img"), "{made}");
-    assert!(made.contains("tanada store serve s.img"), "{made}");
+    assert!(made.contains("tanada serve --store s.img"), "{made}");
     let checked = clean(dir, "s.img");
     assert_eq!(
         (&checked["objects"], &checked["unit_bytes"]),
@@ -117,16 +117,24 @@ fn a_store_is_made_once_and_found_clean() {
     );
 
     let again = run(dir, &["store", "create", "s.img"]);
-    assert_eq!(again.status.code(), Some(1));
+    assert_eq!(again.status.code(), Some(5));
     assert!(
         stderr(&again).contains("it holds the store \"s\""),
         "{}",
         stderr(&again)
     );
-    text(
-        dir,
-        &["store", "create", "s.img", "--force", "--name", "other"],
+    let force = ["store", "create", "s.img", "--force", "--name", "other"];
+    let asked = run(dir, &force);
+    assert_eq!(asked.status.code(), Some(5));
+    let said = stderr(&asked);
+    assert!(
+        said.contains("s.img holds the store \"s\"") && said.contains("Add --yes"),
+        "{said}"
     );
+    let dry = text(dir, &[&force[..], &["--dry-run"]].concat());
+    assert!(dry.contains("nothing was changed"), "{dry}");
+    clean(dir, "s.img");
+    text(dir, &[&force[..], &["--yes"]].concat());
 
     let tiny = run(dir, &["store", "create", "t.img", "--size", "64KiB"]);
     assert_eq!(tiny.status.code(), Some(1));
@@ -190,7 +198,7 @@ impl Command {
     fn serve(dir: &Path, arguments: &[&str]) -> Command {
         use std::io::{BufRead, BufReader};
         let mut child = tanada(dir)
-            .args(["store", "serve", "--listen", "unix:store.sock"])
+            .args(["serve", "--store", "--listen", "unix:store.sock"])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -270,24 +278,35 @@ fn objects_come_back_as_they_were_put() {
         dir,
         &["object", "put", "empty", "a/odd", "--new", "--store", "s0"],
     );
-    assert_eq!(taken.status.code(), Some(1));
+    assert_eq!(taken.status.code(), Some(5));
     text(dir, &["object", "put", "empty", "--store", "s0"]);
 
-    let names = text(dir, &["object", "ls", "--store", "s0"]);
+    let names = text(dir, &["object", "list", "--store", "s0"]);
     assert_eq!(names, "a/large\na/odd\nempty\n", "no parts are left");
     let long = json(
         dir,
-        &["object", "ls", "a/", "-l", "--json", "--store", "s0"],
+        &["object", "list", "a/", "-l", "--json", "--store", "s0"],
     );
     assert_eq!(long[0]["size_bytes"], 64 << 20);
     assert_eq!(long.as_array().unwrap().len(), 2);
-    let stat = json(dir, &["object", "stat", "empty", "--store", "s0", "--json"]);
+    let stat = json(dir, &["object", "show", "empty", "--store", "s0", "--json"]);
     assert_eq!(stat["size_bytes"], 0);
 
-    text(dir, &["object", "rm", "a/large", "empty", "--store", "s0"]);
-    let gone = run(dir, &["object", "rm", "empty", "--store", "s0"]);
+    text(
+        dir,
+        &[
+            "object", "delete", "--yes", "a/large", "empty", "--store", "s0",
+        ],
+    );
+    let gone = run(
+        dir,
+        &["object", "delete", "--yes", "empty", "--store", "s0"],
+    );
     assert_eq!(gone.status.code(), Some(1));
-    text(dir, &["object", "rm", "-f", "empty", "--store", "s0"]);
+    text(
+        dir,
+        &["object", "delete", "--yes", "-f", "empty", "--store", "s0"],
+    );
     let gone = run(dir, &["object", "get", "empty", "--store", "s0"]);
     assert!(
         stderr(&gone).contains("no object \"empty\""),
@@ -295,13 +314,13 @@ fn objects_come_back_as_they_were_put() {
         stderr(&gone)
     );
     assert_eq!(
-        text(dir, &["object", "ls", "--store", "unix:s0.sock"]),
+        text(dir, &["object", "list", "--store", "unix:s0.sock"]),
         "a/odd\n"
     );
 
     // Two stores: which one must be said, and one that is not there is named.
-    assert_eq!(run(dir, &["object", "ls"]).status.code(), Some(2));
-    let unknown = run(dir, &["object", "ls", "--store", "s2"]);
+    assert_eq!(run(dir, &["object", "list"]).status.code(), Some(2));
+    let unknown = run(dir, &["object", "list", "--store", "s2"]);
     assert!(
         stderr(&unknown).contains("there is no store 's2'"),
         "{}",
@@ -354,7 +373,7 @@ fn the_published_rounds_run_where_they_are_chosen() {
         let got = feed(dir, &["object", "get", "a", "-", "--store", store], b"");
         assert!(got == data, "{store}");
     }
-    let node = &json(dir, &["store", "status", "published", "--json"])["node"];
+    let node = &json(dir, &["store", "show", "published", "--json"])["node"];
     assert_eq!(node["scheduler"], "rounds");
     assert_eq!(
         (&node["depth"], &node["depth_auto"]),
@@ -369,18 +388,18 @@ fn the_published_rounds_run_where_they_are_chosen() {
     let ended = round["ended"].as_u64().unwrap();
     assert!((4..=64).contains(&ended), "{ended} rounds");
     assert!(round["last_bytes_per_second"].as_u64().unwrap() > 0);
-    let page = text(dir, &["store", "status", "published"]);
+    let page = text(dir, &["store", "show", "published"]);
     assert!(page.contains("rounds, rounds of 8 x 64.0 KiB, "), "{page}");
     assert!(page.contains("; up to 2 at the device"), "{page}");
 
-    let node = &json(dir, &["store", "status", "usual", "--json"])["node"];
+    let node = &json(dir, &["store", "show", "usual", "--json"])["node"];
     assert_eq!(
         (&node["scheduler"], &node["round"]),
         (&"tags".into(), &Value::Null)
     );
     assert_eq!(node["quantum_bytes"], 128 << 10);
     assert_eq!(node["depth_auto"], true);
-    let page = text(dir, &["store", "status", "usual"]);
+    let page = text(dir, &["store", "show", "usual"]);
     assert!(page.contains("tags, pieces of 128.0 KiB; up to "), "{page}");
     let (status, log) = daemon.stop();
     assert_eq!(status, Some(0), "{log}");
@@ -414,7 +433,7 @@ fn what_was_put_survives_a_killed_daemon() {
         feed(dir, &["object", "get", "kept", "-", "--store", "s0"], b""),
         kept
     );
-    let names = text(dir, &["object", "ls", "--store", "s0"]);
+    let names = text(dir, &["object", "list", "--store", "s0"]);
     let half = names.lines().any(|name| name == "half");
     assert!(!half, "what was not whole has not its name: {names}");
     assert_eq!(daemon.stop().0, Some(0));
@@ -440,7 +459,7 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
     let mut again = vec!["reserve", "add"];
     again.extend(ask);
     let refused = run(dir, &again);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(5));
     assert!(refused.stdout.is_empty(), "no token");
     let said = stderr(&refused);
     for expected in [
@@ -454,7 +473,7 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
     again[1] = "offer";
     again.push("--json");
     let offer = run(dir, &again);
-    assert_eq!(offer.status.code(), Some(1));
+    assert_eq!(offer.status.code(), Some(5));
     let offer: Value = serde_json::from_slice(&offer.stdout).unwrap();
     assert_eq!(offer["fits"], false);
     let largest = offer["largest_bytes_per_second"].as_u64().unwrap();
@@ -466,15 +485,15 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
     ];
     reserve(dir, &smaller);
 
-    let list = text(dir, &["reserve", "list"]);
+    let list = text(dir, &["reservation", "list", "--parts"]);
     assert!(list.contains("s0/1") && list.contains("ann"), "{list}");
-    let one = json(dir, &["reserve", "show", "s0/1", "--json"]);
+    let one = json(dir, &["reservation", "show", "s0/1", "--json"]);
     assert_eq!(
         one["capability"],
         Value::String(token.clone()),
         "the same token again"
     );
-    let calendar = text(dir, &["reserve", "calendar"]);
+    let calendar = text(dir, &["reservation", "calendar"]);
     for expected in [
         "s0, times at ",
         "s1, times at ",
@@ -487,8 +506,8 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
             "{expected} is not in\n{calendar}"
         );
     }
-    assert!(text(dir, &["reserve", "cancel", "s0/1"]).contains("cancelled s0/1"));
-    let gone = run(dir, &["reserve", "show", "s0/1"]);
+    assert!(text(dir, &["reservation", "delete", "s0/1"]).contains("cancelled s0/1"));
+    let gone = run(dir, &["reservation", "show", "s0/1"]);
     assert!(
         stderr(&gone).contains("no reservation s0/1"),
         "{}",
@@ -507,7 +526,7 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
         &[
             "reserve", "add", "--store", "s0", "--read", "fast", "--for", "1h", "--scope", "s",
         ],
-        &["reserve", "cancel", "7"],
+        &["reservation", "delete", "7"],
     ] {
         assert_eq!(run(dir, odd).status.code(), Some(2), "{odd:?}");
     }
@@ -518,7 +537,7 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
         ],
     );
     assert!(
-        stderr(&everything).contains("the scope is empty"),
+        stderr(&everything).contains("--scope is not empty"),
         "{}",
         stderr(&everything)
     );
@@ -534,7 +553,7 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
         |rest: &[&'static str]| -> Vec<&'static str> { [rest, &["--store", "s1"][..]].concat() };
     let refused = |arguments: &[&str], said: &str| {
         let output = run(dir, arguments);
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(7), "{arguments:?}");
         assert!(
             stderr(&output).contains(said),
             "{said}: {}",
@@ -542,7 +561,7 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
         );
     };
     refused(
-        &at(&["object", "ls"]),
+        &at(&["object", "list"]),
         "lets in no client without a capability",
     );
 
@@ -565,7 +584,7 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
         &at(&["object", "get", "job7/out", "f", "--capability", "@token"]),
         "is for writes only",
     );
-    let status = json(dir, &["store", "status", "s1", "--json"]);
+    let status = json(dir, &["store", "show", "s1", "--json"]);
     let left = status["node"]["space"]["reserved_bytes"].as_u64().unwrap();
     assert!(
         (5 << 20..7 << 20).contains(&left),
@@ -576,7 +595,7 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
     let other = reserve(dir, &["--store", "s0", "--read", "1MB/s", "--for", "1h"]);
     refused(
         &[
-            &at(&["object", "ls", "--capability"])[..3],
+            &at(&["object", "list", "--capability"])[..3],
             &[&other, "--store", "s1"],
         ]
         .concat(),
@@ -584,7 +603,7 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
     );
     let forged = write.replace("tanada1.ey", "tanada1.fy");
     refused(
-        &["object", "ls", "--store", "s1", "--capability", &forged],
+        &["object", "list", "--store", "s1", "--capability", &forged],
         "capability",
     );
     let early = reserve(
@@ -594,35 +613,35 @@ fn who_comes_in_shows_a_good_token_or_the_node_key() {
         ],
     );
     refused(
-        &["object", "ls", "--store", "s1", "--capability", &early],
+        &["object", "list", "--store", "s1", "--capability", &early],
         "begins in",
     );
     let short = reserve(dir, &["--store", "s1", "--read", "1MB/s", "--for", "3s"]);
     let over = loop {
         let listed = run(
             dir,
-            &["object", "ls", "--store", "s1", "--capability", &short],
+            &["object", "list", "--store", "s1", "--capability", &short],
         );
         if !listed.status.success() {
             break stderr(&listed);
         }
     };
     assert!(over.contains(" ended "), "{over}");
-    text(dir, &["reserve", "cancel", "s1/1"]);
+    text(dir, &["reservation", "delete", "s1/1"]);
     refused(
         &at(&["object", "put", "f", "job7/f", "--capability", "@token"]),
         "it was released",
     );
 
     let key = "tanada-data/keys/s1.node";
-    let names = text(dir, &["object", "ls", "--store", "s1", "--node-key", key]);
+    let names = text(dir, &["object", "list", "--store", "s1", "--node-key", key]);
     assert_eq!(names, "job7/out\n");
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(dir.join(key)).unwrap());
     assert_eq!(mode & 0o777, 0o600);
     refused(
         &[
             "object",
-            "ls",
+            "list",
             "--store",
             "s1",
             "--node-key",
@@ -641,13 +660,13 @@ fn a_capability_outlives_a_new_key_that_keeps_the_old_one_and_a_restart() {
     let old = reserve(dir, &["--store", "s1", "--read", "5MB/s", "--for", "1h"]);
     let said = text(dir, &["store", "rotate-key", "s1", "--keep-old"]);
     assert!(said.contains("signs with a new key"), "{said}");
-    let new = json(dir, &["reserve", "show", "s1/1", "--json"])["capability"].clone();
+    let new = json(dir, &["reservation", "show", "s1/1", "--json"])["capability"].clone();
     let new = new.as_str().unwrap().to_owned();
     assert_ne!(old, new, "it is signed anew");
     for token in [&old, &new] {
         text(
             dir,
-            &["object", "ls", "--store", "s1", "--capability", token],
+            &["object", "list", "--store", "s1", "--capability", token],
         );
     }
     assert_eq!(daemon.stop().0, Some(0));
@@ -655,18 +674,18 @@ fn a_capability_outlives_a_new_key_that_keeps_the_old_one_and_a_restart() {
     for token in [&old, &new] {
         text(
             dir,
-            &["object", "ls", "--store", "s1", "--capability", token],
+            &["object", "list", "--store", "s1", "--capability", token],
         );
     }
-    assert!(text(dir, &["reserve", "list"]).contains("s1/1"));
+    assert!(text(dir, &["reservation", "list", "--parts"]).contains("s1/1"));
     text(dir, &["store", "rotate-key", "s1"]);
-    let latest = json(dir, &["reserve", "show", "s1/1", "--json"])["capability"].clone();
+    let latest = json(dir, &["reservation", "show", "s1/1", "--json"])["capability"].clone();
     for (token, is_good) in [
         (&*old, false),
         (&*new, false),
         (latest.as_str().unwrap(), true),
     ] {
-        let shown = ["object", "ls", "--store", "s1", "--capability", token];
+        let shown = ["object", "list", "--store", "s1", "--capability", token];
         assert_eq!(run(dir, &shown).status.success(), is_good);
     }
     assert_eq!(daemon.stop().0, Some(0));
@@ -695,13 +714,13 @@ fn a_reservation_over_two_stores_is_made_whole_or_not_at_all() {
     );
     // s0 has room for this, s1 has not.
     let refused = both("40MB/s");
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(5));
     assert!(
         stderr(&refused).contains("of writes on s1"),
         "{}",
         stderr(&refused)
     );
-    let all = json(dir, &["reserve", "list", "--json"]);
+    let all = json(dir, &["reservation", "list", "--parts", "--json"]);
     let all = all.as_array().unwrap();
     assert_eq!(all.len(), 2, "nothing is held of what was refused: {all:?}");
     assert_eq!(all[0]["group"], all[1]["group"]);
@@ -709,11 +728,17 @@ fn a_reservation_over_two_stores_is_made_whole_or_not_at_all() {
 
     // It stands after a restart, and is given up whole.
     let daemon = Daemon::start(dir, STORES);
-    let again = json(dir, &["reserve", "list", "--json"]);
+    let again = json(dir, &["reservation", "list", "--parts", "--json"]);
     assert_eq!(again.as_array().unwrap().len(), 2);
-    let gone = text(dir, &["reserve", "cancel", all[0]["id"].as_str().unwrap()]);
+    let gone = text(
+        dir,
+        &["reservation", "delete", all[0]["id"].as_str().unwrap()],
+    );
     assert!(gone.contains(" and "), "{gone}");
-    assert_eq!(text(dir, &["reserve", "list"]), "nothing is reserved\n");
+    assert_eq!(
+        text(dir, &["reservation", "list", "--parts"]),
+        "nothing is reserved\n"
+    );
     assert_eq!(daemon.stop().0, Some(0));
 }
 
@@ -747,7 +772,7 @@ fn sessions_and_stores_are_seen_everywhere() {
         status.contains("STORE") && status.contains("s1"),
         "{status}"
     );
-    let page = text(dir, &["store", "status", "s0"]);
+    let page = text(dir, &["store", "show", "s0"]);
     for expected in [
         "s0/1",
         "ann",
@@ -758,7 +783,7 @@ fn sessions_and_stores_are_seen_everywhere() {
     ] {
         assert!(page.contains(expected), "{expected} is not in\n{page}");
     }
-    let sessions = json(dir, &["store", "status", "s0", "--json"])["sessions"].clone();
+    let sessions = json(dir, &["store", "show", "s0", "--json"])["sessions"].clone();
     assert_eq!(sessions[0]["delivered_bytes"], 4 << 20, "{sessions}");
 
     // While one is connected it has a line in top and in the metrics.
@@ -836,7 +861,7 @@ fn a_log_that_is_not_read_delays_no_request() {
         drop(UnixStream::connect(dir.join("s1.sock")).unwrap());
     }
     let key = "tanada-data/keys/s1.node";
-    let names = text(dir, &["object", "ls", "--store", "s1", "--node-key", key]);
+    let names = text(dir, &["object", "list", "--store", "s1", "--node-key", key]);
     assert_eq!(names, "");
     let (status, log) = daemon.stop();
     assert_eq!(status, Some(0));
@@ -882,11 +907,11 @@ fn a_calibration_is_refused_where_something_is_reserved() {
         said.contains("reservation 1 has") && said.contains("or release it"),
         "{said}"
     );
-    let status = json(dir, &["store", "status", "s0", "--json"]);
+    let status = json(dir, &["store", "show", "s0", "--json"]);
     assert_eq!(status["calibrating"]["running"], false, "{status}");
 
     // With nothing reserved it begins, and a second one waits for its end.
-    text(dir, &["reserve", "cancel", "s0/1"]);
+    text(dir, &["reservation", "delete", "s0/1"]);
     assert_eq!(post().0, 200);
     let (code, refusal) = post();
     assert_eq!(code, 409, "{refusal}");

@@ -138,7 +138,7 @@ fn a_tier_is_switched_on_tuned_pinned_and_off_while_the_volume_runs() {
     let cache = "fast = \"fast\"\nmode = \"cache\"\n";
     let daemon = Daemon::start(dir, &SMALL.replace("fast = \"fast\"\n", cache));
     let refused = run(dir, &["volume", "heat", "vol0"]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(5));
     assert!(
         stderr(&refused).contains("mode=both"),
         "{}",
@@ -198,7 +198,7 @@ fn a_tier_is_switched_on_tuned_pinned_and_off_while_the_volume_runs() {
         ("write=through", "write"),
     ] {
         let refused = run(dir, &["volume", "set", "vol0", change]);
-        assert_eq!(refused.status.code(), Some(1), "{change}");
+        assert_eq!(refused.status.code(), Some(5), "{change}");
         assert!(
             stderr(&refused).contains(says),
             "{change}: {}",

@@ -92,19 +92,19 @@ fn commands_make_list_grow_and_remove_a_virtual_disk_and_refuse_mistakes() {
         many.contains("2 failure domains; ask for fewer copies"),
         "{many}"
     );
-    let none = daemon.refused(&["volume", "resize", "vm3", "1GiB"]);
+    let none = daemon.refused(&["volume", "set", "vm3", "size=1GiB"]);
     assert!(
         none.contains("there is no volume vm3; there are vm1"),
         "{none}"
     );
-    daemon.command(&["volume", "resize", "vm1", "256MiB"]);
-    let smaller = daemon.refused(&["volume", "resize", "vm1", "128MiB"]);
+    daemon.command(&["volume", "set", "vm1", "size=256MiB"]);
+    let smaller = daemon.refused(&["volume", "set", "vm1", "size=128MiB"]);
     assert!(
         smaller.contains("all that lies behind would be gone; say so (--shrink)"),
         "{smaller}"
     );
-    daemon.command(&["volume", "resize", "vm1", "128MiB", "--shrink"]);
-    daemon.command(&["volume", "rename", "vm1", "vm2"]);
+    daemon.command(&["volume", "set", "vm1", "size=128MiB", "--shrink", "--yes"]);
+    daemon.command(&["volume", "set", "vm1", "name=vm2"]);
     let listed = daemon.command(&["volume", "list"]);
     assert!(
         listed.contains("vm2") && listed.contains("128.0 MiB") && listed.contains("healthy"),
@@ -122,14 +122,14 @@ fn commands_make_list_grow_and_remove_a_virtual_disk_and_refuse_mistakes() {
     );
     let drained = daemon.refused(&["node", "drain", "s1"]);
     assert!(drained.contains("1 failure domains"), "{drained}");
-    let busy = daemon.refused(&["node", "remove", "s9"]);
+    let busy = daemon.refused(&["node", "delete", "s9"]);
     assert!(
         busy.contains("there is no store s9; there are s0, s1"),
         "{busy}"
     );
     let repaired = json(&daemon, &["volume", "repair", "vm2", "--json"]);
     assert_eq!(repaired["volume"]["health"], "healthy");
-    daemon.command(&["volume", "rm", "vm2"]);
+    daemon.command(&["volume", "delete", "vm2", "--yes"]);
     assert_eq!(
         json(&daemon, &["volume", "list", "--json"]),
         Value::Array(Vec::new())
@@ -232,10 +232,10 @@ fn what_tools_write_to_a_virtual_disk_survives_kill_9_and_is_in_its_export() {
     expected.resize(64 << 20, 0);
     assert!(vm1 == expected);
     // A snapshot stays as it is, its clone begins there.
-    daemon.command(&["volume", "snapshot", "vm2", "monday"]);
+    daemon.command(&["snapshot", "create", "vm2@monday"]);
     let io = ["-f", "raw", "-c", "write -P 9 0 1M"];
     tool(dir, "qemu-io", &[&io[..], &[&uri(dir, "vm2")]].concat());
-    daemon.command(&["volume", "clone", "vm2@monday", "vm3"]);
+    daemon.command(&["snapshot", "clone", "vm2@monday", "vm3"]);
     tool(dir, "nbdcopy", &[&uri(dir, "vm3"), "clone.img"]);
     same(&dir.join("sparse.img"), &dir.join("clone.img"));
     daemon.command(&["volume", "export", "vm2@monday", "monday.img"]);
@@ -261,10 +261,10 @@ fn a_disk_that_was_drained_is_taken_out_and_what_was_on_it_is_there() {
     let daemon = Daemon::start(dir, &config);
     daemon.command(&["volume", "create", "vm1", "--size", "64MiB"]);
     tool(dir, "nbdcopy", &["--flush", "in.img", &uri(dir, "vm1")]);
-    daemon.command(&["volume", "snapshot", "vm1", "monday"]);
+    daemon.command(&["snapshot", "create", "vm1@monday"]);
     random_image(&dir.join("later.img"), 10);
     tool(dir, "nbdcopy", &["--flush", "later.img", &uri(dir, "vm1")]);
-    let early = daemon.refused(&["node", "remove", "s0"]);
+    let early = daemon.refused(&["node", "delete", "s0"]);
     assert!(early.contains("drain it first"), "{early}");
     // What it began goes on after this.
     daemon.command(&["node", "drain", "s0"]);
@@ -274,7 +274,7 @@ fn a_disk_that_was_drained_is_taken_out_and_what_was_on_it_is_there() {
     assert!(empty.contains("nothing is left on s0"), "{empty}");
     let listed = daemon.command(&["node", "list"]);
     assert!(listed.contains("drained"), "{listed}");
-    daemon.command(&["node", "remove", "s0"]);
+    daemon.command(&["node", "delete", "s0"]);
     daemon.stop();
     // Its disk is gone.
     fs::remove_file(dir.join("d0.img")).expect("it was there");

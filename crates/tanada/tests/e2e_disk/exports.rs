@@ -141,7 +141,7 @@ fn each_export_keeps_its_terms(exports: &str) {
         // The map is the volume's own.
         assert!(after.1 - before.1 < 200 * 4096, "{before:?} {after:?}");
         // Another class while both are connected: of the export only what it does not set.
-        let set = ["volume", "set", "vm1", "--priority", "normal", "--fairness", "8", "--min-copies", "2", "--holder", "ann"];
+        let set = ["volume", "set", "vm1", "priority=normal", "fairness=8", "min_copies=2", "holder=ann"];
         let printed = daemon.command(&set);
         let expected = "vm1 has normal priority, fairness 8; a write reaches at least 2 of 2 copies; it is under what ann has reserved\n";
         assert_eq!(printed, expected);
@@ -154,11 +154,11 @@ fn each_export_keeps_its_terms(exports: &str) {
         assert_eq!(now["fairness"], 8.0);
         assert_eq!(seen(&daemon, "look", |_| true).await["priority"], "low");
         assert!(write(&one, 10).await, "both copies are there");
-        let printed = daemon.command(&["volume", "set", "vm1", "--no-holder", "--min-copies", "1"]);
+        let printed = daemon.command(&["volume", "set", "vm1", "holder=", "min_copies=1"]);
         assert_eq!(printed, "vm1 has normal priority, fairness 8; a write reaches at least 1 of 2 copies\n");
-        let wrong = daemon.refused(&["volume", "set", "vm1", "--min-copies", "3"]);
+        let wrong = daemon.refused(&["volume", "set", "vm1", "min_copies=3"]);
         assert!(wrong.contains("writes of volume vm1 cannot reach 3 copies: it has 2; ask for 1 to 2"), "{wrong}");
-        let wrong = daemon.refused(&["volume", "set", "vm9", "--fairness", "2"]);
+        let wrong = daemon.refused(&["volume", "set", "vm9", "fairness=2"]);
         assert!(wrong.contains("there is no volume vm9; there are vm1"), "{wrong}");
         let shown = json(&daemon, &["volume", "show", "vm1", "--json"]);
         assert_eq!((&shown["holder"], &shown["min_copies"]), (&Value::Null, &1.into()));
@@ -167,23 +167,23 @@ fn each_export_keeps_its_terms(exports: &str) {
         assert!(uris.contains("nbd+unix:///look?socket="), "{uris}");
         let figures = daemon.page("/metrics");
         assert!(figures.contains("tanada_export_connections{export=\"look\",of=\"volume:vm1\"} 1"), "{figures}");
-        let busy = daemon.refused(&["volume", "rm", "vm1"]);
+        let busy = daemon.refused(&["volume", "delete", "vm1", "--yes"]);
         assert!(busy.contains("in use here (2 users); disconnect its clients first"), "{busy}");
         one.close().await;
         look.close().await;
 
         // Another name, and back.
         seen(&daemon, "vm1", |it| it["connections"] == 0).await;
-        daemon.command(&["volume", "rename", "vm1", "vm7"]);
+        daemon.command(&["volume", "set", "vm1", "name=vm7"]);
         let printed = refused(&dir, "vm1").await;
         assert!(printed.contains("there is no volume vm1; there are vm7; make it"), "{printed}");
         seen(&daemon, "vm1", |it| it["why"].as_str().is_some_and(|why| why.contains("vm7"))).await;
-        daemon.command(&["volume", "rename", "vm7", "vm1"]);
+        daemon.command(&["volume", "set", "vm7", "name=vm1"]);
         let again = connect(&dir, "look").await.unwrap();
         assert_eq!(read(&again).await, 10);
         again.close().await;
         seen(&daemon, "look", |it| it["connections"] == 0).await;
-        daemon.command(&["volume", "rm", "vm1"]);
+        daemon.command(&["volume", "delete", "vm1", "--yes"]);
         let gone = refused(&dir, "vm1").await;
         assert!(gone.contains("there is no volume vm1; there are none"), "{gone}");
         daemon.stop();

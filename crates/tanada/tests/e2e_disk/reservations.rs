@@ -44,7 +44,7 @@ fn a_reservation_over_the_cluster_is_made_kept_over_a_kill_changed_and_ended() {
     let beyond = daemon.refused(&["object", "put", "data", "other", "--capability", "@set"]);
     assert!(beyond.contains("names that begin with"), "{beyond}");
     // Its parts end with the whole alone.
-    let part = daemon.refused(&["reserve", "cancel", "s1/2"]);
+    let part = daemon.refused(&["reservation", "delete", "s1/2"]);
     assert!(part.contains("is a part of the reservation r-"), "{part}");
     daemon.kill();
 

@@ -63,7 +63,7 @@ fn a_reservation_is_made_once_shown_changed_and_ended() {
         list.contains("nightly") && !list.contains("tanadaset1"),
         "{list}"
     );
-    let page = text(dir, &["reserve", "show", "nightly"]);
+    let page = text(dir, &["reservation", "show", "nightly"]);
     assert!(
         page.contains("state: committed") && page.contains("s0/1"),
         "{page}"
@@ -84,7 +84,7 @@ fn a_reservation_is_made_once_shown_changed_and_ended() {
 
     text(dir, &["reservation", "delete", "nightly"]);
     let absent = run(dir, &["reservation", "delete", "nightly"]);
-    assert_eq!(absent.status.code(), Some(1));
+    assert_eq!(absent.status.code(), Some(5));
     assert!(
         stderr(&absent).contains("there is no reservation nightly"),
         "{}",
@@ -107,7 +107,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
     let service = Service::start(dir);
     let asked = ["--volume", "vm1", "--read", "20GB/s", "--for", "2h"];
     let refused = run(dir, &with(&["reservation", "create", "big"], &asked));
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(5));
     let said = stderr(&refused);
     for part in [
         "cannot reserve",
@@ -124,7 +124,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
             &asked,
         ),
     );
-    assert_eq!(dry.status.code(), Some(1));
+    assert_eq!(dry.status.code(), Some(5));
     let offer: Value = serde_json::from_slice(&dry.stdout).unwrap();
     assert_eq!(offer["fits"], false);
     let fits = [
@@ -402,7 +402,7 @@ fn a_name_that_is_taken_is_neither_used_nor_released() {
     let refused = running(dir, &["--volume", "vm1", "--name", "other"], "true")
         .output()
         .unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert_eq!(refused.status.code(), Some(5), "{}", stderr(&refused));
     assert!(
         stderr(&refused).contains("there is a reservation other already"),
         "{}",

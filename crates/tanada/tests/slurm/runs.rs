@@ -336,7 +336,7 @@ fn a_capability_of_a_real_store_outlives_a_renewal_and_dies_with_its_reservation
     }
     text(dir, &["reservation", "delete", "job"]);
     let refused = put();
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(7));
     assert!(
         stderr(&refused).contains("it was released"),
         "{}",

@@ -157,7 +157,7 @@ pub enum ClusterError {
     /// A cap below what is booked for it.
     #[error(
         "cannot cap volume {volume} so, under what {holder} has reserved: {source}; cancel or change the reservation \
-         (`tanada reserve list`), or set a higher cap"
+         (`tanada reservation list --parts`), or set a higher cap"
     )]
     CapBelowBooking {
         /// Which.
@@ -189,7 +189,7 @@ pub enum ClusterError {
     /// Another store has the name.
     #[error(
         "cannot register store {name}: another store of that name is registered, at {address} on node {node}; give this \
-         one another name, or remove the other (`tanada node remove`) if it is gone for good"
+         one another name, or remove the other (`tanada node delete`) if it is gone for good"
     )]
     StoreTaken {
         /// The name.
@@ -201,7 +201,7 @@ pub enum ClusterError {
     },
     /// It was given up, and what it has is out of date.
     #[error(
-        "cannot register store {0}: it was removed as lost (`tanada node remove --lost`), so volumes went on without it and what \
+        "cannot register store {0}: it was removed as lost (`tanada node delete --lost`), so volumes went on without it and what \
          it has is out of date; make it anew on an empty disk, or on this one with `tanada store create DEVICE --name {0} \
          --force`, which deletes what is there"
     )]

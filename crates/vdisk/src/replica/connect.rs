@@ -69,7 +69,7 @@ fn check_age(
     Err(ConnectionError::PutBack(format!(
         "store {store} was put back to an earlier state: its fence {fence_name} is at generation {found}, and was seen at {least}; \
          what it has is out of date and is not used. Bring the newer disk back; or, if the volume is open without this store, take it \
-         out for good (`tanada node remove {store} --lost`) and add it again with an empty disk"
+         out for good (`tanada node delete {store} --lost`) and add it again with an empty disk"
     )))
 }
 

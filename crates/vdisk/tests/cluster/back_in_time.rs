@@ -79,7 +79,7 @@ fn a_store_that_was_put_back_is_taken_out_by_the_commands_that_it_names() {
             why.contains("store b was put back to an earlier state"),
             "{why}"
         );
-        assert!(why.contains("`tanada node remove b --lost`"), "{why}");
+        assert!(why.contains("`tanada node delete b --lost`"), "{why}");
         // A volume that was not opened since counts it as in sync, and goes on without it.
         cluster.membership.remove(&name("b"), true).await.unwrap();
         // As it is it does not come back.

@@ -468,6 +468,6 @@ fn no_reservation(store: &str, id: BookingId) -> Failure {
     Failure::new(
         StatusCode::NOT_FOUND,
         format!("there is no reservation {store}/{}", id.0),
-        "`tanada reserve list` shows what there is; what is over is forgotten",
+        "`tanada reservation list --parts` shows what there is; what is over is forgotten",
     )
 }

@@ -70,7 +70,7 @@ pub(super) fn check_holder(holder: Option<&String>) -> Result<(), Failure> {
     match holder {
         Some(holder) if holder.is_empty() || holder.len() > HOLDER_MAX => Err(unprocessable(
             format!("a holder has 1 to {HOLDER_MAX} bytes"),
-            "write it as in `tanada reserve add --holder`",
+            "write it as in `tanada reservation create --holder`",
         )),
         Some(holder) if holder.starts_with(RESERVED_HOLDER) => Err(unprocessable(
             format!("holders that begin with {RESERVED_HOLDER} are those of other volumes"),

@@ -65,3 +65,21 @@ fn each_route_is_in_the_document_with_its_methods_and_no_other() {
         }
     });
 }
+
+#[test]
+fn each_schema_that_the_document_names_is_in_it() {
+    let document = document();
+    let schemas = document["components"]["schemas"]
+        .as_object()
+        .expect("schemas");
+    let text = document.to_string();
+    let named = text.split("\"#/components/schemas/").skip(1);
+    let named: BTreeSet<&str> = named.filter_map(|rest| rest.split('"').next()).collect();
+    assert!(
+        named.contains("AnyVolume") && named.contains("Volume"),
+        "{named:?}"
+    );
+    for name in named {
+        assert!(schemas.contains_key(name), "{name}");
+    }
+}

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use utoipa::openapi::{Object, RefOr, Schema};
 
 /// The schemas of a document, by name.
-pub(super) type Schemas = BTreeMap<String, RefOr<Schema>>;
+pub type Schemas = BTreeMap<String, RefOr<Schema>>;
 
-/// An object whose parts are flattened into it is one object to clients, and its parts are no schemas.
-pub(super) fn whole(mut schemas: Schemas) -> Schemas {
+/// An object whose parts are flattened into it is one object to clients, and its parts are no schemas, but for those that
+/// are also used for themselves.
+pub fn whole(mut schemas: Schemas, is_used: impl Fn(&str) -> bool) -> Schemas {
     let (mut parts, mut made) = (BTreeSet::new(), Schemas::new());
     for (name, schema) in &schemas {
         let RefOr::T(Schema::AllOf(all)) = schema else {
@@ -33,6 +34,6 @@ pub(super) fn whole(mut schemas: Schemas) -> Schemas {
         made.insert(name.clone(), RefOr::T(Schema::Object(object)));
     }
     schemas.extend(made);
-    schemas.retain(|name, _| !parts.contains(name));
+    schemas.retain(|name, _| !parts.contains(name) || is_used(name));
     schemas
 }

@@ -33,7 +33,7 @@ mod document_tests;
 mod door;
 pub mod events;
 pub mod export_booking;
-mod flattened;
+pub mod flattened;
 pub mod gate;
 pub mod guard;
 pub mod health;
@@ -55,6 +55,7 @@ pub mod settings_book;
 pub mod slots;
 mod stores;
 mod volume_settings;
+mod volumes;
 mod web;
 
 use std::sync::Arc;
@@ -95,8 +96,8 @@ const BODY_MAX: usize = 64 * 1024;
     paths(
         get_status,
         get_devices,
-        get_volumes,
-        get_volume,
+        volumes::get_volumes,
+        volumes::get_volume,
         get_advice,
         get_heat,
         get_moves,
@@ -173,8 +174,10 @@ struct Document;
 /// The OpenAPI document of this API.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut document = Document::openapi();
+    let paths = serde_json::to_string(&document.paths).unwrap_or_default();
+    let is_used = |name: &str| paths.contains(&format!("#/components/schemas/{name}\""));
     if let Some(components) = &mut document.components {
-        components.schemas = flattened::whole(std::mem::take(&mut components.schemas));
+        components.schemas = flattened::whole(std::mem::take(&mut components.schemas), is_used);
     }
     document
 }
@@ -230,36 +233,6 @@ async fn get_status(
 #[utoipa::path(get, path = "/v1/devices", responses((status = 200, body = Vec<Device>)))]
 async fn get_devices(State(control): State<Arc<Control>>) -> Answer<Vec<Device>> {
     Ok(Json(control.status().await?.devices))
-}
-
-/// The volumes: every hybrid.
-#[utoipa::path(get, path = "/v1/volumes", responses((status = 200, body = Vec<Volume>)))]
-async fn get_volumes(
-    State(control): State<Arc<Control>>,
-    Extension(caller): Extension<Caller>,
-) -> Answer<Vec<Volume>> {
-    let mut volumes = control.status().await?.volumes;
-    names::hide_in_volumes(&caller, &mut volumes);
-    Ok(Json(volumes))
-}
-
-/// One volume.
-#[utoipa::path(get, path = "/v1/volumes/{name}", params(("name" = String, Path)), responses(
-    (status = 200, body = Volume),
-    (status = 404, body = Refusal),
-))]
-async fn get_volume(
-    State(control): State<Arc<Control>>,
-    Extension(caller): Extension<Caller>,
-    Path(name): Path<String>,
-) -> Answer<Volume> {
-    let mut status = control.status().await?;
-    names::hide_in_volumes(&caller, &mut status.volumes);
-    let found = status
-        .volumes
-        .into_iter()
-        .find(|volume| volume.name == name);
-    found.map(Json).ok_or_else(|| control.unknown(&name))
 }
 
 /// What other sizes of its cache would do, as a shadow of the volume found since `advise` was set.

@@ -62,7 +62,7 @@ pub(super) async fn add_reservation(
         Failure::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the reservation was cut off",
-            "`tanada reserve list` tells whether it was made",
+            "`tanada reservation list --parts` tells whether it was made",
         )
     })?;
     let mut made = done?;

@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use super::control::Control;
 use super::{
     accounts, audit, certificates, clients, cluster, events, export_booking, health, learn, reload,
-    reservations, reserve, stores, volume_settings, web,
+    reservations, reserve, stores, volume_settings, volumes, web,
 };
 
 /// A path, and what answers there.
@@ -50,10 +50,10 @@ pub(super) fn routes() -> Vec<Route> {
 
 fn volume_routes() -> Vec<Route> {
     vec![
-        ("/v1/volumes", get(super::get_volumes)),
+        ("/v1/volumes", get(volumes::get_volumes)),
         (
             "/v1/volumes/{name}",
-            get(super::get_volume).patch(volume_settings::change_volume),
+            get(volumes::get_volume).patch(volume_settings::change_volume),
         ),
         (
             "/v1/volumes/{name}/settings",

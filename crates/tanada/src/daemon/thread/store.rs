@@ -246,7 +246,7 @@ impl OpenStore {
         if self.scrub.borrow().running {
             return Err(Refused::Conflict(Refusal {
                 error: format!("{} is being scrubbed already", self.config.name),
-                what_to_do: format!("`tanada store status {}` tells how far", self.config.name),
+                what_to_do: format!("`tanada store show {}` tells how far", self.config.name),
             }));
         }
         let store = Rc::clone(self);

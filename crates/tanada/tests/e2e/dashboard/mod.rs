@@ -474,9 +474,9 @@ fn a_page_without_data_says_so_and_how_to_get_them() {
     let daemon = Daemon::start(dir.path(), SMALL);
     for (path, says) in [
         ("replication", ["in no cluster", "[cluster]"]),
-        ("reservations", ["no store", "tanada store serve"]),
-        ("stores", ["no store", "tanada store serve"]),
-        ("energy", ["only modelled ones", "tanada device models"]),
+        ("reservations", ["no store", "tanada serve --store"]),
+        ("stores", ["no store", "tanada serve --store"]),
+        ("energy", ["only modelled ones", "tanada model list"]),
         (
             "advice",
             ["No shadow watches", "tanada volume set vol0 advise=on"],

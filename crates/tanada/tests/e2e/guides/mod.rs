@@ -90,11 +90,7 @@ impl Shown {
 
     /// Does it go on until it is stopped?
     fn is_daemon(&self) -> bool {
-        let words = [
-            "tanada serve",
-            "tanada store serve",
-            "cargo run --release -- serve",
-        ];
+        let words = ["tanada serve", "cargo run --release -- serve"];
         let other = ["--check", "--print-config"];
         words.iter().any(|it| self.command.contains(it))
             && !other.iter().any(|it| self.command.contains(it))

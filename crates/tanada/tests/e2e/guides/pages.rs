@@ -140,7 +140,7 @@ pub const README: Page = Page {
         ),
         instead(
             "bench app /mnt/nvme0",
-            "bench app disk --records 2000 --workloads a --runs 1 --ramp 0 --seconds 1 --clients 2 --log 8MiB",
+            "bench app disk --records 2000 --workloads a --runs 1 --ramp 0s --time 1s --clients 2 --log 8MiB",
             "a folder here, and a second in place of minutes",
         ),
     ],
@@ -210,17 +210,17 @@ pub const PREDICTION: Page = Page {
     rows: &[
         instead(
             "bench device /dev/nvme0n1",
-            "bench device nvme.img --sizes 4KiB --seconds 1 --ramp 0 --runs 1",
+            "bench device nvme.img --sizes 4KiB --time 1s --ramp 0s --runs 1",
             "a file in place of a device, and one of the grid's points",
         ),
         instead(
             "bench device /mnt/nvme0",
-            "bench device folder --size 8MiB --sizes 4KiB --seconds 1 --ramp 0 --runs 1",
+            "bench device folder --size 8MiB --sizes 4KiB --time 1s --ramp 0s --runs 1",
             "a folder here, and one of the grid's points",
         ),
         instead(
             "bench app /mnt/nvme0",
-            "bench app disk --records 2000 --workloads a --runs 1 --ramp 0 --seconds 1 --clients 2 --log 8MiB",
+            "bench app disk --records 2000 --workloads a --runs 1 --ramp 0s --time 1s --clients 2 --log 8MiB",
             "a folder here, and a second in place of minutes",
         ),
     ],
@@ -262,7 +262,7 @@ pub const NBD: Page = Page {
     paths: &[],
     rows: &[
         skip(
-            "client disconnect",
+            "client delete",
             "no client is connected; crates/tanada/tests/e2e/daemon.rs sends one away",
         ),
         KERNEL_CLIENT,

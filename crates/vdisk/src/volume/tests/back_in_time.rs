@@ -67,7 +67,7 @@ fn a_store_put_back_while_the_volume_was_closed_is_refused() {
             why.contains("store s2 was put back to an earlier state"),
             "{why}"
         );
-        assert!(why.contains("`tanada node remove s2 --lost`"), "{why}");
+        assert!(why.contains("`tanada node delete s2 --lost`"), "{why}");
         // It stays out, however often it is tried.
         env::sleep(Nanos::secs(5)).await;
         is_all(&volume, 2).await;

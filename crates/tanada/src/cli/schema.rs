@@ -1,0 +1,267 @@
+//! `tanada schema NOUN VERB`: what a command prints with --json, as a JSON schema.
+//!
+//! ```text
+//! words -> COMMANDS -> the type that is printed -> its schema and those it names -> one document
+//! ```
+//!
+//! The types are those of the admin API's document; within one major version keys are only added.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+use report::terminal::Usage;
+use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
+use utoipa::openapi::{OneOfBuilder, Ref, RefOr};
+
+use super::authority_files::Entry;
+use super::check_stop::Left;
+use super::cluster_ca::{MadeCertificate, Revoked};
+use super::consent::DryRun;
+use super::disk_copy::Copied;
+use super::doctor::Finding;
+use super::frame::Frame;
+use super::model::Listed as Model;
+use super::object::Moved;
+use super::object_names::Shown as Object;
+use super::rescue::Report as Rescued;
+use super::show;
+use super::snapshot::ListedSnapshot;
+use super::store_offline::{Checked, Made};
+use crate::api::access::{Account, AccountsGone, AuditLine, MadeToken, Token};
+use crate::api::clients::{Gone, NbdListener};
+use crate::api::cluster::{ClusterStore, Disk, Done, Here, Repaired};
+use crate::api::health::Health;
+use crate::api::reload::Reloaded;
+use crate::api::reservation::WholeReservation;
+use crate::api::settings::Setting;
+use crate::api::status::{Device, Status};
+use crate::api::store::{Calendar, Reservation, Scrub, Store};
+use crate::api::tier::{Heat, Moves};
+use crate::api::volume::Volume;
+use crate::api::volumes::AnyVolume;
+use crate::daemon::http::flattened::{self, Schemas};
+
+#[derive(Debug, Args)]
+pub struct Schema {
+    /// The command; without one those that have a schema are listed.
+    #[arg(value_name = "NOUN VERB", allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+/// What is printed: one value of a type, or a list of such.
+struct Shape {
+    name: String,
+    is_list: bool,
+    schemas: Schemas,
+}
+
+fn one<T: ToSchema>() -> Shape {
+    let mut schemas = Vec::new();
+    T::schemas(&mut schemas);
+    schemas.push((T::name().into_owned(), T::schema()));
+    Shape {
+        name: T::name().into_owned(),
+        is_list: false,
+        schemas: schemas.into_iter().collect(),
+    }
+}
+
+fn many<T: ToSchema>() -> Shape {
+    Shape {
+        is_list: true,
+        ..one::<T>()
+    }
+}
+
+/// A volume after a change: a hybrid without its kind, or a virtual disk.
+fn volume_then() -> Shape {
+    let (hybrid, disk) = (one::<Volume>(), one::<Disk>());
+    let named = |name: &str| RefOr::Ref(Ref::from_schema_name(name.to_owned()));
+    let either = OneOfBuilder::new()
+        .item(named(&hybrid.name))
+        .item(named(&disk.name));
+    let name = "VolumeThen".to_owned();
+    let mut schemas = hybrid.schemas;
+    schemas.extend(disk.schemas);
+    schemas.insert(name.clone(), RefOr::T(either.build().into()));
+    Shape {
+        name,
+        is_list: false,
+        schemas,
+    }
+}
+
+/// Each command and what it prints; a dry run prints [`DryRun`].
+const COMMANDS: [(&str, fn() -> Shape); 70] = [
+    ("account create", one::<Account>),
+    ("account delete", one::<AccountsGone>),
+    ("account list", many::<Account>),
+    ("account set", one::<Account>),
+    ("account show", one::<Account>),
+    ("audit list", many::<AuditLine>),
+    ("client delete", many::<Gone>),
+    ("client list", many::<NbdListener>),
+    ("cluster ca list", many::<Entry>),
+    ("cluster ca revoke", one::<Revoked>),
+    ("config diff", many::<Setting>),
+    ("config reset", one::<Volume>),
+    ("device list", many::<Device>),
+    ("doctor", many::<Finding>),
+    ("health mute", one::<Health>),
+    ("health show", one::<Health>),
+    ("health unmute", one::<Health>),
+    ("model list", many::<Model>),
+    ("node check-stop", many::<Left>),
+    ("node create", one::<MadeCertificate>),
+    ("node create --store", one::<ClusterStore>),
+    ("node drain", many::<ClusterStore>),
+    ("node list", one::<Here>),
+    ("object get", one::<Moved>),
+    ("object list", many::<Object>),
+    ("object put", one::<Moved>),
+    ("object show", one::<Object>),
+    ("reload", one::<Reloaded>),
+    ("reservation calendar", many::<Calendar>),
+    ("reservation capability", one::<WholeReservation>),
+    ("reservation create", one::<WholeReservation>),
+    ("reservation create --holder", many::<Reservation>),
+    ("reservation delete", one::<WholeReservation>),
+    ("reservation list", many::<WholeReservation>),
+    ("reservation list --parts", many::<Reservation>),
+    ("reservation set", one::<WholeReservation>),
+    ("reservation show", one::<WholeReservation>),
+    ("snapshot clone", one::<Disk>),
+    ("snapshot create", one::<Disk>),
+    ("snapshot delete", one::<Done>),
+    ("snapshot delete --dry-run", one::<DryRun>),
+    ("snapshot list", many::<ListedSnapshot>),
+    ("snapshot rollback", one::<Disk>),
+    ("status", one::<Status>),
+    ("store calibrate --no-wait", one::<Store>),
+    ("store check", one::<Checked>),
+    ("store create", one::<Made>),
+    ("store list", many::<Store>),
+    ("store rotate-key", one::<Store>),
+    ("store scrub", one::<Scrub>),
+    ("store show", one::<Store>),
+    ("token create", one::<MadeToken>),
+    ("token delete", one::<Token>),
+    ("token list", many::<Token>),
+    ("top", one::<Frame>),
+    ("volume attach", one::<Volume>),
+    ("volume create", one::<Disk>),
+    ("volume delete", one::<Done>),
+    ("volume delete --dry-run", one::<DryRun>),
+    ("volume detach", one::<Volume>),
+    ("volume export", one::<Copied>),
+    ("volume heat", one::<Heat>),
+    ("volume import", one::<Copied>),
+    ("volume list", many::<AnyVolume>),
+    ("volume moves", one::<Moves>),
+    ("volume repair", one::<Repaired>),
+    ("volume rescue", one::<Rescued>),
+    ("volume set", volume_then),
+    ("volume show", one::<AnyVolume>),
+    ("volume takeover", one::<Disk>),
+];
+
+/// Prints the schema of a command, or lists those that have one.
+pub fn run(wanted: &Schema) -> anyhow::Result<()> {
+    let command = wanted.words.join(" ");
+    if command.is_empty() {
+        let all: String = COMMANDS
+            .iter()
+            .map(|(name, _)| format!("{name}\n"))
+            .collect();
+        return show::text(&all);
+    }
+    match of(&command) {
+        Some(schema) => show::json(&schema),
+        None => Err(Usage(format!(
+            "there is no schema of 'tanada {command}'; `tanada schema` lists the commands that have one"
+        ))
+        .into()),
+    }
+}
+
+/// The schema of what a command prints.
+fn of(command: &str) -> Option<Value> {
+    let found = COMMANDS.iter().find(|(name, _)| *name == command)?;
+    Some(document(command, found.1()))
+}
+
+fn document(command: &str, shape: Shape) -> Value {
+    let Shape {
+        name,
+        is_list,
+        schemas,
+    } = shape;
+    let whole = flattened::whole(schemas, |_| true);
+    let mut all: Map<String, Value> = Map::new();
+    for (name, schema) in whole {
+        all.insert(name, here(serde_json::to_value(schema).unwrap_or_default()));
+    }
+    let named = json!({ "$ref": format!("#/$defs/{name}") });
+    let mut document = match is_list {
+        true => json!({ "type": "array", "items": named }),
+        false => named,
+    };
+    let used = used(&all, &name);
+    all.retain(|name, _| used.contains(name));
+    document["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
+    document["title"] = format!("tanada {command} --json").into();
+    document["$defs"] = Value::Object(all);
+    document
+}
+
+/// The schemas that `name` needs, itself among them.
+fn used(all: &Map<String, Value>, name: &str) -> BTreeSet<String> {
+    let mut used = BTreeSet::new();
+    let mut open = vec![name.to_owned()];
+    while let Some(name) = open.pop() {
+        let Some(schema) = all.get(&name) else {
+            continue;
+        };
+        let text = schema.to_string();
+        let named = text.split("\"#/$defs/").skip(1);
+        let named = named.filter_map(|rest| rest.split('"').next().map(str::to_owned));
+        if used.insert(name) {
+            open.extend(named);
+        }
+    }
+    used
+}
+
+/// A schema of the admin API's document, as it stands in a document of its own.
+fn here(mut schema: Value) -> Value {
+    match &mut schema {
+        Value::Object(map) => {
+            if let Some(Value::String(to)) = map.get_mut("$ref") {
+                *to = to.replace("#/components/schemas/", "#/$defs/");
+            }
+            map.values_mut().for_each(|it| *it = here(it.take()));
+        }
+        Value::Array(all) => all.iter_mut().for_each(|it| *it = here(it.take())),
+        _ => {}
+    }
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_schema_is_whole() {
+        for (command, _) in COMMANDS {
+            let schema = of(command).unwrap();
+            let text = schema.to_string();
+            for name in text.split("\"#/$defs/").skip(1) {
+                let name = name.split('"').next().unwrap();
+                assert!(schema["$defs"].get(name).is_some(), "{command}: {name}");
+            }
+        }
+        assert_eq!(of("volume frobnicate"), None);
+    }
+}
