@@ -33,7 +33,7 @@ pub(crate) fn check_caps(
              (`tanada volume set {name} max_{}={}` or more) first",
             why.cap.floored(),
             why.direction.name(),
-            why.booked
+            why.booked.to_string().replace(' ', "")
         ))
     })
 }

@@ -199,3 +199,20 @@ pub fn name(files: &[PathBuf]) -> String {
 fn shown(file: &Path) -> String {
     file.display().to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_of_whole_seconds_is_read_and_a_number_alone_counts_seconds() {
+        assert_eq!(seconds("10s"), Ok(10));
+        assert_eq!(seconds("1m 30s"), Ok(90));
+        assert_eq!(seconds("7"), Ok(7));
+        for odd in ["", "1ms", "25h", "soon", "-1"] {
+            assert!(seconds(odd).is_err(), "{odd}");
+        }
+        assert_eq!(some_seconds("1s"), Ok(1));
+        assert!(some_seconds("0s").is_err());
+    }
+}

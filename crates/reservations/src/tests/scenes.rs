@@ -44,7 +44,7 @@ fn a_booking_above_a_cap_is_refused_with_both_and_one_below_is_not() {
         for said in [
             "a cap of 30 MB/s of reads",
             "the 40 MB/s",
-            "set vm1 --max-read",
+            "set vm1 max_read=40MB/s",
         ] {
             assert!(refused.contains(said), "{refused}");
         }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction};
-use report::terminal::Usage;
 use report::terminal::table::{count, share, size, table};
+use report::terminal::{Ending, Refused, Usage};
 use serde::Serialize;
 
 use super::client::{Client, ClientError, Target, path};
@@ -104,7 +104,11 @@ pub fn run(arguments: &OfVolume) -> anyhow::Result<()> {
     }
     let tier: Result<TierAdvice, ClientError> = client.get(&path(name, "/tier-advice")?);
     if let (Err(shadow), Err(tier)) = (&shadow, &tier) {
-        anyhow::bail!("{tier}; of its cache: {shadow}");
+        let why = format!("{tier}; of its cache: {shadow}");
+        match tier.ending() {
+            Ending::Refused => return Err(Refused(why).into()),
+            _ => anyhow::bail!(why),
+        }
     }
     if arguments.json {
         return show::json(&Both {

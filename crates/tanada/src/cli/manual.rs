@@ -5,17 +5,20 @@
 //! ```
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
+use base::Nanos;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, Command, ValueEnum};
 use clap_complete::generate;
 use clap_complete::shells::{Bash, Fish, Zsh};
 use clap_mangen::Man;
+use policy::share::Second;
 
 use super::show;
+use crate::daemon::common::when;
 
 /// Where a page of the manual is from.
 const SOURCE: &str = concat!("Tanada ", env!("CARGO_PKG_VERSION"));
@@ -134,12 +137,13 @@ fn gather<'a>(command: &'a Command, before: &str, into: &mut Vec<(String, &'a Co
 }
 
 fn page(command: &Command, name: &str, verbs: &[(String, &Command)]) -> io::Result<String> {
-    let man = Man::new(command.clone())
-        .title(name)
-        .source(SOURCE)
-        .manual(MANUAL);
+    let man = Man::new(command.clone());
     let mut text = Vec::new();
-    man.render_title(&mut text)?;
+    let date = date();
+    writeln!(
+        text,
+        ".TH \"{name}\" \"1\" \"{date}\" \"{SOURCE}\" \"{MANUAL}\""
+    )?;
     man.render_name_section(&mut text)?;
     man.render_synopsis_section(&mut text)?;
     man.render_description_section(&mut text)?;
@@ -152,11 +156,34 @@ fn page(command: &Command, name: &str, verbs: &[(String, &Command)]) -> io::Resu
     if command.get_after_help().is_some() {
         man.render_extra_section(&mut text)?;
     }
-    let mut text = String::from_utf8(text).map_err(io::Error::other)?;
+    let mut text = tidied(text)?;
     for (words, verb) in verbs {
         text.push_str(&section(words, verb)?);
     }
     Ok(text)
+}
+
+/// The day of a page: `SOURCE_DATE_EPOCH` says it where pages are to be made twice alike, else it is today.
+fn date() -> String {
+    let said = std::env::var("SOURCE_DATE_EPOCH").ok();
+    let said = said.and_then(|text| text.parse().ok());
+    let second = said.unwrap_or_else(|| when::now().0 / Nanos::secs(1).0);
+    let mut moment = when::utc(Second(second));
+    moment.truncate("2026-11-22".len());
+    moment
+}
+
+/// The text without line breaks beside an empty line, which break nothing.
+fn tidied(text: Vec<u8>) -> io::Result<String> {
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    let lines: Vec<&str> = text.lines().collect();
+    let is_gap = |number: usize| lines.get(number).is_some_and(|line| *line == ".sp");
+    let is_left_out = |number: usize| {
+        let breaks = lines[number] == ".br";
+        breaks && (is_gap(number + 1) || number > 0 && is_gap(number - 1))
+    };
+    let left = (0..lines.len()).filter(|number| !is_left_out(*number));
+    Ok(left.map(|number| format!("{}\n", lines[number])).collect())
 }
 
 /// A verb as a section of its noun's page.
@@ -169,7 +196,7 @@ fn section(words: &str, verb: &Command) -> io::Result<String> {
     if verb.get_after_help().is_some() {
         man.render_extra_section(&mut text)?;
     }
-    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    let text = tidied(text)?;
     let below = text.replace("\n.SH ", "\n.SS ");
     let below = below
         .strip_prefix(".SH ")

@@ -23,6 +23,7 @@ const SCHEDULER: &str = "tags";
 
 /// Run the daemon.
 #[derive(Debug, Args)]
+#[group(skip)]
 #[command(after_help = "\
 With --store and no device the store is on a modelled SSD with its data in tanada-data, and every client that reaches it may use \
 it; it listens on loopback. With a device clients need a capability (`tanada reservation create`) or the node key, unless \

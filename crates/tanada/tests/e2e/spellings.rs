@@ -161,7 +161,8 @@ fn volumes_of_both_kinds_are_one_list() {
     let page = text(dir, &["volume", "list"]);
     let head: Vec<&str> = page.lines().next().unwrap().split_whitespace().collect();
     assert_eq!(head, ["NAME", "KIND", "SIZE", "HEALTH", "DETAIL"]);
-    assert_eq!(page.lines().count(), 4, "{page}");
+    // The head, three volumes, and where the hybrid's tier stands.
+    assert_eq!(page.lines().count(), 5, "{page}");
     let all = json(dir, &["volume", "list", "--json"]);
     let kinds: Vec<(&Value, &Value)> = all
         .as_array()
@@ -200,7 +201,7 @@ fn volumes_of_both_kinds_are_one_list() {
     );
     let two = run(dir, &["volume", "set", "vol0", "max_read=1MB/s"]);
     assert_eq!(code(&two), Some(2), "{}", stderr(&two));
-    text(dir, &["volume", "set", "vol0", "write=through"]);
+    text(dir, &["volume", "set", "vol0", "dirty_high=40"]);
     text(dir, &["volume", "set", "vol0", "priority=low"]);
     assert_eq!(
         json(dir, &["volume", "show", "virtual:vol0", "--json"])["priority"],
@@ -220,7 +221,7 @@ fn what_loses_data_wants_a_yes_and_a_dry_run_only_says_it() {
     text(dir, &["snapshot", "create", "vm1@monday"]);
     let before = || json(dir, &["volume", "show", "vm1", "--json"]);
     let was = before();
-    let key = "tanada-data/keys/s1.node";
+    let key = "tanada-data/keys/cluster.node";
     fs::write(dir.join("a"), b"data").unwrap();
     let at = ["--store", "unix:s1.sock", "--node-key", key];
     text(dir, &[&["object", "put", "a", "a"][..], &at].concat());

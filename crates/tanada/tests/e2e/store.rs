@@ -74,7 +74,7 @@ fn feed(dir: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// The only token that `reserve add` printed.
+/// The only token that `reservation create` printed.
 fn reserve(dir: &Path, arguments: &[&str]) -> String {
     let mut all = vec!["reservation", "create"];
     all.extend(arguments);
@@ -191,14 +191,14 @@ fn clean_tables(dir: &Path) {
     assert!(checked.contains("clean: tables"), "{checked}");
 }
 
-/// A daemon of `tanada store serve`.
+/// A daemon of `tanada serve --store`.
 struct Command(std::process::Child);
 
 impl Command {
     fn serve(dir: &Path, arguments: &[&str]) -> Command {
         use std::io::{BufRead, BufReader};
         let mut child = tanada(dir)
-            .args(["serve", "--store", "--listen", "unix:store.sock"])
+            .args(["serve", "--listen", "unix:store.sock", "--store"])
             .args(arguments)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
