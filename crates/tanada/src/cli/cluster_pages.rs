@@ -1,10 +1,46 @@
 //! Virtual disks and the cluster, as people read them.
 
-use super::show;
-use super::snapshot::{listed, page as snapshots};
-use crate::api::cluster::{ClusterStore, Disk as Shown, Here};
-use report::terminal::table;
 use std::fmt::Write as _;
+
+use report::terminal::{quoted, table};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::api::cluster::{ClusterStore, Disk as Shown, Here, Snapshot};
+
+/// A snapshot, with its volume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ListedSnapshot {
+    pub volume: String,
+    #[serde(flatten)]
+    pub snapshot: Snapshot,
+}
+
+/// The snapshots of a volume, with its name.
+pub fn listed(disk: &Shown) -> Vec<ListedSnapshot> {
+    let with_name = |snapshot: &Snapshot| ListedSnapshot {
+        volume: disk.terms.name.clone(),
+        snapshot: snapshot.clone(),
+    };
+    disk.snapshots.iter().map(with_name).collect()
+}
+
+/// Snapshots as a table.
+pub fn snapshots(all: &[ListedSnapshot]) -> String {
+    let row = |ListedSnapshot { volume, snapshot }: &ListedSnapshot| {
+        let clones = match snapshot.clones.is_empty() {
+            true => "-".to_owned(),
+            false => snapshot.clones.join(", "),
+        };
+        vec![
+            format!("{volume}@{}", snapshot.name),
+            table::size(snapshot.size_bytes),
+            clones,
+        ]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    table::table(&["SNAPSHOT", "SIZE", "CLONES"], &rows)
+}
 
 /// One virtual disk in full.
 pub fn page(disk: &Shown) -> String {
@@ -60,7 +96,7 @@ pub fn page(disk: &Shown) -> String {
         &format!("{}, opened in {}", disk.generation, disk.epoch),
     );
     for uri in &disk.nbd {
-        line("clients find it at", &show::quoted(uri));
+        line("clients find it at", &quoted(uri));
     }
     if !disk.snapshots.is_empty() {
         let _ = write!(text, "\n{}", snapshots(&listed(disk)));

@@ -4,11 +4,9 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use anyhow::Context;
 use clap::Args;
-use report::terminal::Refused;
+use report::terminal::{self, Refused};
 use serde::Serialize;
 use utoipa::ToSchema;
-
-use super::show;
 
 /// What a command takes that loses data.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
@@ -39,7 +37,7 @@ pub fn is_given(name: &str, lost: &str, loss: &Loss, as_json: bool) -> anyhow::R
             dry_run: true,
             lost: lost.to_owned(),
         };
-        show::answer(as_json, &answer, || {
+        terminal::answer(as_json, &answer, || {
             format!("{lost}; nothing was changed\n")
         })?;
         return Ok(false);

@@ -7,18 +7,16 @@
 
 use clap::Subcommand;
 use hyper::Method;
-use report::terminal::table;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 use vdisk::record::Name;
 
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster::{connect, nothing, path};
+use super::cluster_pages::{ListedSnapshot, listed, snapshots};
 use super::consent::{self, Loss};
 use super::named::SnapshotName;
 use super::show;
-use crate::api::cluster::{Called, Disk, Done, Snapshot as DiskSnapshot};
+use crate::api::cluster::{Called, Disk, Done};
 
 /// Commands about snapshots.
 #[derive(Debug, Subcommand)]
@@ -73,14 +71,6 @@ pub enum Snapshot {
     },
 }
 
-/// A snapshot, with its volume.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ListedSnapshot {
-    pub volume: String,
-    #[serde(flatten)]
-    pub snapshot: DiskSnapshot,
-}
-
 /// Runs one of them.
 pub fn run(command: Snapshot) -> anyhow::Result<()> {
     match command {
@@ -118,36 +108,10 @@ fn list(volume: Option<&Name>, ask: Ask) -> anyhow::Result<()> {
     };
     let all: Vec<ListedSnapshot> = disks.iter().flat_map(listed).collect();
     show::answer(ask.json, &all, || match (all.is_empty(), volume) {
-        (false, _) => page(&all),
+        (false, _) => snapshots(&all),
         (true, Some(volume)) => format!("{volume} has no snapshots\n"),
         (true, None) => "there are no snapshots\n".to_owned(),
     })
-}
-
-/// The snapshots of a volume, with its name.
-pub fn listed(disk: &Disk) -> Vec<ListedSnapshot> {
-    let with_name = |snapshot: &DiskSnapshot| ListedSnapshot {
-        volume: disk.terms.name.clone(),
-        snapshot: snapshot.clone(),
-    };
-    disk.snapshots.iter().map(with_name).collect()
-}
-
-/// Snapshots as a table.
-pub fn page(all: &[ListedSnapshot]) -> String {
-    let row = |ListedSnapshot { volume, snapshot }: &ListedSnapshot| {
-        let clones = match snapshot.clones.is_empty() {
-            true => "-".to_owned(),
-            false => snapshot.clones.join(", "),
-        };
-        vec![
-            format!("{volume}@{}", snapshot.name),
-            table::size(snapshot.size_bytes),
-            clones,
-        ]
-    };
-    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    table::table(&["SNAPSHOT", "SIZE", "CLONES"], &rows)
 }
 
 /// Deletes one, once it is meant.

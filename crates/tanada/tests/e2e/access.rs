@@ -162,7 +162,7 @@ fn a_capability_is_never_in_an_answer_to_a_reader() {
     // Booked, and among those that were.
     owner_sees_who("/v1/stores/s0/calendar");
     names_nothing();
-    text(dir, &["reserve", "cancel", "s0/1"]);
+    text(dir, &["reservation", "delete", "s0/1"]);
     owner_sees_who("/v1/stores/s0");
     names_nothing();
     for path in ["/v1/reservations", "/v1/reservations/s0/1", "/v1/settings"] {
