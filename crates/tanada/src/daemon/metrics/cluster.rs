@@ -16,7 +16,7 @@ pub(super) fn cluster(
     if let Some(silent) = snapshot.meta_silent_seconds {
         let help = "For how long the meta store of the cluster has not answered; 0: it answers";
         let name = "cluster_meta_silent_seconds";
-        Family::of_gauges(encoder, name, help)?.gauge(&Vec::new(), silent)?;
+        Family::of_gauges(encoder, name, help)?.single(silent)?;
     }
     stores(encoder, &snapshot.stores)
 }

@@ -89,6 +89,16 @@ impl<'a> Family<'a> {
         self.0.encode_family(labels)?.encode_gauge(&value)
     }
 
+    /// The only series, without labels.
+    pub fn single(&mut self, value: f64) -> Result<(), Error> {
+        self.0.encode_gauge(&value)
+    }
+
+    /// The same of counters.
+    pub fn single_counter(&mut self, value: f64) -> Result<(), Error> {
+        self.0.encode_counter::<NoLabelSet, f64, u64>(&value, None)
+    }
+
     /// `buckets`: the upper bound of each and what is in it alone, the last without a bound.
     pub fn histogram(
         &mut self,

@@ -11,8 +11,7 @@ use crate::api::health::{Health, Severity};
 /// 0 well, 1 a warning, 2 an error; and each code that is found and not muted.
 pub(super) fn health(encoder: &mut DescriptorEncoder<'_>, health: &Health) -> Result<(), Error> {
     let help = "0: HEALTH_OK, 1: HEALTH_WARN, 2: HEALTH_ERR";
-    Family::of_gauges(encoder, "health_status", help)?
-        .gauge(&Vec::new(), f64::from(health.status as u8))?;
+    Family::of_gauges(encoder, "health_status", help)?.single(f64::from(health.status as u8))?;
     let mut found: BTreeMap<(&str, &str), u32> = BTreeMap::new();
     for check in health.checks.iter().filter(|it| !it.muted) {
         let severity = match check.severity {

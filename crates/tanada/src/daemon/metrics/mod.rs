@@ -78,8 +78,7 @@ impl Collector for OfDaemon {
             .encode_descriptor("build", "The running program", None, MetricType::Info)?
             .encode_info(&vec![("version", status.version.as_str())])?;
         let help = "Time since the start";
-        Family::of_gauges(encoder, "uptime_seconds", help)?
-            .gauge(&Vec::new(), status.uptime_seconds)?;
+        Family::of_gauges(encoder, "uptime_seconds", help)?.single(status.uptime_seconds)?;
         health::health(encoder, &status.machine.health)?;
         threads::threads(encoder, status)?;
         cluster::cluster(encoder, &page.cluster)?;

@@ -38,9 +38,8 @@ pub(super) fn process(
     encoder: &mut DescriptorEncoder<'_>,
     of: &ProcessSnapshot,
 ) -> Result<(), Error> {
-    let none = Vec::new();
     let (name, help) = ("process_cpu_seconds", "User and system CPU time spent");
-    Family::of_counters(encoder, name, help)?.counter_f64(&none, of.cpu_seconds)?;
+    Family::of_counters(encoder, name, help)?.single_counter(of.cpu_seconds)?;
     let gauges = [
         (
             "process_resident_memory_bytes",
@@ -65,7 +64,7 @@ pub(super) fn process(
     ];
     for (name, help, value) in gauges {
         if let Some(value) = value {
-            Family::of_gauges(encoder, name, help)?.gauge(&none, value)?;
+            Family::of_gauges(encoder, name, help)?.single(value)?;
         }
     }
     Ok(())
