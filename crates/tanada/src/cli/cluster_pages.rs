@@ -16,6 +16,41 @@ pub struct ListedSnapshot {
     pub snapshot: Snapshot,
 }
 
+/// The virtual disks as a table, with what is wrong below it.
+pub fn disks(disks: &[Shown]) -> String {
+    let rows: Vec<Vec<String>> = disks
+        .iter()
+        .map(|disk| {
+            let dash = || "-".to_owned();
+            vec![
+                disk.terms.name.clone(),
+                table::size(disk.terms.size_bytes),
+                disk.terms.copies.to_string(),
+                disk.health.clone(),
+                disk.open_on.clone().unwrap_or_else(dash),
+                disk.clients.to_string(),
+                disk.snapshots.len().to_string(),
+                disk.from.clone().unwrap_or_else(dash),
+            ]
+        })
+        .collect();
+    let head = [
+        "VOLUME",
+        "SIZE",
+        "COPIES",
+        "HEALTH",
+        "OPEN ON",
+        "CLIENTS",
+        "SNAPSHOTS",
+        "FROM",
+    ];
+    let mut text = table::table(&head, &rows);
+    for disk in disks.iter().filter(|disk| !disk.why.is_empty()) {
+        let _ = writeln!(text, "{}: {}", disk.terms.name, disk.why);
+    }
+    text
+}
+
 /// The snapshots of a volume, with its name.
 pub fn listed(disk: &Shown) -> Vec<ListedSnapshot> {
     let with_name = |snapshot: &Snapshot| ListedSnapshot {
