@@ -27,6 +27,9 @@ pub fn of_markdown(text: &str, (name, section): (&str, u8), about: &str, day: &s
     page.text
 }
 
+/// As long as a line of text may be, in bytes.
+const LINE_MAX: usize = 78;
+
 /// The day of the newest entry of a Debian changelog, as `2026-11-26`.
 #[must_use]
 pub fn day(changelog: &str) -> Option<String> {
@@ -82,10 +85,10 @@ impl Page {
         } else if let Some(item) = line.strip_prefix("- ") {
             self.at_gap = false;
             self.text.push_str(".IP \\(bu 2\n");
-            self.put(&inline(item));
+            self.fill(&inline(item));
         } else {
             self.begin();
-            self.put(&inline(line.trim_start()));
+            self.fill(&inline(line.trim_start()));
         }
     }
 
@@ -117,18 +120,34 @@ impl Page {
                 return;
             };
             self.text.push_str(".TP\n");
-            self.put(&inline(tag));
+            self.fill(&inline(tag));
             let last = rest.len().saturating_sub(1);
             for (number, cell) in rest.iter().enumerate().filter(|(_, cell)| !cell.is_empty()) {
                 match self.heads.get(number + 1) {
                     Some(head) if number < last => {
-                        self.put(&format!("{}: {}.", inline(head), inline(cell)))
+                        self.fill(&format!("{}: {}.", inline(head), inline(cell)))
                     }
-                    _ => self.put(&inline(cell)),
+                    _ => self.fill(&inline(cell)),
                 }
             }
             self.at_gap = true;
         }
+    }
+
+    /// Text, in lines that are short enough for mandoc.
+    fn fill(&mut self, text: &str) {
+        let mut line = String::new();
+        for word in text.split_whitespace() {
+            if !line.is_empty() && line.len() + 1 + word.len() > LINE_MAX {
+                self.put(&line);
+                line.clear();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.put(&line);
     }
 
     /// A line of text, which no sign at its start makes a request of.
