@@ -14,16 +14,19 @@ use crate::daemon::thread::records::Records;
 
 fn data_thread(name: &str, panics: bool) -> ThreadHandle {
     let (poster, mailbox) = env::mailbox();
+    let names = vec![name.to_owned()];
+    let own = names.clone();
     // A data thread, as the daemon starts them.
     let thread = std::thread::Builder::new().spawn(move || {
         let runtime = env::Runtime::real(env::RealConfig::default()).expect("a runtime");
         runtime.block_on(async move {
             assert!(!panics, "planted");
-            Rc::new(DataThread::new("test")).run(mailbox).await;
+            let mut thread = DataThread::new("test");
+            thread.names = own;
+            Rc::new(thread).run(mailbox).await;
         });
     });
     let thread = thread.expect("a thread");
-    let names = vec![name.to_owned()];
     let posts = (poster, Heartbeat::new());
     ThreadHandle::new(names, Vec::new(), Vec::new(), false, posts, thread)
 }
