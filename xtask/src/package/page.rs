@@ -199,10 +199,10 @@ fn marked(text: &str) -> (String, &str) {
     if let Some((code, after)) = text.strip_prefix('`').and_then(|it| it.split_once('`')) {
         return (format!("\\fB{}\\fR", plain(code)), after);
     }
-    if let Some((words, after)) = text.strip_prefix('[').and_then(|it| it.split_once("](")) {
-        if let Some((_, after)) = after.split_once(')').filter(|_| !words.contains('[')) {
-            return (inline(words), after);
-        }
+    if let Some((words, after)) = text.strip_prefix('[').and_then(|it| it.split_once("]("))
+        && let Some((_, after)) = after.split_once(')').filter(|_| !words.contains('['))
+    {
+        return (inline(words), after);
     }
     if let Some((strong, after)) = text.strip_prefix("**").and_then(|it| it.split_once("**")) {
         return (format!("\\fB{}\\fR", plain(strong)), after);

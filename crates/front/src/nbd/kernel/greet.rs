@@ -6,7 +6,7 @@
 //!
 //! It asks for nothing that the kernel does not speak: no structured replies, no contexts, no TLS.
 //!
-//! Always true: a reply is one to the option just sent, and at most [`REPLY_MAX`] long.
+//! Always true: a reply is one to the option just sent, and at most 32 KiB long.
 
 use std::io::{self, Read, Write};
 
