@@ -10,6 +10,7 @@
 //! Always true: after a crash of the daemon the device goes on only if what was answered before is there.
 
 use std::fmt;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -48,9 +49,10 @@ pub struct Connect {
     /// Where the server is, such as unix:/run/vol0.sock or 10.0.0.1:10809 [default: where the daemon says]
     #[arg(long, value_name = "ADDR")]
     at: Option<Address>,
-    /// A request without an answer for so long ends its connection.
-    #[arg(long, value_name = "SPAN", default_value = "5s", value_parser = config::read_span)]
-    request_timeout: Nanos,
+    /// A request without an answer for so long ends its connection; the server may still carry it out, after what is asked
+    /// again, so take much more than the disk ever takes [default: never]
+    #[arg(long, value_name = "SPAN", value_parser = config::read_span)]
+    request_timeout: Option<Nanos>,
     /// Requests wait for so long for a connection.
     #[arg(long, value_name = "SPAN", default_value = "5m", value_parser = config::read_span)]
     reconnect_timeout: Nanos,
@@ -149,7 +151,7 @@ pub fn run(asked: Connect) -> anyhow::Result<()> {
         export: asked.name.clone(),
     };
     let timeouts = Timeouts {
-        request: Duration::from_nanos(asked.request_timeout.0),
+        request: Duration::from_nanos(asked.request_timeout.map_or(0, |it| it.0)),
         dead_connection: Duration::from_nanos(asked.reconnect_timeout.0),
     };
     let (stream, offered) = server
@@ -173,25 +175,43 @@ pub fn run(asked: Connect) -> anyhow::Result<()> {
         };
         tokio::select! {
             done = keep.connected(stream) => done,
-            ended = ended() => ended,
+            ended = ended(&path) => ended,
         }
     });
+    // What the kernel has not written yet.
+    let flushed = File::open(&path).and_then(|disk| disk.sync_all());
+    flushed.with_context(|| {
+        format!("cannot flush {path}; it stays connected until this kernel ends it")
+    })?;
     disk.disconnect()
         .with_context(|| format!("cannot end {path}"))?;
     done
 }
 
-/// Waits until it is to end.
-async fn ended() -> anyhow::Result<()> {
+/// Waits until it is to end: not while it is mounted, unless that is asked for twice.
+async fn ended(path: &str) -> anyhow::Result<()> {
     let (mut term, mut int) = (
         signal(SignalKind::terminate())?,
         signal(SignalKind::interrupt())?,
     );
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+    let mut asked = 0;
+    loop {
+        tokio::select! {
+            _ = term.recv() => asked += 1,
+            _ = int.recv() => asked += 1,
+        }
+        if asked > 1 || !is_mounted(path, &fs::read_to_string("/proc/self/mounts")?) {
+            return Ok(());
+        }
+        eprintln!("{path} is mounted: unmount it first; once more to end it all the same");
     }
-    Ok(())
+}
+
+/// Is a device, or a part of it, among these mounts?
+fn is_mounted(path: &str, mounts: &str) -> bool {
+    let devices = mounts.lines().filter_map(|line| line.split(' ').next());
+    let mut rests = devices.filter_map(|device| device.strip_prefix(path));
+    rests.any(|rest| rest.is_empty() || rest.starts_with('p'))
 }
 
 /// A device that is kept connected.
@@ -255,13 +275,13 @@ impl Keep<'_> {
             );
         }
         let now = Described::read(&offered.description);
-        match (self.described, now) {
-            (Some(before), Some(now)) if before.goes_on_as(now) => {
+        match (&self.described, now) {
+            (Some(before), Some(now)) if before.goes_on_as(&now) => {
                 self.described = Some(now);
                 Ok(())
             }
             (Some(_), Some(_)) => Err(anyhow!(
-                "the daemon of {} crashed, and what it answered and had not flushed is lost: requests fail from now on; \
+                "the daemon of {} crashed or is another one, and what it answered and had not flushed is lost: requests fail from now on; \
                  unmount it, connect it again, and check the file system",
                 self.server
             )),
@@ -362,6 +382,12 @@ mod tests {
             Some("unix:/run/a.sock".to_owned())
         );
         assert_eq!(place("nbds://127.0.0.1:10809/v0"), None);
+        assert!(is_mounted(
+            "/dev/nbd1",
+            "a / ext4\n/dev/nbd1 /mnt ext4 rw\n"
+        ));
+        assert!(is_mounted("/dev/nbd1", "/dev/nbd1p2 /mnt ext4 rw\n"));
+        assert!(!is_mounted("/dev/nbd1", "/dev/nbd12 /mnt ext4 rw\n"));
         assert_eq!(index_of(Path::new("/dev/nbd12")).ok(), Some(12));
         for wrong in ["/dev/sda", "nbd1", "/dev/nbd", "/dev/nbdx"] {
             assert!(index_of(Path::new(wrong)).is_err(), "{wrong}");

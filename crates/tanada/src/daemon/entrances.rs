@@ -116,6 +116,16 @@ pub(super) fn showing(thread: &DataThread, export: &ExportConfig, data_dir: &Pat
     }
 }
 
+/// What the export of a device or hybrid says of itself: whether a client of before may go on.
+fn described(thread: &DataThread, export: &ExportConfig) -> String {
+    let device = meter(thread, &export.device);
+    if !found_all(thread, &export.device, &*device) {
+        starts::note_loss();
+    }
+    let source = identity_of(thread, &export.device);
+    starts::describe(&source, device.info().crash_keeping)
+}
+
 /// Lets NBD clients in at an address, to all exports of it.
 pub(super) async fn serve(
     thread: &mut DataThread,
@@ -154,7 +164,7 @@ pub(super) async fn serve(
             let device = exported(thread, export);
             server.add_export(nbd::Export {
                 name: export.name.clone(),
-                description: starts::describe(device.info().crash_keeping),
+                description: described(thread, export),
                 device,
                 read_only: export.read_only || thread.is_read_only(&export.device),
             })?;
@@ -189,6 +199,7 @@ fn through_gates(
         if export.volume.is_none() && export.nbd.contains(address) {
             views.push(ExportView {
                 name: export.name.clone(),
+                description: described(thread, export),
                 read_only: export.read_only || thread.is_read_only(&export.device),
             });
             let device = flowed(thread, export);
@@ -198,6 +209,7 @@ fn through_gates(
     }
     views.extend(volumes.iter().map(|volume| ExportView {
         name: volume.config.name.clone(),
+        description: String::new(),
         read_only: volume.config.read_only,
     }));
     let open: Open = Rc::new(move |name| {

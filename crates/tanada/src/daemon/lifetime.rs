@@ -128,8 +128,13 @@ pub async fn stop_all(threads: &[ThreadHandle], signals: &mut Signals) -> anyhow
                     troubles.push_str(&trouble);
                 }
             }
-            // A data thread that never started dies by itself.
-            Err(_) => tracing::debug!("the data thread of {} had ended", thread.names.join(", ")),
+            // Or it never started: then another error is said as well.
+            Err(_) => {
+                let names = thread.names.join(", ");
+                troubles.push_str(&format!(
+                    "\n  the data thread of {names} ended while it closed"
+                ));
+            }
         }
     }
     match troubles.is_empty() {

@@ -242,8 +242,8 @@ async fn daemon(
     let ready = match manager.during("opening devices and volumes", opening).await {
         Ok(ready) => ready,
         Err(error) => {
+            // Clients may have been let in: it counts as not closed.
             stop(threads, &mut signals).await;
-            begun.undo()?;
             return Err(error);
         }
     };

@@ -41,6 +41,7 @@ impl Listener {
     pub(crate) fn bind(address: &Address, mode: u32) -> io::Result<(Listener, Address)> {
         if let Some(socket) = inherited::take(address) {
             rustix::io::ioctl_fionbio(&socket, true)?;
+            give_inherited_mode(address, mode)?;
             let listener = Listener {
                 socket: Rc::new(socket),
                 file: None,
@@ -180,6 +181,22 @@ pub fn give_socket_mode(path: &Path, mode: u32) -> io::Result<()> {
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::chmod(itself, rustix::fs::Mode::from_raw_mode(mode))?;
     Ok(())
+}
+
+/// Gives the file of an inherited Unix socket the permissions of now, if it is this user's: one that the service manager
+/// made keeps its own.
+///
+/// # Errors
+/// The system's.
+pub fn give_inherited_mode(address: &Address, mode: u32) -> io::Result<()> {
+    let Address::Unix(path) = address else {
+        return Ok(());
+    };
+    let me = rustix::process::geteuid().as_raw();
+    match std::fs::symlink_metadata(path)?.uid() == me {
+        true => give_socket_mode(path, mode),
+        false => Ok(()),
+    }
 }
 
 /// Removes the file of a Unix socket on which no process listens.

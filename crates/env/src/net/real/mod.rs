@@ -10,6 +10,6 @@ mod stream;
 pub(super) use datagram::Datagram;
 pub(super) use detached::Detached;
 pub(super) use listener::Listener;
-pub use listener::give_socket_mode;
+pub use listener::{give_inherited_mode, give_socket_mode};
 pub use peer::peer_groups;
 pub(super) use stream::Stream;

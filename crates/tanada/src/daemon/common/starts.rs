@@ -1,122 +1,168 @@
-//! How often did a daemon of this data directory begin after one that was not closed?
+//! How often did a daemon of this data directory begin after one that was not closed, and was something lost then?
 //!
 //! ```text
-//! DATA_DIR/starts.json: {unclean, running} -> begin: running? one more -> running ... end: not running
+//! DATA_DIR/starts.json -> begin: the last one was not closed? one more | another boot, or a log is missing: a loss
+//!                      -> describe: each export's description        -> client connect: may it go on?
 //! ```
 //!
 //! A client that comes again learns of it from the export's description: what was answered before a crash and not
-//! flushed is lost, unless the export keeps it ([`describe`], [`Described`]).
+//! flushed is lost, unless the export keeps it and nothing of that was lost since.
 //!
-//! Always true: the count is durable before the first client is let in.
+//! Always true: the counts are durable before the first client is let in.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
+use base::crc::crc32c;
 use serde::{Deserialize, Serialize};
 
 use super::whole_file;
 
-/// That of this process, for what it describes.
-static UNCLEAN: AtomicU64 = AtomicU64::new(0);
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-#[derive(Debug, Default, Clone, Copy, Serialize, Deserialize)]
+/// That of this process, for what it describes.
+static NOW: Mutex<Option<Begun>> = Mutex::new(None);
+
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Written {
+    /// Of the data directory: no other one has it.
+    id: u64,
     unclean: u64,
+    /// Unclean starts at which an export may not have found all that was answered before.
+    losses: u64,
     running: bool,
+    /// Which boot of the machine it was.
+    boot: String,
 }
 
 /// A daemon that has begun.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Begun {
     path: PathBuf,
-    before: Written,
-    unclean: u64,
+    written: Written,
+    /// The last one was not closed.
+    is_unclean: bool,
 }
 
 /// Counts one more if the last daemon was not closed.
 pub fn begin(data_dir: &Path) -> anyhow::Result<Begun> {
-    let path = data_dir.join("starts.json");
-    let cannot = || format!("cannot count the starts in {}", path.display());
-    let before = match fs::read(&path) {
-        // One that cannot be read counts as not closed.
-        Ok(text) => serde_json::from_slice(&text).unwrap_or(Written {
-            unclean: unlike_any(&text),
-            running: true,
-        }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Written::default(),
-        Err(error) => return Err(error).with_context(cannot),
-    };
-    let begun = Begun {
-        path: path.clone(),
-        before,
-        unclean: before.unclean + u64::from(before.running),
-    };
-    let written = begun.write(Written {
-        unclean: begun.unclean,
-        running: true,
-    });
-    written.with_context(cannot)?;
-    UNCLEAN.store(begun.unclean, Ordering::Relaxed);
+    let boot = fs::read_to_string(BOOT).unwrap_or_default();
+    let begun = Begun::of(data_dir.join("starts.json"), boot.trim_end())?;
+    *NOW.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun.clone());
     Ok(begun)
 }
 
-/// A count that no file had that could be read.
-fn unlike_any(text: &[u8]) -> u64 {
-    (1 << 40) + u64::from(base::crc::crc32c(text))
+/// An export may not have found all that was answered before: after an unclean start that is a loss.
+pub fn note_loss() {
+    let mut now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(begun) = now.as_mut().filter(|begun| begun.is_unclean) {
+        begun.written.losses += 1;
+        if let Err(error) = begun.write() {
+            tracing::warn!(%error, "cannot write {}", begun.path.display());
+        }
+    }
+}
+
+/// What an export says of itself to clients; `source`: what it stands on, in words that nothing else has.
+pub fn describe(source: &str, crash_keeping: bool) -> String {
+    let now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = now
+        .as_ref()
+        .map(|begun| begun.written.clone())
+        .unwrap_or_default();
+    let keeps = if crash_keeping { "yes" } else { "no" };
+    let source = crc32c(source.as_bytes());
+    format!(
+        "Tanada {:016x}-{source:08x}; unclean starts: {}; losses: {}; crash-keeping: {keeps}",
+        now.id, now.unclean, now.losses
+    )
 }
 
 impl Begun {
+    fn of(path: PathBuf, boot: &str) -> anyhow::Result<Begun> {
+        let cannot = || format!("cannot count the starts in {}", path.display());
+        let before = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice::<Written>(&text).ok(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error).with_context(cannot),
+        };
+        // Without a file that can be read nothing is known: no client of before goes on.
+        let before = match before {
+            Some(before) => before,
+            None => Written {
+                id: getrandom::u64()
+                    .map_err(io::Error::other)
+                    .with_context(cannot)?,
+                ..Written::default()
+            },
+        };
+        let is_unclean = before.running;
+        let begun = Begun {
+            path: path.clone(),
+            written: Written {
+                unclean: before.unclean + u64::from(is_unclean),
+                losses: before.losses + u64::from(is_unclean && before.boot != boot),
+                running: true,
+                boot: boot.to_owned(),
+                ..before
+            },
+            is_unclean,
+        };
+        begun.write().with_context(cannot)?;
+        Ok(begun)
+    }
+
     /// Everything closed cleanly.
-    pub fn end(self) -> io::Result<()> {
-        self.write(Written {
-            unclean: self.unclean,
-            running: false,
-        })
+    pub fn end(mut self) -> io::Result<()> {
+        let now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+        // Losses were noted since.
+        if let Some(now) = now.as_ref().filter(|now| now.path == self.path) {
+            self.written.losses = self.written.losses.max(now.written.losses);
+        }
+        self.written.running = false;
+        self.write()
     }
 
-    /// No client was let in: all is as before.
-    pub fn undo(self) -> io::Result<()> {
-        self.write(self.before)
-    }
-
-    fn write(&self, written: Written) -> io::Result<()> {
-        whole_file::replace(&self.path, &serde_json::to_vec(&written)?)
+    fn write(&self) -> io::Result<()> {
+        whole_file::replace(&self.path, &serde_json::to_vec(&self.written)?)
     }
 }
 
-/// What an export says of itself to clients.
-pub fn describe(crash_keeping: bool) -> String {
-    let keeps = if crash_keeping { "yes" } else { "no" };
-    let unclean = UNCLEAN.load(Ordering::Relaxed);
-    format!("Tanada; unclean starts: {unclean}; crash-keeping: {keeps}")
-}
-
-/// The same as a client reads it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What an export says of itself, as a client reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Described {
-    pub unclean_starts: u64,
+    /// Which data directory, and what of it.
+    source: String,
+    unclean_starts: u64,
+    losses: u64,
     /// What was answered outlives a crash of the daemon.
-    pub crash_keeping: bool,
+    crash_keeping: bool,
 }
 
 impl Described {
     /// Of a description; `None`: it says nothing of that.
     pub fn read(text: &str) -> Option<Described> {
-        let (unclean, keeps) = text
-            .strip_prefix("Tanada; unclean starts: ")?
-            .split_once("; crash-keeping: ")?;
+        let (source, rest) = text
+            .strip_prefix("Tanada ")?
+            .split_once("; unclean starts: ")?;
+        let (unclean, rest) = rest.split_once("; losses: ")?;
+        let (losses, keeps) = rest.split_once("; crash-keeping: ")?;
         Some(Described {
+            source: source.to_owned(),
             unclean_starts: unclean.parse().ok()?,
+            losses: losses.parse().ok()?,
             crash_keeping: keeps == "yes",
         })
     }
 
     /// May a client that was connected before go on, where what it finds now is `now`?
-    pub fn goes_on_as(self, now: Described) -> bool {
-        self.unclean_starts == now.unclean_starts || self.crash_keeping && now.crash_keeping
+    pub fn goes_on_as(&self, now: &Described) -> bool {
+        let is_clean = self.unclean_starts == now.unclean_starts;
+        let is_kept = self.crash_keeping && now.crash_keeping && self.losses == now.losses;
+        self.source == now.source && (is_clean || is_kept)
     }
 }
 
@@ -127,40 +173,70 @@ mod tests {
     #[test]
     fn a_start_after_a_crash_counts_and_one_after_an_end_does_not() {
         let dir = tempfile::tempdir().expect("a folder");
-        let begin = || super::begin(dir.path()).expect("it is written");
-        let first = begin();
-        assert_eq!(first.unclean, 0);
+        let path = dir.path().join("starts.json");
+        let begin = |boot: &str| Begun::of(path.clone(), boot).expect("it is written");
+        let counts = |begun: &Begun| (begun.written.unclean, begun.written.losses);
+        let first = begin("a");
+        let id = first.written.id;
+        assert_eq!(counts(&first), (0, 0));
         first.end().expect("it is written");
-        let second = begin();
-        assert_eq!(second.unclean, 0);
+        // A boot after a stop loses nothing.
+        let second = begin("b");
+        assert_eq!((counts(&second), second.written.id), ((0, 0), id));
         drop(second);
-        assert_eq!(begin().unclean, 1, "it was not ended");
-        let fourth = begin();
-        assert_eq!(fourth.unclean, 2);
+        assert_eq!(counts(&begin("b")), (1, 0), "it was not ended");
+        let fourth = begin("c");
+        assert_eq!(
+            counts(&fourth),
+            (2, 1),
+            "nor was that, and the machine began anew"
+        );
         fourth.end().expect("it is written");
-        let fifth = begin();
-        assert_eq!(fifth.unclean, 2);
-        fifth.undo().expect("it is written");
-        assert_eq!(begin().unclean, 2, "no client saw it");
-        fs::write(dir.path().join("starts.json"), "{").expect("it is ours");
-        assert!(begin().unclean > 1 << 40, "what it was is not known");
+        assert_eq!(counts(&begin("c")), (2, 1));
+        fs::write(&path, "{").expect("it is ours");
+        assert_ne!(begin("c").written.id, id, "what it was is not known");
     }
 
     #[test]
-    fn a_description_is_read_back_and_says_whether_a_client_goes_on() {
-        let read = |text: &str| Described::read(text);
-        let own = read(&describe(true)).expect("it is one");
-        assert!(own.crash_keeping && !read(&describe(false)).expect("it is one").crash_keeping);
-        assert_eq!(read(""), None);
-        assert_eq!(read("Tanada; unclean starts: x; crash-keeping: yes"), None);
-        let of = |unclean_starts, crash_keeping| Described {
+    fn a_description_is_read_back() {
+        let own = Described::read(&describe("disk a", true)).expect("it is one");
+        let other = Described::read(&describe("disk b", false)).expect("it is one");
+        assert!(own.crash_keeping && !other.crash_keeping);
+        assert!(
+            own.goes_on_as(&own) && !own.goes_on_as(&other),
+            "another disk"
+        );
+        for text in [
+            "",
+            "a disk",
+            "Tanada 0-0; unclean starts: x; losses: 0; crash-keeping: yes",
+        ] {
+            assert_eq!(Described::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_client_goes_on_after_a_clean_stop_or_where_nothing_was_lost() {
+        let of = |unclean_starts, losses, crash_keeping| Described {
+            source: "1".to_owned(),
             unclean_starts,
+            losses,
             crash_keeping,
         };
-        assert!(of(1, false).goes_on_as(of(1, false)));
-        assert!(of(1, true).goes_on_as(of(2, true)));
-        assert!(!of(1, false).goes_on_as(of(2, false)));
-        assert!(!of(1, false).goes_on_as(of(2, true)), "it was lost then");
-        assert!(!of(1, true).goes_on_as(of(2, false)));
+        let goes_on = |before: Described, now: Described| before.goes_on_as(&now);
+        assert!(goes_on(of(1, 0, false), of(1, 0, false)));
+        assert!(goes_on(of(1, 0, true), of(2, 0, true)));
+        assert!(!goes_on(of(1, 0, false), of(2, 0, false)));
+        assert!(
+            !goes_on(of(1, 0, false), of(2, 0, true)),
+            "it was lost then"
+        );
+        assert!(!goes_on(of(1, 0, true), of(2, 0, false)));
+        // A clean start since hides no loss.
+        assert!(!goes_on(of(1, 0, true), of(2, 1, true)));
+        assert!(!of(1, 0, true).goes_on_as(&Described {
+            source: "2".to_owned(),
+            ..of(1, 0, true)
+        }));
     }
 }

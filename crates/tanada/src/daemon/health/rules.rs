@@ -86,7 +86,11 @@ fn threads(status: &Status, process: &Process, out: &mut Vec<HealthCheck>) {
     let gates = status.gates.iter().filter(|gate| gate.dead);
     let ended = status.dead.iter().chain(gates.map(|gate| &gate.name));
     let ended = ended.map(|name| (name, "its thread has ended"));
-    let silent = process.silent.iter();
+    let hung = status
+        .gates
+        .iter()
+        .filter(|gate| !gate.dead && gate.thread.is_none());
+    let silent = process.silent.iter().chain(hung.map(|gate| &gate.name));
     let silent = silent.map(|name| (name, "its thread stands still"));
     for (name, what) in ended.chain(silent) {
         out.push(THREAD_SILENT.raised(Some(name), what, todo));

@@ -134,6 +134,11 @@ fn threads_and_the_process_raise_theirs() {
         dead: true,
         thread: None,
     };
+    let hung = Gate {
+        dead: false,
+        ..gate.clone()
+    };
+    assert_eq!(of_status(|it| it.gates.push(hung)), ["THREAD_SILENT"]);
     assert_eq!(of_status(|it| it.gates.push(gate)), ["THREAD_SILENT"]);
     assert_eq!(of_process(|it| it.log_lines_lost = 3), ["LOG_LOST"]);
     assert_eq!(

@@ -110,7 +110,10 @@ impl AdminListener {
             }
             Address::Unix(path) => {
                 let (listener, file) = match inherited::take(address) {
-                    Some(socket) => (unix_of(socket)?, None),
+                    Some(socket) => {
+                        env::net::give_inherited_mode(address, socket_mode)?;
+                        (unix_of(socket)?, None)
+                    }
                     None => bind_unix(address, path, socket_mode).await?,
                 };
                 Ok(AdminListener {

@@ -42,7 +42,6 @@ use super::store::OpenStore;
 use super::ways::Reach;
 use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
-use crate::daemon::common::starts;
 
 /// Between two tries to register stores.
 const REGISTER_AGAIN: Nanos = Nanos::secs(2);
@@ -441,7 +440,7 @@ impl Supply for Volumes {
                     let device: Rc<dyn Device> = in_use.volume().clone();
                     let device = in_use.capped(device);
                     Ok(Some(Supplied {
-                        description: starts::describe(device.info().crash_keeping),
+                        description: String::new(),
                         device,
                         read_only: false,
                         account: nbd::Account::default(),

@@ -25,7 +25,6 @@ use vdisk::record::Fairness;
 use super::caps;
 use crate::api;
 use crate::daemon::common::address::nbd_uri;
-use crate::daemon::common::starts;
 
 /// Between two looks at the volumes.
 const LOOK_EVERY: Nanos = Nanos::secs(2);
@@ -160,7 +159,7 @@ impl VolumeExport {
         self.clients.set(self.clients.get() + 1);
         let device = Capped::new(in_use.capped(device), &self.throttle);
         Ok(Supplied {
-            description: starts::describe(device.info().crash_keeping),
+            description: String::new(),
             device,
             read_only: self.config.read_only,
             account: self.account.clone(),

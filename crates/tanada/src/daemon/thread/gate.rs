@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use base::Instant;
+use device::DeviceError;
 use device::remote::{OwnerEnd, link};
-use device::{Device, DeviceError};
 use env::net::{Address, Detached};
 use env::{Mailbox, Poster};
 use front::nbd::{
@@ -32,7 +32,6 @@ use super::open::report_client;
 use crate::api;
 use crate::api::clients::{Gone, Which};
 use crate::daemon::common::polling::{polling, report};
-use crate::daemon::common::starts;
 
 /// Requests of one connection accepted and not answered.
 const REQUESTS: usize = 128;
@@ -61,6 +60,8 @@ pub(super) struct Setup {
 #[derive(Clone)]
 pub struct ExportView {
     pub name: String,
+    /// What it says of itself.
+    pub description: String,
     pub read_only: bool,
 }
 
@@ -218,7 +219,7 @@ impl Supply for Exports {
             drop(self.owner.post(owner));
             match gate.open(name).await {
                 Ok(device) => Ok(Some(Supplied {
-                    description: starts::describe(Device::info(&*device).crash_keeping),
+                    description: view.description.clone(),
                     device,
                     read_only: view.read_only,
                     account: account.clone(),

@@ -384,6 +384,7 @@ mod tests {
             tls: None,
             poll: Setting::Off,
             exports: vec![ExportView {
+                description: String::new(),
                 name: "disk".to_owned(),
                 read_only: false,
             }],
