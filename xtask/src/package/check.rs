@@ -17,7 +17,8 @@ use crate::shell::{answer, run};
 use crate::tidy::tree::project_root;
 
 /// Scripts of the package, and those that try it, with the shell that runs each.
-const SCRIPTS: [(&str, &str); 5] = [
+const SCRIPTS: [(&str, &str); 6] = [
+    ("debian/preinst", "sh"),
     ("debian/postinst", "sh"),
     ("debian/prerm", "sh"),
     ("debian/postrm", "sh"),
