@@ -64,13 +64,20 @@ async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
         });
     }
     needs_no_restart(&changes)?;
-    let names = diff::hybrids(&changes);
+    let names = diff::hybrids(&in_force, &text);
     let hybrids = config.hybrids.into_iter();
     let hybrids: Vec<HybridConfig> = hybrids.filter(|it| names.contains(it.name())).collect();
-    for is_check in [true, false] {
-        for hybrid in &hybrids {
-            configure(control, hybrid, is_check).await?;
-        }
+    let mut turns = Vec::new();
+    for hybrid in &hybrids {
+        // No setting changes between the check and the rest.
+        turns.push(control.settings.turn(hybrid.name()).await);
+    }
+    for hybrid in &hybrids {
+        configure(control, hybrid, true).await?;
+    }
+    for (number, hybrid) in hybrids.iter().enumerate() {
+        let done = configure(control, hybrid, false).await;
+        done.map_err(|failure| half_done(failure, &hybrids[..number]))?;
     }
     *in_force = text;
     for change in &changes {
@@ -119,6 +126,17 @@ fn needs_no_restart(changes: &[ConfigChange]) -> Result<(), Failure> {
     }
 }
 
+/// A hybrid could not go by what it had agreed to: a device failed.
+fn half_done(failure: Failure, done: &[HybridConfig]) -> Failure {
+    let names: Vec<&str> = done.iter().map(HybridConfig::name).collect();
+    if names.is_empty() {
+        return failure;
+    }
+    let Refusal { error, what_to_do } = failure.refusal;
+    let error = format!("{error}; {} go by the new file already", names.join(", "));
+    Failure::new(failure.status, error, what_to_do)
+}
+
 /// Has a hybrid check what the configuration says of it now, or go by it.
 async fn configure(
     control: &Control,
@@ -126,7 +144,6 @@ async fn configure(
     is_check: bool,
 ) -> Result<(), Failure> {
     let name = hybrid.name().to_owned();
-    let _turn = control.settings.turn(&name).await;
     let (volume, config) = (name.clone(), Box::new(hybrid.clone()));
     let done = control.command(&name, |reply| VolumeCommand::Configure {
         volume,

@@ -11,17 +11,20 @@ use toml::{Table, Value};
 use crate::api::reload::{ConfigChange, Effect};
 use crate::api::volume::Change;
 
+/// The parts of a key, such as `hybrid`, `vol0`, `write`: names may have points in them.
+type Key = Vec<String>;
+
 /// Lines of a configuration by their keys.
-type Lines = BTreeMap<String, String>;
+type Lines = BTreeMap<Key, String>;
 
 /// What differs between two texts, both of which were good.
 pub fn changes(before: &str, after: &str) -> Vec<ConfigChange> {
     let (before, after) = (lines(before), lines(after));
-    let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
-    let differs = |key: &&String| before.get(*key) != after.get(*key);
-    let change = |key: &String| ConfigChange {
+    let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
+    let differs = |key: &&Key| before.get(*key) != after.get(*key);
+    let change = |key: &Key| ConfigChange {
         effect: effect(key, &before, &after),
-        key: key.clone(),
+        key: key.join("."),
         before: before.get(key).cloned(),
         after: after.get(key).cloned(),
     };
@@ -29,26 +32,36 @@ pub fn changes(before: &str, after: &str) -> Vec<ConfigChange> {
 }
 
 /// The hybrids some of whose settings are other ones.
-pub fn hybrids(changes: &[ConfigChange]) -> BTreeSet<String> {
-    let of = |change: &ConfigChange| Some(setting(&change.key)?.0.to_owned());
-    changes.iter().filter_map(of).collect()
+pub fn hybrids(before: &str, after: &str) -> BTreeSet<String> {
+    let (before, after) = (lines(before), lines(after));
+    let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
+    let changed = keys
+        .into_iter()
+        .filter(|key| before.get(*key) != after.get(*key));
+    changed
+        .filter_map(|key| Some(setting(key)?.0.to_owned()))
+        .collect()
 }
 
 /// A setting of a hybrid: its name and key.
-fn setting(key: &str) -> Option<(&str, &str)> {
-    let (name, key) = key.strip_prefix("hybrid.")?.split_once('.')?;
-    Some((name, key))
+fn setting(key: &[String]) -> Option<(&str, String)> {
+    let parts: Vec<&str> = key.iter().map(String::as_str).collect();
+    match parts.as_slice() {
+        ["hybrid", name, key @ ..] => Some((name, key.join("."))),
+        _ => None,
+    }
 }
 
-fn effect(key: &str, before: &Lines, after: &Lines) -> Effect {
+fn effect(key: &[String], before: &Lines, after: &Lines) -> Effect {
     let Some((name, setting)) = setting(key) else {
         return Effect::Restart;
     };
     // A recording begins and ends with the daemon, or by `tanada volume set`.
-    let is_begun = ["trace", "trace_max"].contains(&setting);
-    let is_live = setting.starts_with("tier.") || Change::KEYS.contains(&setting);
-    let stays = format!("hybrid.{name}.name");
-    match is_live && !is_begun && before.contains_key(&stays) && after.contains_key(&stays) {
+    let is_begun = ["trace", "trace_max"].contains(&setting.as_str());
+    let is_live = setting.starts_with("tier.") || Change::KEYS.contains(&setting.as_str());
+    let stays = ["hybrid", name, "name"].map(str::to_owned);
+    let stays = before.contains_key(&stays[..]) && after.contains_key(&stays[..]);
+    match is_live && !is_begun && stays {
         true => Effect::Live,
         false => Effect::Restart,
     }
@@ -57,30 +70,32 @@ fn effect(key: &str, before: &Lines, after: &Lines) -> Effect {
 fn lines(text: &str) -> Lines {
     let mut lines = Lines::new();
     let table: Table = toml::from_str(text).unwrap_or_default();
-    put_table(&table, "", &mut lines);
+    put_table(&table, &[], &mut lines);
     lines
 }
 
-fn put_table(table: &Table, at: &str, lines: &mut Lines) {
+fn put_table(table: &Table, at: &[String], lines: &mut Lines) {
     for (key, value) in table {
-        let key = match at.is_empty() {
-            true => key.clone(),
-            false => format!("{at}.{key}"),
-        };
-        put(value, &key, lines);
+        put(value, [at, std::slice::from_ref(key)].concat(), lines);
     }
 }
 
-fn put(value: &Value, key: &str, lines: &mut Lines) {
+fn put(value: &Value, key: Key, lines: &mut Lines) {
     match value {
-        Value::Table(table) => put_table(table, key, lines),
+        Value::Table(table) => put_table(table, &key, lines),
         Value::Array(all) if !all.is_empty() && all.iter().all(Value::is_table) => {
+            let mut taken = BTreeSet::new();
             for (number, table) in all.iter().filter_map(Value::as_table).enumerate() {
-                put_table(table, &format!("{key}.{}", name(table, number)), lines);
+                let mut name = name(table, number);
+                if !taken.insert(name.clone()) {
+                    // Two exports of one device.
+                    name = format!("{name}#{number}");
+                }
+                put_table(table, &[key.clone(), vec![name]].concat(), lines);
             }
         }
-        Value::String(text) => drop(lines.insert(key.to_owned(), text.clone())),
-        other => drop(lines.insert(key.to_owned(), other.to_string())),
+        Value::String(text) => drop(lines.insert(key, text.clone())),
+        other => drop(lines.insert(key, other.to_string())),
     }
 }
 
@@ -167,7 +182,31 @@ mod tests {
     #[test]
     fn the_hybrids_that_change_are_named_once() {
         let after = BEFORE.replace("back", "through").replace("10m", "5m");
-        let names: Vec<String> = hybrids(&changes(BEFORE, &after)).into_iter().collect();
+        let names: Vec<String> = hybrids(BEFORE, &after).into_iter().collect();
         assert_eq!(names, ["vol0"]);
+    }
+
+    #[test]
+    fn tables_of_one_name_and_names_with_points_hide_no_line() {
+        let two = format!("{BEFORE}[[export]]\ndevice = \"vol0\"\nnbd = [\"unix:a\"]\n");
+        let first = two.replacen(
+            "device = \"vol0\"",
+            "device = \"vol0\"\nread_only = true",
+            1,
+        );
+        let last = two.replace("\"unix:a\"", "\"unix:b\"");
+        for after in [first, last] {
+            let all = changes(&two, &after);
+            assert!(
+                all.len() == 1 && all[0].effect == Effect::Restart,
+                "{all:?}"
+            );
+        }
+        let dotted = format!("{BEFORE}[[hybrid]]\nname = \"vol0.tier\"\nslow = \"a\"\n");
+        let all = changes(&dotted, &dotted.replace("slow = \"a\"", "slow = \"b\""));
+        assert!(
+            all.len() == 1 && all[0].effect == Effect::Restart,
+            "{all:?}"
+        );
     }
 }
