@@ -1,4 +1,4 @@
-// Is all well, and how busy is it? Verdict, rates, latency, hits, jobs; volumes and stores in a line each.
+// Is all well, and how busy is it? Verdict, rates, latency, hits; volumes and stores in a line each.
 
 import { find } from "./api.js";
 import { history } from "./draw.js";
@@ -108,8 +108,6 @@ export const overview = app => {
         sample.stores.map(it => [h("a", { href: "#/stores" }, it.name), bytes(it.free_bytes),
           [part(it.total_bytes - it.free_bytes, it.total_bytes), " ", percent(it.total_bytes ? (1 - it.free_bytes / it.total_bytes) * 100 : NaN)],
           rate(it.read_bytes_per_second), rate(it.write_bytes_per_second), percent(it.promised_percent), count(it.in_flight), count(it.bad_pages)]))) : null,
-      sample.jobs?.length ? section("Jobs", table("Jobs", ["Job", "What", "State", "#Done", "#Left"],
-        sample.jobs.map(it => [it.id, it.what, state(it.state), percent(it.done_percent), span(it.left_seconds)]))) : null,
     ];
   };
   return page;
