@@ -404,7 +404,7 @@ impl Cluster {
         let connector = |server: &Rc<Server>| -> Rc<dyn Connector> {
             Rc::new(RemoteConnector {
                 address: server.address(),
-                uuid: Some(server.node().uuid()),
+                uuid: Some(server.node().store().uuid()),
                 credentials: Credentials::NodeKey(KEY),
                 options: ClientOptions::default(),
             })
