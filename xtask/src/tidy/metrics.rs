@@ -60,9 +60,11 @@ fn listed(page: &str) -> BTreeSet<String> {
         };
         let name = name.trim_matches('`').to_owned();
         if kind == "histogram" {
+            // By its own name it has no series.
             names.extend(ENDINGS.map(|ending| format!("{name}{ending}")));
+        } else {
+            names.insert(name);
         }
-        names.insert(name);
     }
     names
 }
