@@ -177,7 +177,11 @@ fn date() -> String {
 fn tidied(text: Vec<u8>) -> io::Result<String> {
     let text = String::from_utf8(text).map_err(io::Error::other)?;
     let lines: Vec<&str> = text.lines().collect();
-    let is_gap = |number: usize| lines.get(number).is_some_and(|line| *line == ".sp");
+    let is_gap = |number: usize| {
+        lines
+            .get(number)
+            .is_some_and(|line| [".sp", ""].contains(line))
+    };
     let is_left_out = |number: usize| {
         let breaks = lines[number] == ".br";
         breaks && (is_gap(number + 1) || number > 0 && is_gap(number - 1))

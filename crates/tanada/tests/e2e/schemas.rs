@@ -28,8 +28,13 @@ fn fit(whole: &Value, schema: &Value, value: &Value, at: &str, found: &mut Vec<S
             "enum" if !wanted.as_array().unwrap().contains(value) => {
                 odd(format!("{value} is none of {wanted}"));
             }
-            "minimum" if value.as_f64() < wanted.as_f64() => odd(format!("{value} < {wanted}")),
-            "maximum" if value.as_f64() > wanted.as_f64() => odd(format!("{value} > {wanted}")),
+            // They say nothing of what is no number, such as null.
+            "minimum" if value.is_number() && value.as_f64() < wanted.as_f64() => {
+                odd(format!("{value} < {wanted}"));
+            }
+            "maximum" if value.is_number() && value.as_f64() > wanted.as_f64() => {
+                odd(format!("{value} > {wanted}"));
+            }
             "required" => {
                 let keys = wanted.as_array().unwrap().iter();
                 let lacks = keys.filter(|key| value.get(key.as_str().unwrap()).is_none());

@@ -196,7 +196,7 @@ fn volumes_of_both_kinds_are_one_list() {
     // A key of both kinds asks which volume is meant; one of a kind says it.
     text(dir, &["volume", "set", "vm1", "max_read=1MB/s"]);
     assert_eq!(
-        json(dir, &["volume", "show", "vm1", "--json"])["caps"]["read"]["bytes_per_second"],
+        json(dir, &["volume", "show", "vm1", "--json"])["caps"]["max_read"],
         1_000_000
     );
     let two = run(dir, &["volume", "set", "vol0", "max_read=1MB/s"]);

@@ -117,6 +117,10 @@ pub const README: Page = Page {
             "a virtual machine without a system never ends",
         ),
         KERNEL_CLIENT,
+        skip(
+            "apt install",
+            "the package is tried on a machine of its own (packaging/test-package)",
+        ),
         instead("sudo ", "", "the test runs as who it is, on files"),
         ONCE,
         instead(
