@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_command_is_shown_as_a_shell_takes_it_whatever_its_arguments_are() {
         use std::os::unix::ffi::OsStringExt;
-        let words = ["trace", "stat", "a b.csv", "it's", "", "--html=r.html"].map(OsString::from);
+        let words = ["trace", "show", "a b.csv", "it's", "", "--html=r.html"].map(OsString::from);
         let odd = OsString::from_vec(b"caf\xe9.csv".to_vec());
         assert_eq!(
             command(words.into_iter().chain([odd])),
