@@ -107,15 +107,8 @@ pub struct DeleteNode {
 
 /// Runs one of the commands about nodes.
 pub fn run_node(command: Node) -> anyhow::Result<ExitCode> {
-    match command {
-        Node::CheckStop(asked) => check_stop::run(&asked),
-        other => change_nodes(other).map(|()| ExitCode::SUCCESS),
-    }
-}
-
-fn change_nodes(command: Node) -> anyhow::Result<()> {
-    match command {
-        Node::CheckStop(_) => unreachable!("it is answered before"),
+    let done = match command {
+        Node::CheckStop(asked) => return check_stop::run(&asked),
         Node::List(ask) => {
             let here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
             show::answer(ask.json, &here, || stores(&here))
@@ -132,7 +125,8 @@ fn change_nodes(command: Node) -> anyhow::Result<()> {
         } => drain(&name, undo, wait, ask),
         Node::Delete(wanted) => delete(&wanted),
         Node::Old(old) => unreachable!("{old:?} is read as its new spelling"),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn register(wanted: &CreateNode, store: &Name, address: &str) -> anyhow::Result<()> {

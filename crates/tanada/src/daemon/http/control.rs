@@ -244,10 +244,10 @@ impl Control {
     }
 
     /// Sends a command about `volume` to the thread it lives on.
-    pub(super) async fn command<T>(
+    pub(super) async fn command<T, C: Into<VolumeCommand>>(
         &self,
         volume: &str,
-        command: impl FnOnce(Reply<Result<T, Refused>>) -> VolumeCommand,
+        command: impl FnOnce(Reply<Result<T, Refused>>) -> C,
     ) -> Answer<T> {
         let thread = self
             .threads
@@ -255,7 +255,7 @@ impl Control {
             .find(|thread| thread.volumes.iter().any(|name| name == volume))
             .ok_or_else(|| self.unknown(volume))?;
         let (reply, answer) = oneshot::channel();
-        let command = Command::Volume(command(reply));
+        let command = Command::Volume(command(reply).into());
         thread.post(command).map_err(|_| gone(thread))?;
         let done = answer.await.map_err(|_| gone(thread))?;
         Ok(Json(done?))

@@ -12,7 +12,6 @@
 //! Always true: a data thread only copies counts; the search runs beside it.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +30,8 @@ use crate::api::learn::TierSeen;
 use crate::api::learn::{Simulated, TierAdvice};
 use crate::api::refusal::Refusal;
 use crate::api::volume::Change;
-use crate::daemon::thread::command::{TierState, VolumeCommand};
+use crate::daemon::common::whole_file;
+use crate::daemon::thread::command::{SettingsCommand, TierState, VolumeCommand};
 
 /// How often volumes are asked what they counted; they keep longer than that.
 const LOOK: Duration = Duration::from_secs(20);
@@ -271,12 +271,7 @@ impl Lessons {
     }
 
     fn write(&self) -> std::io::Result<()> {
-        let new = self.file.with_extension("json.new");
-        let bytes = serde_json::to_vec_pretty(&self.kept)?;
-        let mut file = std::fs::File::create(&new)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        std::fs::rename(&new, &self.file)
+        whole_file::replace(&self.file, &serde_json::to_vec_pretty(&self.kept)?)
     }
 }
 
@@ -383,7 +378,7 @@ async fn change(control: &Control, name: &str, keys: &TierKeys) -> Result<(), Fa
         ..Change::default()
     };
     let volume = name.to_owned();
-    let changed = control.command(name, |reply| VolumeCommand::Change {
+    let changed = control.command(name, |reply| SettingsCommand::Change {
         volume,
         change: Box::new(change),
         // What was learned is kept where it was learned.

@@ -19,7 +19,7 @@ use super::control::{Answer, Control, Failure, query};
 use crate::api::refusal::Refusal;
 use crate::api::reload::{ConfigChange, Effect, ReloadAsk, Reloaded};
 use crate::daemon::reload::{Loaded, diff};
-use crate::daemon::thread::command::VolumeCommand;
+use crate::daemon::thread::command::SettingsCommand;
 
 /// Reads the configuration anew and puts in force what is different.
 #[utoipa::path(post, path = "/v1/reload", params(ReloadAsk), responses(
@@ -145,7 +145,7 @@ async fn configure(
 ) -> Result<(), Failure> {
     let name = hybrid.name().to_owned();
     let (volume, config) = (name.clone(), Box::new(hybrid.clone()));
-    let done = control.command(&name, |reply| VolumeCommand::Configure {
+    let done = control.command(&name, |reply| SettingsCommand::Configure {
         volume,
         config,
         is_check,

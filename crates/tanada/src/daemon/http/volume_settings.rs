@@ -22,7 +22,7 @@ use crate::api::refusal::Refusal;
 use crate::api::settings::{Override, Setting};
 use crate::api::volume::{Change, Volume};
 use crate::daemon::common::saved_settings::keys_of;
-use crate::daemon::thread::command::VolumeCommand;
+use crate::daemon::thread::command::SettingsCommand;
 
 /// It is in force, and could not be written.
 fn not_kept(control: &Control, volume: &str, error: &std::io::Error) -> Failure {
@@ -79,7 +79,7 @@ pub(super) async fn change_volume(
     let changing = tokio::spawn(async move {
         let _turn = turn;
         let (volume, wanted) = (name.clone(), Box::new(change.clone()));
-        let done = control.command(&name, |reply| VolumeCommand::Change {
+        let done = control.command(&name, |reply| SettingsCommand::Change {
             volume,
             change: wanted,
             lasts,
@@ -94,7 +94,7 @@ pub(super) async fn change_volume(
                 .keep(|kept| kept.set(&name, keys, (&who, &when)));
             kept.map_err(|error| not_kept(&control, &name, &error))?;
             let (volume, change) = (name.clone(), Box::new(change));
-            let saved = control.command(&name, |reply| VolumeCommand::Saved {
+            let saved = control.command(&name, |reply| SettingsCommand::Saved {
                 volume,
                 change,
                 reply,
@@ -147,7 +147,8 @@ pub(super) async fn reset_volume(
     let changing = tokio::spawn(async move {
         let _turn = turn;
         let volume = name.clone();
-        let overrides = control.command(&name, |reply| VolumeCommand::Overrides { volume, reply });
+        let overrides =
+            control.command(&name, |reply| SettingsCommand::Overrides { volume, reply });
         let Json(overrides) = overrides.await?;
         let mut known: Vec<String> = overrides.into_iter().map(|it| it.key).collect();
         let in_force = known.clone();
@@ -164,7 +165,7 @@ pub(super) async fn reset_volume(
         // One that could not be written before is in the file alone.
         let reset = keys.iter().filter(|key| in_force.contains(key)).cloned();
         let (volume, reset) = (name.clone(), reset.collect());
-        let done = control.command(&name, |reply| VolumeCommand::Reset {
+        let done = control.command(&name, |reply| SettingsCommand::Reset {
             volume,
             keys: reset,
             reply,
@@ -212,7 +213,7 @@ pub(super) async fn get_settings(State(control): State<Arc<Control>>) -> Answer<
     let mut all = Vec::new();
     for name in names {
         let volume = name.clone();
-        let asked = control.command(name, |reply| VolumeCommand::Overrides { volume, reply });
+        let asked = control.command(name, |reply| SettingsCommand::Overrides { volume, reply });
         // Of one whose data thread died what is kept is shown.
         let mut overrides = asked.await.map_or_else(|_| Vec::new(), |Json(all)| all);
         for key in control.settings.keys(name) {

@@ -52,6 +52,32 @@ pub enum VolumeCommand {
         attach: Attach,
         reply: Reply<Result<api::volume::Volume, Refused>>,
     },
+    Settings(SettingsCommand),
+    Advice {
+        volume: String,
+        reply: Reply<Result<api::volume::Advice, Refused>>,
+    },
+    Heat {
+        volume: String,
+        ask: api::tier::Ask,
+        reply: Reply<Result<api::tier::Heat, Refused>>,
+    },
+    Moves {
+        volume: String,
+        ask: api::tier::Ask,
+        reply: Reply<Result<api::tier::Moves, Refused>>,
+    },
+    /// What a volume with a tier counted.
+    TierState {
+        volume: String,
+        /// By a client; else by the task that keeps parameters current.
+        asked: bool,
+        reply: Reply<Result<TierState, Refused>>,
+    },
+}
+
+/// A command about the settings of one hybrid.
+pub enum SettingsCommand {
     Change {
         volume: String,
         change: Box<Change>,
@@ -84,27 +110,12 @@ pub enum VolumeCommand {
         volume: String,
         reply: Reply<Result<Vec<Override>, Refused>>,
     },
-    Advice {
-        volume: String,
-        reply: Reply<Result<api::volume::Advice, Refused>>,
-    },
-    Heat {
-        volume: String,
-        ask: api::tier::Ask,
-        reply: Reply<Result<api::tier::Heat, Refused>>,
-    },
-    Moves {
-        volume: String,
-        ask: api::tier::Ask,
-        reply: Reply<Result<api::tier::Moves, Refused>>,
-    },
-    /// What a volume with a tier counted.
-    TierState {
-        volume: String,
-        /// By a client; else by the task that keeps parameters current.
-        asked: bool,
-        reply: Reply<Result<TierState, Refused>>,
-    },
+}
+
+impl From<SettingsCommand> for VolumeCommand {
+    fn from(command: SettingsCommand) -> VolumeCommand {
+        VolumeCommand::Settings(command)
+    }
 }
 
 /// A command to a data thread.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::DataThread;
-use super::command::VolumeCommand;
+use super::command::{SettingsCommand, VolumeCommand};
 use super::hybrid::OpenVolume;
 use super::live_settings::LiveSettings;
 
@@ -43,14 +43,14 @@ pub(super) fn answer(data_thread: &Rc<DataThread>, command: VolumeCommand) {
             asked,
             reply,
         } => data_thread.ask(&volume, reply, |it| it.tier_state(asked)),
-        command => answer_settings(data_thread, command),
+        VolumeCommand::Settings(command) => answer_settings(data_thread, command),
     }
 }
 
 /// One about settings.
-fn answer_settings(data_thread: &Rc<DataThread>, command: VolumeCommand) {
+fn answer_settings(data_thread: &Rc<DataThread>, command: SettingsCommand) {
     match command {
-        VolumeCommand::Change {
+        SettingsCommand::Change {
             volume,
             change,
             lasts,
@@ -58,7 +58,7 @@ fn answer_settings(data_thread: &Rc<DataThread>, command: VolumeCommand) {
         } => data_thread.command(CHANGE, volume, reply, async move |volume| {
             LiveSettings(volume).change(*change, lasts).await
         }),
-        VolumeCommand::Saved {
+        SettingsCommand::Saved {
             volume,
             change,
             reply,
@@ -66,14 +66,14 @@ fn answer_settings(data_thread: &Rc<DataThread>, command: VolumeCommand) {
             LiveSettings(it).saved(&change);
             Ok(())
         }),
-        VolumeCommand::Reset {
+        SettingsCommand::Reset {
             volume,
             keys,
             reply,
         } => data_thread.command(CHANGE, volume, reply, async move |volume| {
             LiveSettings(volume).reset(&keys).await
         }),
-        VolumeCommand::Configure {
+        SettingsCommand::Configure {
             volume,
             config,
             is_check,
@@ -81,9 +81,8 @@ fn answer_settings(data_thread: &Rc<DataThread>, command: VolumeCommand) {
         } => data_thread.command(CHANGE, volume, reply, async move |volume| {
             LiveSettings(volume).configure(&config, is_check).await
         }),
-        VolumeCommand::Overrides { volume, reply } => {
+        SettingsCommand::Overrides { volume, reply } => {
             data_thread.ask(&volume, reply, |it| Ok(LiveSettings(it).overrides()));
         }
-        _ => unreachable!("it is answered above"),
     }
 }
