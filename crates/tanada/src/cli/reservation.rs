@@ -284,11 +284,13 @@ fn create(arguments: Create) -> anyhow::Result<()> {
     let asked = asked(&arguments)?;
     let done = match arguments.dry_run {
         true => service.offer(&asked).map(Answer::Offer),
-        false => service.create(&asked).map(Answer::Made),
+        false => service
+            .create(&asked)
+            .map(|made| Answer::Made(Box::new(made))),
     };
     match done {
         Ok(Answer::Offer(offer)) => print_offer(&offer, arguments.ask.json),
-        Ok(Answer::Made(made)) => print_created(&service, &arguments, made),
+        Ok(Answer::Made(made)) => print_created(&service, &arguments, *made),
         // Its stores keep reservations all the same.
         Err(error)
             if error.is_absent()
@@ -304,7 +306,7 @@ fn create(arguments: Create) -> anyhow::Result<()> {
 /// What a request to reserve came to.
 enum Answer {
     Offer(ReservationOffer),
-    Made(Made),
+    Made(Box<Made>),
 }
 
 fn print_created(service: &Service, arguments: &Create, made: Made) -> anyhow::Result<()> {

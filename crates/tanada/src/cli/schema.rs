@@ -92,8 +92,11 @@ fn volume_then() -> Shape {
     }
 }
 
+/// A command, and the shape of what it prints.
+type Printed = (&'static str, fn() -> Shape);
+
 /// Each command and what it prints; a dry run prints [`DryRun`].
-const COMMANDS: [(&str, fn() -> Shape); 70] = [
+const COMMANDS: [Printed; 70] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),

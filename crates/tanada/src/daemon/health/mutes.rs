@@ -146,7 +146,7 @@ mod tests {
             (health.status, health.checks[0].muted),
             (HealthStatus::Ok, true)
         );
-        assert_eq!(health.mutes, [mute.clone()]);
+        assert_eq!(health.mutes, std::slice::from_ref(&mute));
         // Another code counts.
         let other = check("CHECKSUM", "vol0", Severity::Error);
         let health = mutes.judge(vec![other, old.clone()], 20);
