@@ -29,15 +29,6 @@ impl HealthStatus {
             HealthStatus::Err => "HEALTH_ERR",
         }
     }
-
-    /// The exit status of a command that ends with this verdict.
-    pub fn exit_status(self) -> u8 {
-        match self {
-            HealthStatus::Ok => 0,
-            HealthStatus::Warn => 3,
-            HealthStatus::Err => 4,
-        }
-    }
 }
 
 /// How bad one thing is.

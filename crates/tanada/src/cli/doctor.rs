@@ -16,6 +16,7 @@ use std::process::ExitCode;
 use base::Bytes;
 use config::{self, Config, Kind};
 use env::fs::{Direct, File, Options};
+use report::terminal::Ending;
 use report::terminal::table::{size, table};
 use rustix::fs::{Access, AtFlags, FallocateFlags, StatxFlags};
 use rustix::io::Errno;
@@ -114,7 +115,7 @@ pub fn run(arguments: &Doctor) -> anyhow::Result<ExitCode> {
     if !missing.is_empty() {
         eprintln!("tanada: missing: {}", missing.join(", "));
     }
-    Ok(ExitCode::from(verdict.exit_status()))
+    Ok(Ending::from(verdict).into())
 }
 
 /// Looks at everything. `config` adds its own devices; the data directory is the configuration's.

@@ -10,6 +10,7 @@ use store::net::client::{ClientError as StoreClientError, RefusedKind};
 use store::{OpenError, StoreError};
 
 use super::client::ClientError;
+use crate::api::health::HealthStatus;
 
 /// How a command ends with `error`, where it is one of this program's own.
 pub fn of(error: &anyhow::Error) -> Option<Ending> {
@@ -21,6 +22,16 @@ pub fn of(error: &anyhow::Error) -> Option<Ending> {
     }
     let of_daemon = find::<ClientError>(error).map(ClientError::ending);
     of_daemon.or_else(|| find::<StoreClientError>(error).map(of_store))
+}
+
+impl From<HealthStatus> for Ending {
+    fn from(status: HealthStatus) -> Ending {
+        match status {
+            HealthStatus::Ok => Ending::Done,
+            HealthStatus::Warn => Ending::HealthWarn,
+            HealthStatus::Err => Ending::HealthErr,
+        }
+    }
 }
 
 /// By what a store answered, or did not.

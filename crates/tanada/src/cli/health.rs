@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use base::Nanos;
 use clap::Subcommand;
 use hyper::Method;
-use report::terminal;
+use report::terminal::{self, Ending};
 use serde_json::{Map, Value};
 
 use super::ask::Ask;
@@ -43,7 +43,7 @@ pub fn run(command: HealthCommand) -> anyhow::Result<ExitCode> {
         HealthCommand::Show(ask) => {
             let health: Health = Client::new(ask.admin)?.get("/v1/health")?;
             terminal::answer(ask.json, &health, || page(&health))?;
-            Ok(ExitCode::from(health.status.exit_status()))
+            Ok(Ending::from(health.status).into())
         }
         HealthCommand::Mute { code, span, ask } => {
             let asked = MuteAsk {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use policy::share::Second;
+use report::terminal::Ending;
 use report::terminal::table::{count, megabytes_per_second, share, size, table};
 
 pub use report::terminal::{answer, json, own_command, quoted, text};
@@ -23,7 +24,7 @@ use crate::daemon::common::when;
 pub fn status(ask: &Ask) -> anyhow::Result<ExitCode> {
     let client = Client::new(ask.admin.clone())?;
     let status: Status = client.get("/v1/status")?;
-    let ended = ExitCode::from(status.machine.health.status.exit_status());
+    let ended = Ending::from(status.machine.health.status).into();
     if ask.json {
         json(&status)?;
         return Ok(ended);

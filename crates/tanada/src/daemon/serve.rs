@@ -15,7 +15,6 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -26,7 +25,6 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::health::Watch;
-use super::health::shadowed::WrittenLines;
 use super::http::admin_tls::AdminTls;
 use super::http::control::Control;
 use super::http::gate::Gate;
@@ -71,11 +69,10 @@ pub struct Serve {
     pub log_format: LogFormat,
 }
 
-/// Where a configuration came from, and what it says in words.
+/// Where a configuration came from.
 pub struct Origin {
     /// For people.
     pub name: String,
-    pub lines: WrittenLines,
     pub loaded: Loaded,
 }
 
@@ -84,22 +81,7 @@ impl Origin {
     pub fn built_in(name: impl Into<String>) -> Origin {
         Origin {
             name: name.into(),
-            lines: WrittenLines::default(),
             loaded: Loaded::built_in(),
-        }
-    }
-
-    fn of_file(path: &Path, text: String, name: String, data_dir: Option<PathBuf>) -> Origin {
-        let modified = fs::metadata(path).and_then(|meta| meta.modified()).ok();
-        let modified = modified.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-        Origin {
-            name,
-            lines: WrittenLines::of(&text, modified.map_or(0, |at| at.as_secs())),
-            loaded: Loaded {
-                file: Some(path.to_owned()),
-                data_dir,
-                text: tokio::sync::Mutex::new(text),
-            },
         }
     }
 }
@@ -134,7 +116,10 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         return check(&config_for_check(config)?, &origin);
     }
     let origin = match &arguments.config {
-        Some(path) => Origin::of_file(path, text, origin, arguments.data_dir.clone()),
+        Some(path) => Origin {
+            name: origin,
+            loaded: Loaded::of_file(path, &text, arguments.data_dir.clone()),
+        },
         None => Origin::built_in(origin),
     };
     start(config, origin, arguments.log_format)
@@ -301,7 +286,7 @@ fn control_of(
         making: http::charged::Making::default(),
         settings: SettingsBook::new(&config.data_dir, kept),
         loaded: origin.loaded,
-        health: Watch::new(&config.data_dir, origin.lines, move || lost.lines()),
+        health: Watch::new(&config.data_dir, move || lost.lines()),
     }
 }
 

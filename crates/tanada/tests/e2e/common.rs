@@ -39,6 +39,33 @@ nbd = "unix:plain.sock"
 listen = ["unix:admin.sock", "127.0.0.1:0"]
 "#;
 
+/// Two stores, the first with a rate that can be promised, of a cluster that exports its volumes.
+pub const TWO_STORES: &str = r#"
+[[device]]
+name = "d0"
+path = "d0.img"
+size = "256MiB"
+[[device]]
+name = "d1"
+path = "d1.img"
+size = "256MiB"
+[[store]]
+name = "s0"
+device = "d0"
+listen = "unix:s0.sock"
+create = true
+read_speed = "100MB/s"
+write_speed = "100MB/s"
+[[store]]
+name = "s1"
+device = "d1"
+listen = "unix:s1.sock"
+create = true
+[cluster]
+node = "n1"
+nbd = "unix:disks.sock"
+"#;
+
 /// The program under test.
 pub fn tanada(dir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tanada"));

@@ -13,7 +13,7 @@ use env::net::Address;
 use env::{RealConfig, Runtime};
 use front::nbd::{Client, ClientOptions};
 
-use crate::common::{Daemon, SMALL, bearer, stderr, text, without};
+use crate::common::{Daemon, SMALL, TWO_STORES, bearer, stderr, text, without};
 
 /// A hybrid with cache and tier, a plain device, two stores of a cluster, and virtual disks in them.
 fn everything() -> String {
@@ -21,33 +21,7 @@ fn everything() -> String {
         "fast = \"fast\"\n",
         "fast = \"fast\"\nmode = \"both\"\nmax_read = \"900MB/s\"\n",
     );
-    let cluster = r#"
-[[device]]
-name = "d0"
-path = "d0.img"
-size = "256MiB"
-[[device]]
-name = "d1"
-path = "d1.img"
-size = "256MiB"
-[[store]]
-name = "s0"
-device = "d0"
-listen = "unix:s0.sock"
-create = true
-read_speed = "100MB/s"
-write_speed = "100MB/s"
-[[store]]
-name = "s1"
-device = "d1"
-listen = "unix:s1.sock"
-create = true
-[cluster]
-node = "n1"
-nbd = "unix:disks.sock"
-[admin]
-"#;
-    tiered.replace("[admin]\n", cluster)
+    tiered.replace("[admin]\n", &format!("{TWO_STORES}[admin]\n"))
 }
 
 /// `None` where promtool is not installed.

@@ -10,7 +10,6 @@ pub mod codes;
 pub mod mutes;
 pub mod recent;
 pub mod rules;
-pub mod shadowed;
 mod store_rules;
 mod volume_rules;
 
@@ -26,7 +25,6 @@ use crate::daemon::common::when::unix_seconds;
 use mutes::Mutes;
 use recent::Recent;
 use rules::Observed;
-use shadowed::WrittenLines;
 
 /// A reason for the verdict: its code, and what it is about.
 type Raised = (String, Option<String>);
@@ -39,24 +37,17 @@ pub struct Watch {
     raised: Mutex<BTreeSet<Raised>>,
     /// The verdict then.
     last: Mutex<Health>,
-    /// What the configuration's file says.
-    pub written: WrittenLines,
     log_lines_lost: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
 impl Watch {
-    /// Of the daemon of a data directory, whose configuration has these lines; `log_lines_lost` counts.
-    pub fn new(
-        data_dir: &Path,
-        written: WrittenLines,
-        log_lines_lost: impl Fn() -> u64 + Send + Sync + 'static,
-    ) -> Watch {
+    /// Of the daemon of a data directory; `log_lines_lost` counts.
+    pub fn new(data_dir: &Path, log_lines_lost: impl Fn() -> u64 + Send + Sync + 'static) -> Watch {
         Watch {
             mutes: Mutex::new(Mutes::open(data_dir)),
             recent: Mutex::new(Recent::new(Instant::now())),
             raised: Mutex::default(),
             last: Mutex::default(),
-            written,
             log_lines_lost: Box::new(log_lines_lost),
         }
     }
@@ -64,7 +55,7 @@ impl Watch {
     /// Of nothing.
     #[cfg(test)]
     pub fn unwatched() -> Watch {
-        Watch::new("no-such-folder".as_ref(), WrittenLines::default(), || 0)
+        Watch::new("no-such-folder".as_ref(), || 0)
     }
 
     /// The verdict on what was observed.

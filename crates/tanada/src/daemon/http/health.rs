@@ -95,7 +95,7 @@ fn shadowed(control: &Control) -> Vec<(String, String)> {
             };
             let at = set.when.parse::<jiff::Timestamp>();
             let at = at.map_or(0, |at| at.as_second().unsigned_abs());
-            if let Some(line) = control.health.written.hidden(volume, &key, &set.value, at) {
+            if let Some(line) = control.loaded.hidden(volume, &key, &set.value, at) {
                 let what = format!(
                     "the configuration says {key} = {line}, and {} is in force",
                     set.value

@@ -18,7 +18,8 @@ use config::{Config, HybridConfig};
 use super::control::{Answer, Control, Failure, query};
 use crate::api::refusal::Refusal;
 use crate::api::reload::{ConfigChange, Effect, ReloadAsk, Reloaded};
-use crate::daemon::reload::{Loaded, diff};
+use crate::daemon::reload::lines::Written;
+use crate::daemon::reload::{Loaded, diff, modified};
 use crate::daemon::thread::command::SettingsCommand;
 
 /// Reads the configuration anew and puts in force what is different.
@@ -54,9 +55,10 @@ pub async fn on_signal(control: &Control) {
 
 async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
     let loaded = &control.loaded;
-    let mut in_force = loaded.text.lock().await;
-    let (text, config) = read(loaded)?;
-    let changes = diff::changes(&in_force, &text);
+    let _turn = loaded.turn.lock().await;
+    let (written, config) = read(loaded)?;
+    let before = loaded.written();
+    let changes = diff::changes(&before.lines, &written.lines);
     if dry_run {
         return Ok(Reloaded {
             changes,
@@ -64,7 +66,7 @@ async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
         });
     }
     needs_no_restart(&changes)?;
-    let names = diff::hybrids(&in_force, &text);
+    let names = diff::hybrids(&before.lines, &written.lines);
     let hybrids = config.hybrids.into_iter();
     let hybrids: Vec<HybridConfig> = hybrids.filter(|it| names.contains(it.name())).collect();
     let mut turns = Vec::new();
@@ -79,7 +81,7 @@ async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
         let done = configure(control, hybrid, false).await;
         done.map_err(|failure| half_done(failure, &hybrids[..number]))?;
     }
-    *in_force = text;
+    loaded.set(written);
     for change in &changes {
         let (key, before, after) = (&change.key, &change.before, &change.after);
         tracing::info!(key, ?before, ?after, "configured anew");
@@ -90,7 +92,7 @@ async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
     })
 }
 
-fn read(loaded: &Loaded) -> Result<(String, Config), Failure> {
+fn read(loaded: &Loaded) -> Result<(Written, Config), Failure> {
     let Some(file) = &loaded.file else {
         return Err(Failure::new(
             StatusCode::CONFLICT,
@@ -103,11 +105,13 @@ fn read(loaded: &Loaded) -> Result<(String, Config), Failure> {
         Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
     };
     let name = file.display().to_string();
+    // Before the text: a line that comes between counts as older, not as newer.
+    let modified = modified(file);
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| wrong(format!("cannot read {name}: {error}")))?;
     let config = config::read(&text, &name, loaded.data_dir.as_deref());
     let config = config.map_err(|error| wrong(error.to_string()))?;
-    Ok((text, config))
+    Ok((Written::of(&text, modified), config))
 }
 
 fn needs_no_restart(changes: &[ConfigChange]) -> Result<(), Failure> {

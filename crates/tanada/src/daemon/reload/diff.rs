@@ -1,46 +1,37 @@
 //! What is different in a configuration, and can it be put in force while the daemon runs? Pure.
 //!
 //! ```text
-//! text -> tables -> lines: hybrid.vol0.write = back -> two of them -> changes, each live or at a restart
+//! lines before, lines after -> changes, each live or at a restart
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use toml::{Table, Value};
-
+use super::lines::{Key, Lines};
 use crate::api::reload::{ConfigChange, Effect};
 use crate::api::volume::Change;
 
-/// The parts of a key, such as `hybrid`, `vol0`, `write`: names may have points in them.
-type Key = Vec<String>;
-
-/// Lines of a configuration by their keys.
-type Lines = BTreeMap<Key, String>;
-
-/// What differs between two texts, both of which were good.
-pub fn changes(before: &str, after: &str) -> Vec<ConfigChange> {
-    let (before, after) = (lines(before), lines(after));
-    let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
-    let differs = |key: &&Key| before.get(*key) != after.get(*key);
+/// What differs between two configurations, both of which were good.
+pub fn changes(before: &Lines, after: &Lines) -> Vec<ConfigChange> {
     let change = |key: &Key| ConfigChange {
-        effect: effect(key, &before, &after),
+        effect: effect(key, before, after),
         key: key.join("."),
         before: before.get(key).cloned(),
         after: after.get(key).cloned(),
     };
-    keys.into_iter().filter(differs).map(change).collect()
+    differing(before, after).map(change).collect()
 }
 
 /// The hybrids some of whose settings are other ones.
-pub fn hybrids(before: &str, after: &str) -> BTreeSet<String> {
-    let (before, after) = (lines(before), lines(after));
+pub fn hybrids(before: &Lines, after: &Lines) -> BTreeSet<String> {
+    let name = |key: &Key| Some(setting(key)?.0.to_owned());
+    differing(before, after).filter_map(name).collect()
+}
+
+/// The keys of lines that are not the same.
+fn differing<'a>(before: &'a Lines, after: &'a Lines) -> impl Iterator<Item = &'a Key> {
     let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
-    let changed = keys
-        .into_iter()
-        .filter(|key| before.get(*key) != after.get(*key));
-    changed
-        .filter_map(|key| Some(setting(key)?.0.to_owned()))
-        .collect()
+    let differs = |key: &&Key| before.get(*key) != after.get(*key);
+    keys.into_iter().filter(differs)
 }
 
 /// A setting of a hybrid: its name and key.
@@ -67,50 +58,14 @@ fn effect(key: &[String], before: &Lines, after: &Lines) -> Effect {
     }
 }
 
-fn lines(text: &str) -> Lines {
-    let mut lines = Lines::new();
-    let table: Table = toml::from_str(text).unwrap_or_default();
-    put_table(&table, &[], &mut lines);
-    lines
-}
-
-fn put_table(table: &Table, at: &[String], lines: &mut Lines) {
-    for (key, value) in table {
-        put(value, [at, std::slice::from_ref(key)].concat(), lines);
-    }
-}
-
-fn put(value: &Value, key: Key, lines: &mut Lines) {
-    match value {
-        Value::Table(table) => put_table(table, &key, lines),
-        Value::Array(all) if !all.is_empty() && all.iter().all(Value::is_table) => {
-            let mut taken = BTreeSet::new();
-            for (number, table) in all.iter().filter_map(Value::as_table).enumerate() {
-                let mut name = name(table, number);
-                if !taken.insert(name.clone()) {
-                    // Two exports of one device.
-                    name = format!("{name}#{number}");
-                }
-                put_table(table, &[key.clone(), vec![name]].concat(), lines);
-            }
-        }
-        Value::String(text) => drop(lines.insert(key, text.clone())),
-        other => drop(lines.insert(key, other.to_string())),
-    }
-}
-
-/// What a table of several is called: by its name, else by what it is of.
-fn name(table: &Table, number: usize) -> String {
-    let mut names = ["name", "device", "volume"]
-        .iter()
-        .filter_map(|key| table.get(*key));
-    let name = names.find_map(Value::as_str);
-    name.map_or_else(|| number.to_string(), str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::lines::lines;
     use super::*;
+
+    fn changes(before: &str, after: &str) -> Vec<ConfigChange> {
+        super::changes(&lines(before), &lines(after))
+    }
 
     const BEFORE: &str = r#"
         data_dir = "d"
@@ -182,7 +137,9 @@ mod tests {
     #[test]
     fn the_hybrids_that_change_are_named_once() {
         let after = BEFORE.replace("back", "through").replace("10m", "5m");
-        let names: Vec<String> = hybrids(BEFORE, &after).into_iter().collect();
+        let names: Vec<String> = hybrids(&lines(BEFORE), &lines(&after))
+            .into_iter()
+            .collect();
         assert_eq!(names, ["vol0"]);
     }
 

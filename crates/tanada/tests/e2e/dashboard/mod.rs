@@ -14,10 +14,10 @@ use env::{RealConfig, Runtime};
 use front::nbd::{Client, ClientOptions};
 use testkit::browser::{Browser, DESK, Opened, PHONE, Screen, browser};
 
-use crate::common::{Daemon, SMALL, json, text};
+use crate::common::{Daemon, SMALL, TWO_STORES, json, text};
 
 /// A hybrid with a tier on modelled devices, two stores and a cluster of one node.
-const EVERYTHING: &str = r#"
+const HYBRID: &str = r#"
 [[device]]
 name = "hdd0"
 model = "hdd-7200-sata"
@@ -39,32 +39,13 @@ period = "1s"
 [[export]]
 device = "vol0"
 nbd = ["unix:vol0.sock"]
-[[device]]
-name = "d0"
-path = "d0.img"
-size = "256MiB"
-[[device]]
-name = "d1"
-path = "d1.img"
-size = "256MiB"
-[[store]]
-name = "s0"
-device = "d0"
-listen = "unix:s0.sock"
-create = true
-read_speed = "100MB/s"
-write_speed = "100MB/s"
-[[store]]
-name = "s1"
-device = "d1"
-listen = "unix:s1.sock"
-create = true
-[cluster]
-node = "n1"
-nbd = "unix:disks.sock"
-[admin]
-listen = ["unix:admin.sock", "127.0.0.1:0"]
 "#;
+
+/// That hybrid, two stores, and a cluster of them.
+fn everything() -> String {
+    let admin = "[admin]\nlisten = [\"unix:admin.sock\", \"127.0.0.1:0\"]\n";
+    [HYBRID, TWO_STORES, admin].concat()
+}
 
 const PAGES: [&str; 9] = [
     "",
@@ -98,7 +79,7 @@ const DRAWN: &str = "document.querySelector('main h1') && document.querySelector
                      !document.querySelector('main').innerText.includes('Waiting for')";
 
 fn start(dir: &Path) -> Daemon {
-    let daemon = Daemon::start(dir, EVERYTHING);
+    let daemon = Daemon::start(dir, &everything());
     text(dir, &["volume", "create", "vm1", "--size", "64MiB"]);
     text(dir, &["volume", "set", "vol0", "advise=on"]);
     let add = ["reserve", "add", "--store", "s0", "--read", "20MB/s"];
