@@ -28,6 +28,7 @@ use report::terminal::Usage;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::spawn_blocking;
 
 use super::ask::Ask;
 use super::client::Client;
@@ -174,18 +175,22 @@ pub fn run(asked: Connect) -> anyhow::Result<()> {
             timeout: asked.reconnect_timeout,
         };
         tokio::select! {
-            done = keep.connected(stream) => done,
-            ended = ended(&path) => ended,
+            lost = keep.connected(stream) => lost,
+            // Its connection is kept for as long as the kernel writes.
+            ended = async { ended(&path).await?; flush(path.clone()).await } => ended,
         }
     });
-    // What the kernel has not written yet.
-    let flushed = File::open(&path).and_then(|disk| disk.sync_all());
-    flushed.with_context(|| {
-        format!("cannot flush {path}; it stays connected until this kernel ends it")
-    })?;
+    // Before the runtime, which waits for a flush: what it asked fails now.
     disk.disconnect()
         .with_context(|| format!("cannot end {path}"))?;
     done
+}
+
+/// Has the kernel write what it has not written yet.
+async fn flush(path: String) -> anyhow::Result<()> {
+    let disk = path.clone();
+    let flushed = spawn_blocking(move || File::open(disk)?.sync_all()).await?;
+    flushed.with_context(|| format!("cannot flush {path}: what was written last may be lost"))
 }
 
 /// Waits until it is to end: not while it is mounted, unless that is asked for twice.

@@ -120,8 +120,10 @@ impl Daemon {
     pub fn command(&self, arguments: &[&str]) -> String {
         let output = tanada(&self.dir).args(arguments).output();
         let output = output.expect("the program starts");
+        // A look at the whole says by its status that something is wrong: that is what some tests look for.
+        let looks = arguments[0] == "status" && matches!(output.status.code(), Some(3 | 4));
         assert!(
-            output.status.success(),
+            output.status.success() || looks,
             "tanada {arguments:?}: {}\n{}",
             output.status,
             String::from_utf8_lossy(&output.stderr)
@@ -143,7 +145,7 @@ impl Daemon {
         let output = output.expect("the program starts");
         let code = output.status.code();
         assert!(
-            matches!(code, Some(1 | 5)),
+            matches!(code, Some(1 | 5 | 7)),
             "tanada {arguments:?}: {code:?}"
         );
         String::from_utf8_lossy(&output.stderr).into_owned()
