@@ -124,6 +124,8 @@ pub enum Health {
     Evacuating,
     /// Dirty data cannot be destaged, or a flush of the slow device failed: writes and flushes fail.
     Failed,
+    /// Its cache may hold what the slow device has not, and is not here: every request fails.
+    CacheLost,
     /// Shut down.
     Closed,
 }

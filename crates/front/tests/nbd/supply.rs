@@ -167,3 +167,38 @@ fn a_client_without_a_name_gets_the_supplys_default_or_the_servers_export() {
         server.drain().await;
     });
 }
+
+#[test]
+fn an_export_that_is_closed_turns_clients_away_with_its_reason_until_it_opens() {
+    Runtime::simulated(7).block_on(async {
+        let server = Server::new(Config::default());
+        for (name, mib) in [("vol0", 1), ("vol1", 2)] {
+            let added = server.add_export(export(name, memory(Bytes::mib(mib))));
+            added.unwrap();
+        }
+        let why = Rc::new(RefCell::new(Some("its cache is gone".to_owned())));
+        let said = Rc::clone(&why);
+        let closed = server.close_while("vol0", Rc::new(move || said.borrow().clone()));
+        closed.unwrap();
+        let unknown = server.close_while("vol2", Rc::new(|| None));
+        assert!(unknown.is_err());
+        server.serve(Listener::bind(&address()).unwrap());
+        // The default export is no other one meanwhile.
+        for name in ["vol0", ""] {
+            let refused = Client::connect(&address(), &asks_for(name)).await;
+            let message = refused.map(drop).unwrap_err().to_string();
+            assert!(message.contains("its cache is gone"), "{name}: {message}");
+        }
+        let other = Client::connect(&address(), &asks_for("vol1")).await;
+        other.unwrap().close().await;
+        assert_eq!(Client::list(&address(), None).await.unwrap().len(), 2);
+
+        why.take();
+        for name in ["vol0", ""] {
+            let now = Client::connect(&address(), &asks_for(name)).await.unwrap();
+            assert_eq!(now.info().size, Bytes::mib(1));
+            now.close().await;
+        }
+        server.drain().await;
+    });
+}

@@ -92,8 +92,9 @@ pub enum OpenError {
     /// The volume's cache, which may have the only copy of something, is not on the fast device.
     #[error(
         "{fast} {found}, but {name} has a cache that may hold what {slow} has not (cache {cache:032x}, attachment \
-         {generation}): connect its device and start again; if it is lost, `tanada volume give-up {name} --cache \
-         {cache:032x}` gives up what only it had, and an empty cache is made"
+         {generation}): connect its device and start again; if it is lost, `tanada volume attach {name} --new-cache \
+         --lose-dirty` gives up what only it had, or, while no daemon runs, `tanada volume give-up {name} --cache \
+         {cache:032x}`, and an empty cache is made"
     )]
     NotHere {
         /// The volume.

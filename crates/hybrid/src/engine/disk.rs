@@ -27,6 +27,8 @@ pub(crate) struct Engine {
     /// Why there is none.
     pub why_alone: RefCell<String>,
     pub closed: Cell<bool>,
+    /// Why nothing may be read or written: the cache that has the rest is not here.
+    withheld: RefCell<Option<String>>,
     gate: Gate,
     /// Management operations go one at a time.
     pub managing: Cell<bool>,
@@ -43,6 +45,7 @@ impl Engine {
             tier: RefCell::new(None),
             why_alone: RefCell::new("no fast device is attached".to_owned()),
             closed: Cell::new(false),
+            withheld: RefCell::default(),
             gate: Gate::default(),
             managing: Cell::new(false),
             recovered: Cell::default(),
@@ -130,9 +133,7 @@ impl Engine {
     /// It was shut down.
     pub async fn enter(&self, op: Op) -> Result<Inside<'_>, DeviceError> {
         let inside = self.gate.enter().await;
-        if self.closed.get() {
-            return Err(self.gone(op));
-        }
+        self.available(op)?;
         Ok(inside)
     }
 
@@ -141,13 +142,33 @@ impl Engine {
         self.gate.inside()
     }
 
-    /// The disk was shut down.
-    pub fn gone(&self, op: Op) -> DeviceError {
-        DeviceError::Gone {
+    /// Does it answer requests at all?
+    ///
+    /// # Errors
+    /// It was shut down, or its cache is not here.
+    pub fn available(&self, op: Op) -> Result<(), DeviceError> {
+        let why = match self.closed.get() {
+            true => "it was shut down".to_owned(),
+            false => match self.why_withheld() {
+                Some(why) => why,
+                None => return Ok(()),
+            },
+        };
+        Err(DeviceError::Gone {
             device: self.volume.name.clone(),
             op,
-            why: "it was shut down".to_owned(),
-        }
+            why,
+        })
+    }
+
+    /// Why requests are refused, if they are because the cache is not here.
+    pub fn why_withheld(&self) -> Option<String> {
+        self.withheld.borrow().clone()
+    }
+
+    /// Refuses requests from now on, or answers them again.
+    pub fn withhold(&self, why: Option<String>) {
+        *self.withheld.borrow_mut() = why;
     }
 
     /// May `op` go to `len` bytes from `at` on?
@@ -155,9 +176,7 @@ impl Engine {
     /// # Errors
     /// Why not.
     pub fn check(&self, op: Op, at: Sector, len: u64) -> Result<(), DeviceError> {
-        if self.closed.get() {
-            return Err(self.gone(op));
-        }
+        self.available(op)?;
         // The slow device has our size. Its error would name it instead of us: only then is ours made.
         match self.volume.slow.info.check(op, at, len) {
             Ok(()) => Ok(()),

@@ -1,7 +1,7 @@
 //! Management of a disk in use: attach, detach, close, resize, other settings.
 //!
 //! ```text
-//! attach:  gate closed -> an empty cache -> gate open
+//! attach:  gate closed -> an empty cache -> nothing is withheld any more -> gate open
 //! detach:  destage everything -> label "detached" -> record -> the slow device stands alone
 //! close:   commit -> clean mark; dirty data stay on the fast device, and the next open finds the cache warm
 //! ```
@@ -89,6 +89,9 @@ pub(super) async fn attach(
         Ok(()) => format(engine, fast, &ties).await,
         Err(error) => Err(error.into()),
     };
+    if answer.is_ok() {
+        engine.withhold(None);
+    }
     engine.open_gate();
     answer
 }

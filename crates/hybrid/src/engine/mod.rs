@@ -147,6 +147,27 @@ impl Hybrid {
         })
     }
 
+    /// The slow device of a disk whose cache may hold the rest and is not here: every request is refused, and `why` says so,
+    /// until an empty cache is attached. The record must have forgotten the lost one by then.
+    ///
+    /// # Errors
+    /// [`OpenError::Settings`].
+    pub fn withheld(
+        settings: Settings,
+        slow: Rc<dyn Device>,
+        why: String,
+    ) -> Result<Hybrid, OpenError> {
+        let disk = Hybrid::alone(settings, slow)?;
+        disk.engine.withhold(Some(why));
+        disk.engine.found_all.set(false);
+        Ok(disk)
+    }
+
+    /// Why every request is refused; `None` if the cache is here, or none is missed.
+    pub fn why_withheld(&self) -> Option<String> {
+        self.engine.why_withheld()
+    }
+
     /// Puts `fast` in front of a disk that stands alone, while it is in use. An empty cache is made on it.
     ///
     /// # Errors
@@ -325,8 +346,8 @@ impl Device for Hybrid {
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        if self.engine.closed.get() {
-            return ready(Err(self.engine.gone(Op::Flush)));
+        if let Err(error) = self.engine.available(Op::Flush) {
+            return ready(Err(error));
         }
         Box::pin(async move {
             let _inside = self.engine.enter(Op::Flush).await?;

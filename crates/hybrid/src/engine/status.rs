@@ -32,6 +32,10 @@ pub(super) fn status(engine: &Engine) -> Status {
         }
         Some(tier) => cache_status(&tier, &mut status),
     }
+    if let Some(why) = engine.why_withheld() {
+        status.health = Health::CacheLost;
+        status.why = why;
+    }
     if let Some(why) = volume.slow.failure() {
         status.health = Health::Failed;
         status.why = format!("a flush of the slow device failed: {why}");

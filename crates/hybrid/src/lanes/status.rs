@@ -43,7 +43,8 @@ fn severity(health: Health) -> u8 {
         Health::PassThrough => 2,
         Health::Evacuating => 3,
         Health::Failed => 4,
-        Health::Closed => 5,
+        Health::CacheLost => 5,
+        Health::Closed => 6,
     }
 }
 

@@ -159,6 +159,61 @@ fn a_record_that_a_power_cut_brings_back_hides_no_dirty_data() {
 }
 
 #[test]
+fn a_volume_whose_cache_is_missed_answers_nothing_until_that_is_given_up() {
+    run(1, async {
+        let (slow, fast) = devices();
+        let book = book();
+        let disk = start(keep_dirty(), &slow, &fast, &book).await.unwrap();
+        put(&disk, pages(100, 50), 0x61).await;
+        disk.flush().await.unwrap();
+        drop(disk);
+        let (before, record) = (image(&slow), book.now());
+        let blank = Memory::new("ssd0", FAST);
+        let why = refused(start(keep_dirty(), &slow, &blank, &book).await);
+        let disk = Hybrid::withheld(keep_dirty(), slow.clone(), why.clone()).unwrap();
+        let status = disk.status();
+        assert_eq!((status.health, &status.why), (Health::CacheLost, &why));
+        assert!(!disk.found_all());
+        let (at, len) = (Sector::containing(400 << 10), Bytes(4096));
+        let data = base::View::copy_of(&[1; 4096]);
+        let refusals = [
+            disk.read_at(at, len).await.map(drop),
+            disk.write_at(at, data).await,
+            disk.flush().await,
+            disk.discard(Span::bytes(at.byte(), 4096)).await,
+        ];
+        for refusal in refusals {
+            assert!(refusal.unwrap_err().to_string().contains(&why));
+        }
+        // As long as the record names it, nothing takes its place.
+        let early = disk.attach(blank.clone(), book.ties()).await;
+        assert!(matches!(early, Err(OpenError::NotHere { .. })));
+        assert_eq!(disk.status().health, Health::CacheLost);
+        assert!(image(&slow) == before && book.now() == record);
+
+        book.pair.set(Some(Pair {
+            cache: None,
+            dirty: false,
+            ..record
+        }));
+        disk.attach(blank.clone(), book.ties()).await.unwrap();
+        assert_eq!(disk.status().health, Health::Healthy);
+        assert_eq!(disk.why_withheld(), None);
+        let has = disk.read_at(at, len).await.unwrap();
+        assert_eq!(
+            has[..],
+            before[400 << 10..][..4096],
+            "what the slow device has"
+        );
+        assert!(!disk.found_all(), "no client of before may go on");
+        disk.close().await.unwrap();
+        let withheld = Hybrid::withheld(keep_dirty(), slow.clone(), why).unwrap();
+        withheld.close().await.unwrap();
+        assert_eq!(withheld.status().health, Health::Closed);
+    });
+}
+
+#[test]
 fn a_blank_fast_device_is_refused_while_another_may_have_the_only_copy() {
     run(1, async {
         let (slow, fast) = devices();
@@ -178,8 +233,9 @@ fn a_blank_fast_device_is_refused_while_another_may_have_the_only_copy() {
             said,
             format!(
                 "ssd0 is blank, but vol0 has a cache that may hold what hdd0 has not (cache {cache:032x}, attachment \
-                 1): connect its device and start again; if it is lost, `tanada volume give-up vol0 --cache \
-                 {cache:032x}` gives up what only it had, and an empty cache is made"
+                 1): connect its device and start again; if it is lost, `tanada volume attach vol0 --new-cache \
+                 --lose-dirty` gives up what only it had, or, while no daemon runs, `tanada volume give-up vol0 --cache \
+                 {cache:032x}`, and an empty cache is made"
             )
         );
         // Neither does a key that stays in a file give it up.

@@ -322,6 +322,10 @@ pub struct Attach {
     pub fast: Option<String>,
     /// Attach it although it holds the cache of another volume, which is lost.
     pub force: bool,
+    /// Begin with an empty cache in place of one that is not there.
+    pub new_cache: bool,
+    /// Also where the cache that is not there may hold what the slow device has not: that is lost.
+    pub lose_dirty: bool,
 }
 
 #[cfg(test)]

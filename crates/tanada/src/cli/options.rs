@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use config::DATA_DIR;
 
 use super::ask::Ask;
+use super::consent::Loss;
 use super::named::VolumeName;
 use super::{cache, cluster, device_claim, old_words, rescue};
 
@@ -40,12 +41,14 @@ pub enum Volume {
         /// Attach it although it holds the cache of another volume, which is then lost.
         #[arg(long)]
         force: bool,
-        /// Ask nothing before that is lost.
-        #[arg(long, requires = "force")]
-        yes: bool,
-        /// Say what would be lost, and change nothing.
-        #[arg(long, requires = "force")]
-        dry_run: bool,
+        /// Begin with an empty cache in place of one that is not there.
+        #[arg(long)]
+        new_cache: bool,
+        /// Also where the cache that is not there may hold what the slow device has not, which is then lost.
+        #[arg(long, requires = "new_cache")]
+        lose_dirty: bool,
+        #[command(flatten)]
+        loss: Loss,
         #[command(flatten)]
         ask: Ask,
     },

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::ask::Ask;
 use super::client::{Client, path};
-use super::consent::{self, Loss};
+use super::consent;
 use super::{
     cache, cluster, cluster_pages, options, rescue, show, store_pages, volume_heat, volume_list,
     volume_moves, volume_set,
@@ -37,17 +37,21 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             name,
             fast,
             force,
-            yes,
-            dry_run,
+            new_cache,
+            lose_dirty,
+            loss,
             ask,
         } => {
-            let on = fast.as_deref().unwrap_or("its fast device");
-            let lost = format!("what another volume has cached on {on} would be lost");
-            let loss = Loss { yes, dry_run };
-            if force && !consent::is_given(&name, &lost, &loss, ask.json)? {
+            let attach = Attach {
+                fast,
+                force,
+                new_cache,
+                lose_dirty,
+            };
+            let lost = lost_by(&name, &attach);
+            if !lost.is_empty() && !consent::is_given(&name, &lost, &loss, ask.json)? {
                 return Ok(());
             }
-            let attach = Attach { fast, force };
             let path = path(&name, "/attach")?;
             ask.send(Method::POST, &path, &attach, |volume: &Volume| {
                 let fast = volume.fast.as_deref().unwrap_or("its fast device");
@@ -63,6 +67,23 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
         options::Volume::Disk(command) => cluster::run(command),
         options::Volume::Old(old) => unreachable!("{old:?} is read as its new spelling"),
     }
+}
+
+/// What attaching a fast device loses; empty: nothing.
+fn lost_by(name: &str, attach: &Attach) -> String {
+    let on = attach.fast.as_deref().unwrap_or("its fast device");
+    let mut lost = Vec::new();
+    if attach.force {
+        lost.push(format!(
+            "what another volume has cached on {on} would be lost"
+        ));
+    }
+    if attach.lose_dirty {
+        lost.push(format!(
+            "what was written to {name} and only its missing cache has would be lost"
+        ));
+    }
+    lost.join("; ")
 }
 
 fn detach(name: &str, ask: Ask) -> anyhow::Result<()> {

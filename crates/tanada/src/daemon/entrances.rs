@@ -11,12 +11,13 @@ use device::remote::Opened;
 use device::{Capped, Device, DeviceError, Meter, Op, Throttle, ready};
 use env::net::{Address, Listener};
 use front::nbd;
+use hybrid::Hybrid;
 
-use super::assemble::Plan;
 use super::common::starts;
 use super::listen::{listen, read_tls};
+use super::plan::Plan;
 use super::thread::DataThread;
-use super::thread::behind::{found_all, identity_of};
+use super::thread::behind::{found_all, identity_of, missing_cache};
 use super::thread::cluster;
 use super::thread::disks::{Behind, Showing};
 use super::thread::exports::{AtAddress, VolumeExport};
@@ -110,7 +111,10 @@ pub(super) fn showing(thread: &DataThread, export: &ExportConfig, data_dir: &Pat
             None => {
                 let device = meter(thread, &export.device);
                 let found_all = found_all(thread, &export.device, &*device);
-                Behind::Device(exported(thread, export), found_all)
+                match missing_cache(thread, &export.device) {
+                    Some(hybrid) => Behind::Hybrid(hybrid, exported(thread, export)),
+                    None => Behind::Device(exported(thread, export), found_all),
+                }
             }
         },
     }
@@ -168,6 +172,9 @@ pub(super) async fn serve(
                 device,
                 read_only: export.read_only || thread.is_read_only(&export.device),
             })?;
+            if let Some(hybrid) = missing_cache(thread, &export.device) {
+                server.close_while(&export.name, Rc::new(move || hybrid.why_withheld()))?;
+            }
         }
     }
     let address = listener.address().clone();
@@ -184,8 +191,8 @@ pub(super) async fn serve(
     Ok(())
 }
 
-/// A device, and what holds its clients back.
-type CappedDevice = (Rc<dyn Device>, Option<Rc<Throttle>>);
+/// A device, what holds its clients back, and the hybrid that it is, if its cache is missed.
+type CappedDevice = (Rc<dyn Device>, Option<Rc<Throttle>>, Option<Hybrid>);
 
 /// What clients of gates at an address see, and how it is opened for them: devices first, as a server without gates has them.
 fn through_gates(
@@ -204,7 +211,8 @@ fn through_gates(
             });
             let device = flowed(thread, export);
             let throttle = thread.caps.of(export).cloned();
-            devices.insert(export.name.clone(), (device, throttle));
+            let hybrid = missing_cache(thread, &export.device);
+            devices.insert(export.name.clone(), (device, throttle, hybrid));
         }
     }
     views.extend(volumes.iter().map(|volume| ExportView {
@@ -213,7 +221,15 @@ fn through_gates(
         read_only: volume.config.read_only,
     }));
     let open: Open = Rc::new(move |name| {
-        if let Some((device, throttle)) = devices.get(name) {
+        let refused = |device: &str, why| DeviceError::Gone {
+            device: device.to_owned(),
+            op: Op::Read,
+            why,
+        };
+        if let Some((device, throttle, hybrid)) = devices.get(name) {
+            if let Some(why) = hybrid.as_ref().and_then(Hybrid::why_withheld) {
+                return ready(Err(refused(name, why)));
+            }
             let device = Rc::clone(device);
             return ready(Ok(Opened::of(match throttle {
                 // A client of its own.
@@ -221,18 +237,14 @@ fn through_gates(
                 None => device,
             })));
         }
-        let device = name.to_owned();
-        let refused = |why| DeviceError::Gone {
-            device,
-            op: Op::Read,
-            why,
-        };
         let volume = volumes.iter().find(|it| it.config.name == name).cloned();
         let Some(volume) = volume else {
-            return ready(Err(refused(format!("there is no export {name}"))));
+            return ready(Err(refused(name, format!("there is no export {name}"))));
         };
+        let device = name.to_owned();
         Box::pin(async move {
-            let supplied = volume.open_for_client().await.map_err(refused)?;
+            let supplied = volume.open_for_client().await;
+            let supplied = supplied.map_err(|why| refused(&device, why))?;
             Ok(Opened::holding(supplied.device, supplied.hold))
         })
     });

@@ -20,6 +20,7 @@ mod listen;
 pub mod log;
 pub mod look;
 pub mod metrics;
+mod plan;
 pub mod reload;
 pub mod serve;
 mod service_manager;

@@ -40,7 +40,7 @@ use super::thread::command::{Started, ThreadHandle};
 use super::thread::layers::Layers;
 use super::thread::records::Records;
 use super::welcome::print_welcome;
-use super::{assemble, descriptors, http};
+use super::{assemble, descriptors, http, plan};
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::revocation::Revocation;
 use crate::daemon::common::saved_settings::{SavedFile, SavedSettings};
@@ -393,7 +393,7 @@ async fn begin(
     signals: &mut Signals,
 ) -> anyhow::Result<Vec<Started>> {
     let mut starting = Vec::new();
-    for mut plan in assemble::threads(config) {
+    for mut plan in plan::threads(config) {
         plan.connections = connections;
         plan.revocation = revocation.clone();
         plan.kept = kept.clone();

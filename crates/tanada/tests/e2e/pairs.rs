@@ -3,7 +3,9 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
 
 use crate::access::as_another;
 use crate::common::*;
@@ -30,6 +32,28 @@ fn refused(dir: &Path) -> String {
     stderr(&output)
 }
 
+/// Starts a daemon whose vol0 misses its cache; what it says of that.
+fn missed(dir: &Path) -> (Daemon, String) {
+    let daemon = Daemon::start(dir, SMALL);
+    let health = run(dir, &["status"]);
+    assert_eq!(health.status.code(), Some(4), "HEALTH_ERR");
+    let page = String::from_utf8(health.stdout).unwrap();
+    assert!(page.contains("CACHE_LOST"), "{page}");
+    (daemon, page)
+}
+
+/// What a client of vol0 is told that is turned away; `None` without the client.
+fn turned_away(dir: &Path) -> Option<String> {
+    let mut command = Command::new("qemu-img");
+    let uri = "nbd+unix:///vol0?socket=vol0.sock";
+    let Ok(output) = command.current_dir(dir).args(["info", uri]).output() else {
+        without("qemu-img");
+        return None;
+    };
+    assert!(!output.status.success());
+    Some(stderr(&output))
+}
+
 /// The identity in the command that a refusal names.
 fn named(said: &str) -> String {
     let (_, rest) = said.split_once("--cache ").expect("it names a command");
@@ -52,11 +76,12 @@ fn a_lost_fast_device_is_missed_until_it_is_given_up_by_name() {
     assert_eq!(record(dir)["dirty"], true);
     let lost = fs::read(dir.join("fast.img")).unwrap();
     fs::remove_file(dir.join("fast.img")).unwrap();
-    let said = refused(dir);
+    let (daemon, said) = missed(dir);
     assert!(
         said.contains("fast is blank, but vol0 has a cache that may hold what slow has not"),
         "{said}"
     );
+    drop(daemon);
 
     // The lost one turns up: all is there.
     fs::write(dir.join("fast.img"), &lost).unwrap();
@@ -81,7 +106,9 @@ fn a_lost_fast_device_is_missed_until_it_is_given_up_by_name() {
     drop(daemon);
 
     fs::remove_file(dir.join("fast.img")).unwrap();
-    assert_eq!(named(&refused(dir)), cache);
+    let (daemon, said) = missed(dir);
+    assert_eq!(named(&said), cache);
+    drop(daemon);
     let wrong = run(
         dir,
         &["volume", "give-up", "vol0", "tanada.toml", "--cache", "12"],
@@ -106,6 +133,77 @@ fn a_lost_fast_device_is_missed_until_it_is_given_up_by_name() {
     written.unwrap();
     let _daemon = Daemon::start(dir, SMALL);
     ask(dir, &["read -P 0x62 1M 64k"]);
+}
+
+#[test]
+fn a_volume_without_its_cache_lets_others_go_on_until_a_new_cache_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    ask(dir, &["write -P 0x61 1M 64k", "flush"]);
+    drop(daemon);
+    let slow = fs::read(dir.join("slow.img")).unwrap();
+    fs::remove_file(dir.join("fast.img")).unwrap();
+    let (daemon, _) = missed(dir);
+    // Another export of the same daemon is served.
+    let status: Value = serde_json::from_slice(&run(dir, &["status", "--json"]).stdout).unwrap();
+    let exports = status["exports"].as_array().unwrap();
+    let why = |name: &str| exports.iter().find(|it| it["name"] == name).unwrap()["why"].clone();
+    assert!(why("plain").is_null(), "{exports:?}");
+    assert!(why("vol0").as_str().unwrap().contains("fast is blank"));
+    if let Some(said) = turned_away(dir) {
+        assert!(
+            said.contains("fast is blank, but vol0 has a cache"),
+            "{said}"
+        );
+    }
+    let volume = json(dir, &["volume", "show", "vol0", "--json"]);
+    assert_eq!(volume["health"], "cache-lost");
+    assert_eq!(volume["fast"], Value::Null);
+
+    // Nothing is lost but by these very words.
+    let attach = ["volume", "attach", "vol0"];
+    for (more, says) in [
+        (&[][..], "or add --new-cache"),
+        (&["--new-cache"], "add --lose-dirty to give that up"),
+        (
+            &["--new-cache", "--lose-dirty"],
+            "Add --yes if that is meant",
+        ),
+    ] {
+        let refused = run(dir, &[&attach, more].concat());
+        assert_eq!(refused.status.code(), Some(5), "{}", stderr(&refused));
+        assert!(stderr(&refused).contains(says), "{}", stderr(&refused));
+    }
+    let dry = text(
+        dir,
+        &[&attach[..], &["--new-cache", "--lose-dirty", "--dry-run"]].concat(),
+    );
+    assert!(
+        dry.contains("only its missing cache has would be lost"),
+        "{dry}"
+    );
+    assert_eq!(record(dir)["dirty"], true);
+    assert_eq!(fs::read(dir.join("slow.img")).unwrap(), slow);
+
+    text(
+        dir,
+        &[&attach[..], &["--new-cache", "--lose-dirty", "--yes"]].concat(),
+    );
+    let volume = json(dir, &["volume", "show", "vol0", "--json"]);
+    assert_eq!(
+        (&volume["health"], &volume["fast"]),
+        (&"healthy".into(), &"fast".into())
+    );
+    // What the slow device has, and what is written from now on.
+    ask(
+        dir,
+        &["write -P 0x63 2M 64k", "flush", "read -P 0x63 2M 64k"],
+    );
+    drop(daemon);
+    let daemon = Daemon::start(dir, SMALL);
+    ask(dir, &["read -P 0x63 2M 64k"]);
+    assert_eq!(daemon.stop().0, Some(0));
 }
 
 #[test]
@@ -287,7 +385,9 @@ fn a_fast_device_in_memory_is_looked_at_like_one_that_is_not_made_yet() {
     drop(Daemon::start(dir, SMALL));
     fs::write(dir.join("tanada.toml"), &memory).unwrap();
     refused_before_the_start(dir, "fast is blank, but vol0 has a cache that may hold");
-    assert!(refused(dir).contains("fast is blank, but vol0 has a cache that may hold"));
+    let daemon = Daemon::start(dir, &memory);
+    assert_eq!(run(dir, &["status"]).status.code(), Some(4));
+    drop(daemon);
 }
 
 #[test]

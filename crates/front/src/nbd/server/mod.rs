@@ -79,13 +79,25 @@ pub enum ExportError {
     Unknown(String),
 }
 
+/// Says why an export takes no clients; `None`: it does.
+pub type WhyClosed = Rc<dyn Fn() -> Option<String>>;
+
 /// An export in use.
 struct Shelf {
     export: Export,
     target: Target,
     counters: Rc<LiveCounters>,
+    /// Says why new clients are turned away, while they are.
+    closed: RefCell<Option<WhyClosed>>,
     /// Of one that was opened for a client: dropped with it.
     _hold: Option<Box<dyn Any>>,
+}
+
+impl Shelf {
+    fn why_closed(&self) -> Option<String> {
+        let why = self.closed.borrow().clone();
+        why.and_then(|why| why())
+    }
 }
 
 /// Totals of the server's life.
@@ -174,6 +186,7 @@ impl Server {
             export,
             target,
             counters: Rc::default(),
+            closed: RefCell::default(),
             _hold: None,
         };
         self.shelves.borrow_mut().push(Rc::new(shelf));
@@ -188,6 +201,19 @@ impl Server {
         self.shelf(name)
             .ok_or_else(|| ExportError::Unknown(name.to_owned()))?;
         *self.default.borrow_mut() = Some(name.to_owned());
+        Ok(())
+    }
+
+    /// Turns clients of an export away for as long as `why` says something, with that sentence. It stays in the list, and
+    /// default as it was.
+    ///
+    /// # Errors
+    /// [`ExportError::Unknown`].
+    pub fn close_while(&self, name: &str, why: WhyClosed) -> Result<(), ExportError> {
+        let shelf = self
+            .shelf(name)
+            .ok_or_else(|| ExportError::Unknown(name.to_owned()))?;
+        *shelf.closed.borrow_mut() = Some(why);
         Ok(())
     }
 
@@ -372,7 +398,13 @@ impl Server {
 
 impl Catalogue for Server {
     fn find(&self, name: &str) -> Option<Offer> {
-        Some(self.offer(&self.shelf(name)?.export))
+        let shelf = self.shelf(name)?;
+        let is_open = shelf.why_closed().is_none();
+        is_open.then(|| self.offer(&shelf.export))
+    }
+
+    fn why_not(&self, name: &str) -> Option<String> {
+        self.shelf(name)?.why_closed()
     }
 
     fn list(&self) -> Vec<(String, String)> {

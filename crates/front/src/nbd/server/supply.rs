@@ -10,6 +10,7 @@
 //! 3. What a client's certificate does not allow is neither listed nor opened for it: it is not there.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -144,6 +145,7 @@ fn shelf(name: &str, opened: Supplied) -> Rc<Shelf> {
             read_only: opened.read_only,
         },
         counters: opened.account.0,
+        closed: RefCell::default(),
         _hold: Some(opened.hold),
     })
 }
@@ -158,6 +160,7 @@ impl Catalogue for View<'_> {
     fn find(&self, name: &str) -> Option<Offer> {
         let offer = match self.server.find(name) {
             Some(offer) => offer,
+            None if self.server.why_not(name).is_some() => return None,
             None => {
                 let shelf = self.prepared.shelf(self.server, name)?;
                 self.server.offer(&shelf.export)
@@ -182,7 +185,11 @@ impl Catalogue for View<'_> {
     }
 
     fn why_not(&self, name: &str) -> Option<String> {
-        let (refused, why) = self.prepared.refused.as_ref()?;
-        (refused == name).then(|| why.clone())
+        let is_allowed = |shelf: &Rc<Shelf>| self.prepared.allowed.has(&shelf.export.name);
+        let own = self.server.shelf(name).filter(is_allowed);
+        let refused = self.prepared.refused.as_ref();
+        let supplied = refused.filter(|(refused, _)| refused == name);
+        own.and_then(|shelf| shelf.why_closed())
+            .or(supplied.map(|(_, why)| why.clone()))
     }
 }

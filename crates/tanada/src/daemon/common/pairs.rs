@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use hybrid::{Mode, Pair, PairBook, Ties, Unwritten};
 use serde::{Deserialize, Serialize};
 
@@ -214,6 +214,8 @@ pub struct Memory {
     pub mode: Option<Mode>,
     /// Where changes between two commits outlive the daemon, if they do.
     pub restart: Option<RestartFile>,
+    /// May the daemon run without the cache, while the hybrid answers nothing? Not where a store or hybrid stands on it.
+    pub missable: bool,
 }
 
 impl Memory {
@@ -222,6 +224,36 @@ impl Memory {
         let record = self.pair.as_ref().map(|file| file.read());
         let record = record.transpose().map_err(|why| anyhow!(why))?;
         Ok(record.flatten())
+    }
+
+    /// The cache that the record names counts no more. `may_lose`: also if it may hold what the slow device has not.
+    ///
+    /// # Errors
+    /// What it may hold is not to be lost, it is another volume's, or the record cannot be read or written.
+    pub fn give_up(&self, may_lose: bool) -> anyhow::Result<()> {
+        let Some(file) = &self.pair else {
+            return Ok(());
+        };
+        let Some((pair, cache)) = self.record()?.and_then(|pair| Some((pair, pair.cache?))) else {
+            return Ok(());
+        };
+        if pair.dirty && !may_lose {
+            bail!(
+                "cache {cache:032x} may hold what the slow device has not: connect its device and start the daemon again, or add \
+                 --lose-dirty to give that up"
+            );
+        }
+        let other = file.other_with(cache).map_err(|why| anyhow!(why))?;
+        if let Some(other) = other {
+            bail!(
+                "cache {cache:032x} is the one of volume {} ({}), too: connect its device there first",
+                other.volume,
+                other.path.display()
+            );
+        }
+        // The list first: what is on it counts no more, whatever the record says.
+        self.registry.add(cache)?;
+        Ok(file.write(&pair.alone())?)
     }
 
     /// How a pair is to be opened: which caches count no more, where to write down the next one, and which cache

@@ -47,6 +47,7 @@ macro_rules! codes {
 codes! {
     THREAD_SILENT Error "A data thread or a gate has ended or stands still; what is on it is not served."
     VOLUME_OFFLINE Error "A volume answers no requests."
+    CACHE_LOST Error "The cache of a hybrid may hold what its disk has not, and is not there: the hybrid answers nothing."
     VOLUME_READ_ONLY Error "A volume answers reads and refuses writes."
     STORE_FULL Error "A store, or the stores of a virtual disk, have no room: writes fail."
     CHECKSUM Error "Data were read that are not what was written."

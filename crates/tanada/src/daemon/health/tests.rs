@@ -179,6 +179,7 @@ fn a_hybrid_raises_what_its_state_means() {
     for (health, code) in [
         ("failed", "VOLUME_OFFLINE"),
         ("closed", "VOLUME_OFFLINE"),
+        ("cache-lost", "CACHE_LOST"),
         ("degraded", "VOLUME_DEGRADED"),
         ("pass-through", "CACHE_DETACHED"),
         ("evacuating", "CACHE_DETACHED"),

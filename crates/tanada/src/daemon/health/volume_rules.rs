@@ -5,7 +5,7 @@ use config::tier::time_text;
 use report::terminal::table::size;
 
 use super::codes::{
-    CACHE_DETACHED, CHECKSUM, DIRTY_OLD, STORE_FULL, VOLUME_DEGRADED, VOLUME_OFFLINE,
+    CACHE_DETACHED, CACHE_LOST, CHECKSUM, DIRTY_OLD, STORE_FULL, VOLUME_DEGRADED, VOLUME_OFFLINE,
     VOLUME_READ_ONLY,
 };
 use super::recent::Recent;
@@ -40,6 +40,14 @@ fn state(of: &Volume) -> Option<HealthCheck> {
             VOLUME_OFFLINE,
             "it answers no requests",
             "look at its devices and the log; what was flushed is on them".to_owned(),
+        ),
+        "cache-lost" => (
+            CACHE_LOST,
+            "it answers no requests, since its cache is not there",
+            format!(
+                "connect the device of its cache and start the daemon again; if that is lost, `tanada volume attach {name} \
+                 --new-cache --lose-dirty` goes on without what only it had"
+            ),
         ),
         "degraded" => (
             VOLUME_DEGRADED,

@@ -321,7 +321,7 @@ async fn detach_volume(
     request_body = Attach, responses(
     (status = 200, description = "The volume as it is now", body = Volume),
     (status = 404, body = Refusal),
-    (status = 409, description = "Attached already, or the device belongs to another pair", body = Refusal),
+    (status = 409, description = "Attached already, the device belongs to another pair, or the cache that is not there is not given up", body = Refusal),
 ))]
 async fn attach_volume(
     State(control): State<Arc<Control>>,
@@ -331,7 +331,7 @@ async fn attach_volume(
     text: axum::body::Bytes,
 ) -> Answer<Volume> {
     let attach: Attach = body(&headers, &text, r#"{"fast": "ssd0"}"#)?;
-    if attach.force {
+    if attach.force || attach.lose_dirty {
         caller.check(Action::Destroy, None)?;
     }
     let volume = name.clone();

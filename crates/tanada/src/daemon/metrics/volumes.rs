@@ -20,12 +20,13 @@ use crate::api::cluster::{Disk, Resync};
 use crate::api::figures::{Counters, Operation};
 
 /// What the health of a hybrid may be.
-const HYBRID_STATES: [&str; 6] = [
+const HYBRID_STATES: [&str; 7] = [
     "healthy",
     "degraded",
     "pass-through",
     "evacuating",
     "failed",
+    "cache-lost",
     "closed",
 ];
 

@@ -2,6 +2,7 @@
 
 use config::Kind;
 use device::Device;
+use hybrid::Hybrid;
 
 use super::DataThread;
 use super::hybrid::OpenVolume;
@@ -10,6 +11,13 @@ use super::hybrid::OpenVolume;
 pub fn found_all(thread: &DataThread, name: &str, device: &dyn Device) -> bool {
     let volume = thread.volumes.iter().find(|v| v.config.name() == name);
     volume.map_or(device.info().crash_keeping, OpenVolume::found_all)
+}
+
+/// The hybrid of this name, if its cache is missed: nothing of it is shown before another one is attached.
+pub fn missing_cache(thread: &DataThread, name: &str) -> Option<Hybrid> {
+    let volume = thread.volumes.iter().find(|v| v.config.name() == name)?;
+    let hybrid = &volume.hybrid;
+    hybrid.why_withheld().map(|_| hybrid.clone())
 }
 
 /// What a device or volume stands on, in words that nothing else has.

@@ -19,6 +19,7 @@ use base::Nanos;
 use config::ExportConfig;
 use device::Device;
 use env::sync::Event;
+use hybrid::Hybrid;
 use report::terminal::said;
 
 use super::exports::VolumeExport;
@@ -33,6 +34,8 @@ const AGAIN_AFTER: Nanos = Nanos::secs(30);
 pub enum Behind {
     /// A device of this thread; does it show every write that an earlier daemon answered?
     Device(Rc<dyn Device>, bool),
+    /// A hybrid of this thread whose cache is missed, and the device that it is then.
+    Hybrid(Hybrid, Rc<dyn Device>),
     Volume(Rc<VolumeExport>),
 }
 
@@ -107,6 +110,15 @@ impl Showing {
                 found_all: *found_all,
                 hold: Box::new(()),
             }),
+            Behind::Hybrid(hybrid, device) => match hybrid.why_withheld() {
+                Some(why) => Err(why),
+                None => Ok(Found {
+                    device: Rc::clone(device),
+                    // What the lost cache had is lost.
+                    found_all: false,
+                    hold: Box::new(()),
+                }),
+            },
             Behind::Volume(volume) => volume.open().await.map(|supplied| Found {
                 found_all: supplied.device.info().crash_keeping,
                 device: supplied.device,
@@ -136,6 +148,7 @@ impl Showing {
     fn away(&self) -> Option<String> {
         match &self.behind {
             Behind::Device(..) => None,
+            Behind::Hybrid(hybrid, _) => hybrid.why_withheld(),
             Behind::Volume(volume) => volume.away(),
         }
     }

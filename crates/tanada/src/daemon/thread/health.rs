@@ -10,6 +10,7 @@ pub fn word(health: Health) -> &'static str {
         Health::PassThrough => "pass-through",
         Health::Evacuating => "evacuating",
         Health::Failed => "failed",
+        Health::CacheLost => "cache-lost",
         Health::Closed => "closed",
     }
 }

@@ -11,7 +11,7 @@ use anyhow::Context;
 use base::Bytes;
 use config::{ExportConfig, HybridConfig};
 use device::{Capped, Device, Meter, Throttle};
-use hybrid::{Health, Hybrid, OpenError};
+use hybrid::{Health, Hybrid, OpenError, Ties};
 use policy::share::cap::Caps;
 use policy::tier::worth::Costs;
 use report::terminal::said;
@@ -76,6 +76,27 @@ impl Drop for Busy<'_> {
     }
 }
 
+/// Opens the pair. Where its cache may have the only copy of something and is not there, it is only refused if it is not
+/// `missable`; else it answers nothing.
+async fn open_pair(
+    config: &HybridConfig,
+    slow: Rc<dyn Device>,
+    fast: Rc<dyn Device>,
+    (ties, missable): (Ties, bool),
+) -> anyhow::Result<Hybrid> {
+    let settings = config.settings.clone();
+    let below = Rc::clone(&slow);
+    let opened = match Hybrid::open_or_create(settings.clone(), slow, fast, ties).await {
+        Err(missed @ OpenError::NotHere { .. }) if missable => {
+            let why = missed.to_string();
+            tracing::error!(volume = config.name(), "it answers nothing: {why}");
+            Hybrid::withheld(settings, below, why)
+        }
+        opened => opened,
+    };
+    opened.with_context(|| format!("volume {}", config.name()))
+}
+
 impl OpenVolume {
     /// Opens the pair, warm, or makes one of a blank fast device. What is `kept` stands before the configuration.
     pub async fn open(
@@ -102,9 +123,7 @@ impl OpenVolume {
                     config.name()
                 )
             })?;
-        let hybrid = Hybrid::open_or_create(config.settings.clone(), slow, fast, ties)
-            .await
-            .with_context(|| format!("volume {}", config.name()))?;
+        let hybrid = open_pair(&config, slow, fast, (ties, memory.missable)).await?;
         if !chosen.words.is_empty() {
             tracing::info!("{}", chosen.words);
         }
@@ -357,6 +376,9 @@ impl OpenVolume {
         }
         let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
         let spare = find(&wanted)?;
+        if let Some(why) = self.hybrid.why_withheld() {
+            self.give_up_missed(&why, attach.new_cache, attach.lose_dirty)?;
+        }
         let ties = self.memory.ties(attach.force);
         let ties = ties.map_err(|error| failed(said::words(&error)))?;
         tracing::info!(volume = name, fast = wanted, "attaching");
@@ -372,6 +394,28 @@ impl OpenVolume {
         })?;
         *self.fast.borrow_mut() = wanted;
         self.keep_shadow_true();
+        Ok(())
+    }
+
+    /// Its cache is not there, because of `why`: from now on it counts no more, if that is wanted.
+    fn give_up_missed(&self, why: &str, new_cache: bool, lose_dirty: bool) -> Result<(), Refused> {
+        let name = self.config.name();
+        let refused = |error, what_to_do: &str| {
+            Refused::Conflict(Refusal {
+                error: format!("cannot attach a fast device to {name}: {error}"),
+                what_to_do: what_to_do.to_owned(),
+            })
+        };
+        if !new_cache {
+            let todo = "or add --new-cache to begin with an empty one";
+            return Err(refused(why.to_owned(), todo));
+        }
+        let given_up = self.memory.give_up(lose_dirty);
+        given_up.map_err(|error| refused(said::words(&error), "nothing was changed"))?;
+        tracing::warn!(
+            volume = name,
+            "the cache that is not there is given up: {why}"
+        );
         Ok(())
     }
 

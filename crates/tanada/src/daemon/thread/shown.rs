@@ -12,6 +12,7 @@ use env::net::Address;
 use front::Counters;
 use front::nbd::{ConnectionSnapshot, ServerSnapshot};
 
+use super::behind::missing_cache;
 use super::gates::AtGates;
 use super::open::OpenDevice;
 use super::{DataThread, vhost};
@@ -105,7 +106,7 @@ pub(super) fn export_of(
         },
         connections: clients.connections + machines,
         errors: clients.errors + failed,
-        why: None,
+        why: missing_cache(thread, &export.device).and_then(|it| it.why_withheld()),
     }
 }
 

@@ -16,9 +16,10 @@ use device::Device;
 use env::net::{Address, Listener};
 use front::ublk::recover::{Identity, server_number};
 use front::vhost::{GuestBook, Opened, Server, Source};
+use hybrid::Hybrid;
 
 use super::DataThread;
-use super::behind::{found_all, identity_of};
+use super::behind::{found_all, identity_of, missing_cache};
 use super::exports::VolumeExport;
 use super::ublk::daemon_of;
 use crate::daemon::common::guests::GuestFile;
@@ -59,6 +60,7 @@ impl VhostDisk {
                 let flowed = thread.flowed(export).unwrap_or(device);
                 Rc::new(OfDevice {
                     found_all,
+                    waits_for: missing_cache(thread, &export.device),
                     lasting,
                     read_only: export.read_only || thread.is_read_only(&export.device),
                     device: thread.caps.capped(export, flowed),
@@ -92,6 +94,8 @@ struct OfDevice {
     lasting: Lasting,
     /// At the opening.
     found_all: bool,
+    /// The hybrid, if its cache was missed at the start.
+    waits_for: Option<Hybrid>,
 }
 
 impl Source for OfDevice {
@@ -105,7 +109,8 @@ impl Source for OfDevice {
             found_all: self.found_all && self.device.info().crash_keeping,
             hold: Box::new(()),
         };
-        Box::pin(async { Ok(opened) })
+        let why = self.waits_for.as_ref().and_then(Hybrid::why_withheld);
+        Box::pin(async { why.map_or(Ok(opened), Err) })
     }
 }
 
