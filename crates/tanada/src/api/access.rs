@@ -55,6 +55,9 @@ pub const ACCOUNT_HEADER: &str = "tanada-account";
 pub struct Access {
     /// The user who owns the daemon; this user and root command it.
     pub owner_user: u32,
+    /// The group whose members command it, too: the daemon's, where root made the admin socket for it; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner_group: Option<u32>,
     /// The Unix sockets that take commands of the owner, and of users whom accounts name.
     pub sockets: Vec<String>,
     /// The file that holds the admin token; the owner alone can read it.

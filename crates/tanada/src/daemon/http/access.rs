@@ -1,7 +1,7 @@
 //! Who asks, as far as a connection and a header say it? And what is a client told that may not?
 //!
 //! ```text
-//! Unix socket -> peer credentials: the owner or root -> everything
+//! Unix socket -> peer credentials: the owner, its group where root made the socket for that, or root -> everything
 //!                another user -> the account that names it (`door` looks), else as a client without a token
 //! TCP         -> the admin token                     -> everything
 //!             -> a token of an account (`door` looks)
@@ -131,7 +131,7 @@ pub(crate) fn claim<'a>(
     }
     Ok(match entrance {
         Entrance::Unix(peer) => match peer.user {
-            Some(user) if user == access.owner_user || user == 0 => Claim::Is(Caller::local(user)),
+            Some(user) if access.is_owner(user, &peer.groups) => Claim::Is(Caller::local(user)),
             Some(user) => Claim::User(user, &peer.groups),
             None => Claim::Nothing,
         },
@@ -148,6 +148,12 @@ pub(crate) fn claim<'a>(
 }
 
 impl Access {
+    /// Does a user with these groups command the daemon?
+    fn is_owner(&self, user: u32, groups: &[u32]) -> bool {
+        let of_group = self.owner_group.is_some_and(|it| groups.contains(&it));
+        user == self.owner_user || user == 0 || of_group
+    }
+
     /// Why a caller without a role gets nothing here.
     pub(super) fn without_a_role(
         &self,
@@ -279,6 +285,11 @@ mod tests {
             assert!(said(&unix(Some(user)), None).contains(&format!("Local({user})")));
         }
         assert_eq!(said(&unix(Some(1001)), None), "User(1001, [7])");
+        let of_group = |group| Access {
+            owner_group: Some(group),
+            ..access()
+        };
+        assert!(of_group(7).is_owner(1001, &[100, 7]) && !of_group(8).is_owner(1001, &[100, 7]));
         assert_eq!(said(&unix(None), None), "Nothing");
         assert_eq!(said(&tcp("127.0.0.1"), None), "Nothing");
     }
