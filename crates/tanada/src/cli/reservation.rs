@@ -197,7 +197,10 @@ pub fn run(command: Reservation) -> anyhow::Result<ExitCode> {
             Id::Part(id) => reserve::delete_part(id, arguments.one.ask),
             Id::Whole(_) => delete(&arguments),
         },
-        Reservation::Capability(one) => print_capability(&one),
+        Reservation::Capability(one) => match &one.id {
+            Id::Part(id) => reserve::print_capability(id, &one.ask),
+            Id::Whole(_) => print_capability(&one),
+        },
         Reservation::Calendar(arguments) => calendar(&arguments),
         Reservation::Run(arguments) => return reservation_run::run(*arguments),
     }?;

@@ -82,6 +82,22 @@ pub(super) fn show_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
     show::answer(ask.json, &one, || page(&one))
 }
 
+/// Prints the capability of the part of one store once more.
+pub(super) fn print_capability(id: &(String, u64), ask: &Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin.clone())?;
+    let path = format!("{}/capability", path(id));
+    let one: Reservation = client.send_json(Method::POST, &path, &())?;
+    match &one.given.capability {
+        _ if ask.json => show::json(&one),
+        Some(capability) => show::text(&format!("{capability}\n")),
+        None => Err(Refused(format!(
+            "reservation {} is {}: there is no capability yet",
+            one.id, one.state
+        ))
+        .into()),
+    }
+}
+
 /// Gives the part of one store up; over several stores, all of it.
 pub fn delete_part(id: &(String, u64), ask: Ask) -> anyhow::Result<()> {
     let client = Client::new(ask.admin)?;
@@ -285,14 +301,11 @@ fn page(one: &Reservation) -> String {
     if let Some(group) = &one.group {
         let _ = writeln!(text, "part of a reservation over several stores: {group}");
     }
-    match &one.given.capability {
-        Some(capability) => {
-            let _ = writeln!(text, "capability:\n{capability}");
-        }
-        None => {
-            let _ = writeln!(text, "it is {}: there is no capability yet", one.state);
-        }
-    }
+    let _ = writeln!(
+        text,
+        "its capability: `tanada reservation capability {}`",
+        one.id
+    );
     text
 }
 

@@ -143,9 +143,14 @@ fn a_capability_is_never_in_an_answer_to_a_reader() {
     ];
     let capability = text(dir, &[&["reserve", "add"][..], &arguments].concat());
     let capability = capability.trim();
-    let (code, one) = ask(&address, "GET", "/v1/reservations/s0/1", &bearer(dir));
+    let path = "/v1/reservations/s0/1/capability";
+    let (code, one) = ask(&address, "POST", path, &bearer(dir));
     assert_eq!(code, 200, "{one}");
-    assert!(one.contains(capability), "the owner sees it: {one}");
+    assert!(one.contains(capability), "the owner has it: {one}");
+    let printed = text(dir, &["reservation", "capability", "s0/1"]);
+    assert_eq!(printed.trim(), capability);
+    let page = text(dir, &["reservation", "show", "s0/1"]);
+    assert!(!page.contains(capability), "{page}");
     let names_nothing = || {
         for path in OPEN.into_iter().chain(["/v1/events?samples=1"]) {
             let path = path.replace("{name}", "s0").replace("{file}", "main.js");

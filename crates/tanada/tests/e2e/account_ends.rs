@@ -100,7 +100,9 @@ fn reservations_at_stores_end_with_their_account_and_none_inherits_them() {
     );
     assert_eq!(ask(&address, "DELETE", &of_ann, &ann).0, 403);
     assert_eq!(used(dir, "ann"), (0, 0));
-    let (_, one) = get(&address, &of_ann, &bearer(dir));
+    let capability = format!("{of_ann}/capability");
+    assert_eq!(post(&address, &capability, &ann, &Value::Null).0, 403);
+    let (_, one) = post(&address, &capability, &bearer(dir), &Value::Null);
     assert_eq!(
         one["capability"], made[0]["capability"],
         "it is the owner's still"
@@ -178,8 +180,9 @@ fn what_a_crash_left_charged_is_given_back_and_what_was_booked_stays() {
     // It is done beside what is asked: each look takes some milliseconds.
     let is_back = |_| used(dir, "astro") == (1, 1_000_000);
     assert!((0..1000).any(is_back), "{:?}", used(dir, "astro"));
-    let path = format!("/v1/reservations/{}", made[0]["id"].as_str().unwrap());
-    let (_, one) = get(&daemon.admin_tcp(), &path, &astro);
+    let id = made[0]["id"].as_str().unwrap();
+    let path = format!("/v1/reservations/{id}/capability");
+    let (_, one) = post(&daemon.admin_tcp(), &path, &astro, &Value::Null);
     assert_eq!(
         one["capability"], made[0]["capability"],
         "it is its own still"

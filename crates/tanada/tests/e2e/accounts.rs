@@ -73,7 +73,8 @@ fn every_role_has_its_own_bookings_and_none_the_capability_of_another() {
         assert_eq!(code, if at == 0 { 403 } else { 200 }, "{role} {made}");
         if at > 0 {
             let id = made[0]["id"].as_str().unwrap();
-            let (_, one) = get(&address, &format!("/v1/reservations/{id}"), headers);
+            let path = format!("/v1/reservations/{id}/capability");
+            let (_, one) = post(&address, &path, headers, &Value::Null);
             assert_eq!(
                 (&one["capability"], &one["holder"]),
                 (&made[0]["capability"], &(*role).into())
@@ -91,6 +92,13 @@ fn every_role_has_its_own_bookings_and_none_the_capability_of_another() {
         // Of another account, and of none: names are an operator's, capabilities no role's.
         for number in [1, 2] {
             let path = format!("/v1/reservations/s0/{number}");
+            let (code, said) = post(
+                &address,
+                &format!("{path}/capability"),
+                headers,
+                &Value::Null,
+            );
+            assert_eq!(code, 403, "{role} {said}");
             let (code, one) = get(&address, &path, headers);
             assert_eq!(
                 (code, &one["capability"]),
@@ -120,15 +128,27 @@ fn every_role_has_its_own_bookings_and_none_the_capability_of_another() {
             );
         }
     }
-    let (_, one) = get(&address, "/v1/reservations/s0/1", &other);
+    let (_, one) = post(
+        &address,
+        "/v1/reservations/s0/1/capability",
+        &other,
+        &Value::Null,
+    );
     assert_eq!(
         one["capability"],
         others_capability.as_str(),
         "its owner has it"
     );
     // The daemon's owner has what belongs to no account, and not what belongs to one.
-    let (_, one) = get(&address, "/v1/reservations/s0/2", &owner);
+    let (_, one) = post(
+        &address,
+        "/v1/reservations/s0/2/capability",
+        &owner,
+        &Value::Null,
+    );
     assert_eq!(one["capability"], owners_capability.as_str());
+    let (_, one) = get(&address, "/v1/reservations/s0/2", &owner);
+    assert_eq!(one["capability"], Value::Null, "looking shows none");
     let (_, one) = get(&address, "/v1/reservations/s0/1", &owner);
     assert_eq!(
         (&one["capability"], &one["holder"]),
@@ -190,11 +210,15 @@ fn a_user_whom_an_account_names_books_at_the_socket_without_a_token() {
     assert!(capability.starts_with("tanada1."), "{capability}");
     // By the port alone `tanada` finds the socket, which root serves.
     let port = daemon.admin_tcp();
-    let show = as_another(
-        dir,
-        &["reservation", "show", "s0/1", "--json", "--admin", &port],
-        None,
-    );
+    let capability_of = [
+        "reservation",
+        "capability",
+        "s0/1",
+        "--json",
+        "--admin",
+        &port,
+    ];
+    let show = as_another(dir, &capability_of, None);
     let show: Value = serde_json::from_slice(&show.unwrap().stdout).unwrap();
     assert_eq!(
         (&show["holder"], &show["capability"]),

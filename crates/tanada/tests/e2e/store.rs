@@ -487,7 +487,7 @@ fn a_reservation_is_a_token_and_a_refusal_says_what_would_fit() {
 
     let list = text(dir, &["reservation", "list", "--parts"]);
     assert!(list.contains("s0/1") && list.contains("ann"), "{list}");
-    let one = json(dir, &["reservation", "show", "s0/1", "--json"]);
+    let one = json(dir, &["reservation", "capability", "s0/1", "--json"]);
     assert_eq!(
         one["capability"],
         Value::String(token.clone()),
@@ -660,7 +660,7 @@ fn a_capability_outlives_a_new_key_that_keeps_the_old_one_and_a_restart() {
     let old = reserve(dir, &["--store", "s1", "--read", "5MB/s", "--for", "1h"]);
     let said = text(dir, &["store", "rotate-key", "s1", "--keep-old"]);
     assert!(said.contains("signs with a new key"), "{said}");
-    let new = json(dir, &["reservation", "show", "s1/1", "--json"])["capability"].clone();
+    let new = json(dir, &["reservation", "capability", "s1/1", "--json"])["capability"].clone();
     let new = new.as_str().unwrap().to_owned();
     assert_ne!(old, new, "it is signed anew");
     for token in [&old, &new] {
@@ -679,7 +679,7 @@ fn a_capability_outlives_a_new_key_that_keeps_the_old_one_and_a_restart() {
     }
     assert!(text(dir, &["reservation", "list", "--parts"]).contains("s1/1"));
     text(dir, &["store", "rotate-key", "s1"]);
-    let latest = json(dir, &["reservation", "show", "s1/1", "--json"])["capability"].clone();
+    let latest = json(dir, &["reservation", "capability", "s1/1", "--json"])["capability"].clone();
     for (token, is_good) in [
         (&*old, false),
         (&*new, false),

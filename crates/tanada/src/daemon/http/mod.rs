@@ -121,6 +121,7 @@ const BODY_MAX: usize = 64 * 1024;
         reserve::add_reservation,
         reserve::offer_reservation,
         reserve::get_reservation,
+        reserve::capability,
         reserve::cancel_reservation,
         reservations::create,
         reservations::list,

@@ -182,17 +182,14 @@ pub(super) async fn holder(
 /// May the caller have the capability of this reservation?
 ///
 /// # Errors
-/// As for [`owner_of`].
-pub(super) async fn may_have(
+/// Status 403: it may not; as for [`owner_of`].
+pub(super) async fn check_capability(
     control: &Control,
     caller: &Caller,
     it: &Reservation,
-) -> Result<bool, Failure> {
-    if !caller.may_ever(Action::Capability) {
-        return Ok(false);
-    }
+) -> Result<(), Failure> {
     let owner = owner_of(control, caller, it).await?;
-    Ok(caller.may(Action::Capability, owner.as_ref()))
+    Ok(caller.check(Action::Capability, owner.as_ref())?)
 }
 
 /// Whose is this reservation that the caller is to amend or cancel? As [`owner_of`].

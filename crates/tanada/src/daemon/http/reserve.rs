@@ -89,7 +89,7 @@ pub(super) async fn offer_reservation(
 
 const ASK: &str = r#"{"stores": ["s0"], "direction": "read", "rate_bytes_per_second": 85000000, "for_seconds": 7200}"#;
 
-/// One reservation; for the account that owns it with its capability once more, as for the daemon's owner if none does.
+/// One reservation, without its capability.
 #[utoipa::path(get, path = "/v1/reservations/{store}/{number}",
     params(("store" = String, Path), ("number" = u64, Path)), responses(
     (status = 200, body = Reservation),
@@ -103,12 +103,27 @@ pub(super) async fn get_reservation(
     let id = BookingId(number);
     let mut reservation = Stores(&control).reservation(&store, id).await?;
     let mine = names::mine(&control, &caller).await;
-    if names::may_have(&control, &caller, &reservation).await? {
-        let capability =
-            Stores(&control).at_store(&store, async move |store| store.node.capability(id));
-        reservation.given.capability = capability.await?;
-    }
     names::hide_in_reservation(&caller, &mine, &mut reservation);
+    Ok(Json(reservation))
+}
+
+/// One reservation with its capability once more, for the account that owns it; for the daemon's owner if none does.
+#[utoipa::path(post, path = "/v1/reservations/{store}/{number}/capability",
+    params(("store" = String, Path), ("number" = u64, Path)), responses(
+    (status = 200, description = "`capability` is absent if there is none yet", body = Reservation),
+    (status = 403, description = "It is another account's", body = Refusal),
+    (status = 404, body = Refusal),
+))]
+pub(super) async fn capability(
+    State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
+    Path((store, number)): Path<(String, u64)>,
+) -> Answer<Reservation> {
+    let (id, stores) = (BookingId(number), Stores(&control));
+    let mut reservation = stores.reservation(&store, id).await?;
+    names::check_capability(&control, &caller, &reservation).await?;
+    let capability = stores.at_store(&store, async move |store| store.node.capability(id));
+    reservation.given.capability = capability.await?;
     Ok(Json(reservation))
 }
 

@@ -19,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 76] = [
+const RIGHTS: [Right; 77] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -65,6 +65,7 @@ const RIGHTS: [Right; 76] = [
     Right("POST", "/v1/reservations/offer", Action::Offer),
     Right("GET", "/v1/reservations/{store}/{number}", Action::Read),
     Right("DELETE", "/v1/reservations/{store}/{number}", Action::Book),
+    Right("POST", "/v1/reservations/{store}/{number}/capability", Action::Capability),
 
     Right("GET", "/v2/reservations", Action::Read),
     Right("POST", "/v2/reservations", Action::Book),

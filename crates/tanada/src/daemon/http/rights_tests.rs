@@ -66,6 +66,7 @@ POST   /v1/reservations                                          booker
 POST   /v1/reservations/offer                                    booker
 GET    /v1/reservations/{store}/{number}                         reader
 DELETE /v1/reservations/{store}/{number}                         booker
+POST   /v1/reservations/{store}/{number}/capability              booker
 GET    /v2/reservations                                          reader
 POST   /v2/reservations                                          booker
 GET    /v2/reservations/{name}                                   reader
@@ -671,19 +672,16 @@ fn where_it_cannot_be_read_whose_a_booking_is_all_wait_but_the_owner() {
         };
         for role in [Role::Booker, Role::Operator, Role::Admin] {
             let (caller, control) = (of(role), &bed.control);
-            let had = names::may_have(control, &caller, &it).await;
+            let had = names::check_capability(control, &caller, &it).await;
             let booked = names::check_book(control, &caller, &it).await;
-            for refused in [had.map(drop), booked.map(drop)] {
+            for refused in [had, booked.map(drop)] {
                 let status = refused.err().map(|failure| failure.status.as_u16());
                 assert_eq!(status, Some(503), "{role:?}");
             }
         }
         let owner = Caller::local(OWNER);
-        assert!(
-            names::may_have(&bed.control, &owner, &it)
-                .await
-                .is_ok_and(|may| may)
-        );
+        let had = names::check_capability(&bed.control, &owner, &it).await;
+        assert!(had.is_ok());
         let owns = names::check_book(&bed.control, &owner, &it).await;
         assert!(owns.is_ok_and(|owner| owner.is_none()));
     });

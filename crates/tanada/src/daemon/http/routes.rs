@@ -123,6 +123,10 @@ fn store_routes() -> Vec<Route> {
             "/v1/reservations/{store}/{number}",
             get(reserve::get_reservation).delete(reserve::cancel_reservation),
         ),
+        (
+            "/v1/reservations/{store}/{number}/capability",
+            post(reserve::capability),
+        ),
     ]
 }
 
