@@ -11,11 +11,14 @@
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::fmt;
+use std::path::Path;
 
 use base::Bytes;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
+
+use crate::based;
 
 /// One thing wrong in a configuration: where, which key, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,6 +93,8 @@ pub struct Keys<'m, 't> {
     table: DeTable<'t>,
     known: RefCell<Vec<&'static str>>,
     mistakes: &'m Mistakes<'t>,
+    /// Where relative paths begin.
+    folder: &'m Path,
 }
 
 /// A value taken out of a table, with its place for later complaints.
@@ -104,7 +109,7 @@ impl<'m, 't> Keys<'m, 't> {
         title: impl Into<String>,
         at: usize,
         table: DeTable<'t>,
-        mistakes: &'m Mistakes<'t>,
+        (mistakes, folder): (&'m Mistakes<'t>, &'m Path),
     ) -> Keys<'m, 't> {
         Keys {
             title: title.into(),
@@ -112,6 +117,7 @@ impl<'m, 't> Keys<'m, 't> {
             table,
             known: RefCell::default(),
             mistakes,
+            folder,
         }
     }
 
@@ -146,7 +152,8 @@ impl<'m, 't> Keys<'m, 't> {
 
     fn remove(&mut self, key: &'static str) -> Option<(usize, Spanned<DeValue<'t>>)> {
         self.known.borrow_mut().push(key);
-        let (name, value) = self.table.remove_entry(key)?;
+        let (name, mut value) = self.table.remove_entry(key)?;
+        based::begin(self.folder, key, value.get_mut());
         Some((name.span().start, value))
     }
 
@@ -253,7 +260,9 @@ impl<'m, 't> Keys<'m, 't> {
             format!("{} {key}", self.title)
         };
         match value.into_inner() {
-            DeValue::Table(table) => Some(Keys::new(title, at, table, self.mistakes)),
+            DeValue::Table(table) => {
+                Some(Keys::new(title, at, table, (self.mistakes, self.folder)))
+            }
             other => {
                 let what = format!("expected a table, found {}", article(other.type_str()));
                 self.complain_at(at, key, what);
@@ -284,7 +293,7 @@ impl<'m, 't> Keys<'m, 't> {
                         Some(name) => format!("[[{key}]] \"{name}\""),
                         None => format!("[[{key}]] number {}", index + 1),
                     };
-                    tables.push(Keys::new(title, at, table, self.mistakes));
+                    tables.push(Keys::new(title, at, table, (self.mistakes, self.folder)));
                 }
                 _ => self.complain_at(at, key, format!("write each one as a table [[{key}]]")),
             }

@@ -13,6 +13,7 @@
 //! 3. Listening beyond this machine was asked for in so many words.
 
 mod admin;
+mod based;
 pub mod caps;
 pub mod cluster;
 mod devices;
@@ -77,7 +78,11 @@ pub fn read(text: &str, origin: &str, data_dir: Option<&Path>) -> Result<Config,
             });
         }
     };
-    let config = read_root(Keys::new("", 0, root, &mistakes), origin, data_dir);
+    let config = read_root(
+        Keys::new("", 0, root, (&mistakes, based::folder(origin))),
+        origin,
+        data_dir,
+    );
     let mistakes = mistakes.into_sorted();
     match mistakes.is_empty() {
         true => Ok(config),
@@ -101,7 +106,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
             .or(said)
             .unwrap_or_else(|| match is_of_package(origin) {
                 true => "/var/lib/tanada".into(),
-                false => DATA_DIR.into(),
+                false => based::folder(origin).join(DATA_DIR),
             });
     let socket = match is_of_package(origin) {
         true => "/run/tanada/admin.sock".into(),
@@ -113,6 +118,9 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
     let mut things = Things::default();
     let devices = devices::read_devices(&mut root, &data_dir, &mut things);
     let hybrids = hybrids::read_hybrids(&mut root, &devices, &mut things);
+    for hybrid in &hybrids {
+        based::check_moved(&root, &data_dir, based::folder(origin), hybrid.name());
+    }
     let admin = admin::read_admin(&mut root, &socket);
     let mut stores = Vec::new();
     for mut keys in root.tables("store") {

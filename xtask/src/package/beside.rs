@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::{files, libraries, page};
-use crate::shell::answer;
+use crate::shell::{answer, run};
 use crate::tidy::tree::project_root;
 
 /// Pages of man from pages of `docs/`: file, page, section, what it is about.
@@ -73,6 +73,7 @@ pub fn make(usr: &Path, program: &Path) -> Result<()> {
             &page,
         )?;
     }
+    compress(&manual)?;
     for folder in SHIPPED {
         let from = project_root().join("packaging").join(folder);
         if !from.is_dir() {
@@ -84,6 +85,16 @@ pub fn make(usr: &Path, program: &Path) -> Result<()> {
             let name = file.file_name().context("a file has a name")?;
             put(&usr.join("share/tanada").join(folder).join(name), &text)?;
         }
+    }
+    Ok(())
+}
+
+/// Compresses pages of man, as Debian has them. cargo-deb does so only with files that no build made.
+fn compress(manual: &Path) -> Result<()> {
+    for section in files(manual)? {
+        run(Command::new("gzip")
+            .args(["-9", "-n"])
+            .args(files(&section)?))?;
     }
     Ok(())
 }

@@ -138,6 +138,9 @@ fn check_pages(package: &Path) -> Result<()> {
         .arg(package)
         .arg(there.path()))?;
     for section in files(&there.path().join("usr/share/man"))? {
+        run(Command::new("gzip")
+            .arg("--decompress")
+            .args(files(&section)?))?;
         run(Command::new("mandoc")
             .args(["-Tlint", "-Wwarning"])
             .args(files(&section)?))
