@@ -828,3 +828,61 @@ fn two_disks_of_virtual_machines_have_two_names() {
     let found = mistakes(&two("vm"));
     assert!(found[0].contains("kept by its name"), "{found:#?}");
 }
+
+#[test]
+fn every_relative_path_of_a_file_begins_at_its_folder() {
+    let text = r#"
+data_dir = "rel/data"
+[[device]]
+name = "d"
+path = "rel/d.img"
+size = "64MiB"
+[[device]]
+name = "m"
+model = "hdd-7200-sata"
+size = "64MiB"
+file = "rel/m.img"
+[[device]]
+name = "f"
+memory = true
+size = "16MiB"
+[[device]]
+name = "o"
+memory = true
+size = "64MiB"
+[[hybrid]]
+name = "v"
+slow = "d"
+fast = "f"
+trace = "rel/trace"
+[[store]]
+name = "s"
+device = "o"
+listen = "unix:rel/s.sock"
+node_key_file = "rel/node.key"
+[cluster]
+node = "n"
+nbd = "unix:rel/n.sock"
+meta = { etcd = "http://127.0.0.1:2379", authority = "rel/ca.pem", certificate = "rel/c.pem", key = "rel/c.key", user = "u", password_file = "rel/p" }
+[[export]]
+device = "v"
+nbd = ["unix:rel/v.sock", "127.0.0.1:10809"]
+vhost-user = "rel/v.vhost"
+[export.tls]
+certificate = "rel/e.pem"
+key = "rel/e.key"
+client_ca = "rel/e.ca"
+[admin]
+listen = "unix:rel/admin.sock"
+"#;
+    let config = read(text, "/etc/x/t.toml", None).unwrap_or_else(|error| panic!("{error}"));
+    let shown = format!("{config:?}");
+    let (all, begun) = (shown.matches("rel/"), shown.matches("/etc/x/rel/"));
+    let (all, begun) = (all.count(), begun.count());
+    assert_eq!(all, begun, "{shown}");
+    assert!(begun >= text.matches("rel/").count(), "{begun} in {shown}");
+    let usual = read("", "/srv/t.toml", None).unwrap();
+    assert_eq!(usual.data_dir, Path::new("/srv/tanada-data"));
+    let chosen = read("", "/srv/t.toml", Some(Path::new("here"))).unwrap();
+    assert_eq!(chosen.data_dir, Path::new("here"), "typed where it begins");
+}
