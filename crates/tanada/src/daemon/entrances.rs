@@ -123,10 +123,13 @@ pub(super) fn showing(thread: &DataThread, export: &ExportConfig, data_dir: &Pat
 /// What the export of a device or hybrid says of itself: whether a client of before may go on.
 fn described(thread: &DataThread, export: &ExportConfig) -> String {
     let device = meter(thread, &export.device);
-    if !found_all(thread, &export.device, &*device) {
+    // One whose cache is missed has another source from now on: others go on.
+    let misses = missing_cache(thread, &export.device).is_some();
+    if !misses && !found_all(thread, &export.device, &*device) {
         starts::note_loss();
     }
     let source = identity_of(thread, &export.device);
+    let source = starts::since_missed_caches(source, &export.device);
     starts::describe(&source, device.info().crash_keeping)
 }
 

@@ -42,6 +42,18 @@ fn missed(dir: &Path) -> (Daemon, String) {
     (daemon, page)
 }
 
+/// What the export of vol0 says of itself, by which clients of before know whether they may go on.
+fn described(dir: &Path) -> Option<String> {
+    let mut command = Command::new("nbdinfo");
+    let uri = "nbd+unix:///vol0?socket=vol0.sock";
+    let Ok(output) = command.current_dir(dir).args(["--json", uri]).output() else {
+        without("nbdinfo");
+        return None;
+    };
+    let shown: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    Some(shown["exports"][0]["description"].as_str()?.to_owned())
+}
+
 /// What a client of vol0 is told that is turned away; `None` without the client.
 fn turned_away(dir: &Path) -> Option<String> {
     let mut command = Command::new("qemu-img");
@@ -141,7 +153,10 @@ fn a_volume_without_its_cache_lets_others_go_on_until_a_new_cache_is_asked_for()
     let dir = dir.path();
     let daemon = Daemon::start(dir, SMALL);
     ask(dir, &["write -P 0x61 1M 64k", "flush"]);
-    drop(daemon);
+    let before = described(dir);
+    // Closed cleanly, so nothing but the cache is missed.
+    assert_eq!(daemon.stop().0, Some(0));
+    assert_eq!(record(dir)["dirty"], true);
     let slow = fs::read(dir.join("slow.img")).unwrap();
     fs::remove_file(dir.join("fast.img")).unwrap();
     let (daemon, _) = missed(dir);
@@ -200,9 +215,13 @@ fn a_volume_without_its_cache_lets_others_go_on_until_a_new_cache_is_asked_for()
         dir,
         &["write -P 0x63 2M 64k", "flush", "read -P 0x63 2M 64k"],
     );
-    drop(daemon);
+    // No client of before goes on, though every daemon but this one was closed.
+    let after = described(dir);
+    assert!(after.is_none() || after != before, "{after:?}");
+    assert_eq!(daemon.stop().0, Some(0));
     let daemon = Daemon::start(dir, SMALL);
     ask(dir, &["read -P 0x63 2M 64k"]);
+    assert_eq!(described(dir), after);
     assert_eq!(daemon.stop().0, Some(0));
 }
 

@@ -10,6 +10,7 @@
 //!
 //! Always true: the counts are durable before the first client is let in.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,9 @@ struct Written {
     running: bool,
     /// Which boot of the machine it was.
     boot: String,
+    /// At how many starts each hybrid missed a cache that may have had what its disk has not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    missed_caches: BTreeMap<String, u64>,
 }
 
 /// A daemon that has begun.
@@ -63,6 +67,33 @@ pub fn note_loss() {
         if let Err(error) = begun.write() {
             tracing::warn!(%error, "cannot write {}", begun.path.display());
         }
+    }
+}
+
+/// The cache of a hybrid may have what was answered before, and is not there: no client of before goes on, however the last
+/// daemon ended.
+///
+/// # Errors
+/// It cannot be written.
+pub fn note_missed_cache(hybrid: &str) -> io::Result<()> {
+    let mut now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(begun) = now.as_mut() else {
+        return Ok(());
+    };
+    let count = begun.written.missed_caches.entry(hybrid.to_owned());
+    *count.or_default() += 1;
+    begun.write()
+}
+
+/// What a hybrid stands on, in words that it has not had before a cache of it was missed.
+pub fn since_missed_caches(source: String, hybrid: &str) -> String {
+    let now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
+    let missed = now
+        .as_ref()
+        .and_then(|begun| begun.written.missed_caches.get(hybrid));
+    match missed {
+        Some(missed) => format!("{source}, caches missed: {missed}"),
+        None => source,
     }
 }
 
@@ -118,9 +149,9 @@ impl Begun {
     /// Everything closed cleanly.
     pub fn end(mut self) -> io::Result<()> {
         let now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
-        // Losses were noted since.
+        // Losses and missed caches were noted since.
         if let Some(now) = now.as_ref().filter(|now| now.path == self.path) {
-            self.written.losses = self.written.losses.max(now.written.losses);
+            self.written = now.written.clone();
         }
         self.written.running = false;
         self.write()

@@ -35,6 +35,7 @@ use crate::api::volume::Attach;
 use crate::daemon::common::pairs::Memory;
 use crate::daemon::common::restart::RestartFile;
 use crate::daemon::common::saved_settings::Keys;
+use crate::daemon::common::starts;
 use crate::daemon::common::volume_mode;
 
 /// Chooses the pages a shadow samples: no matter which, but always the same.
@@ -90,6 +91,8 @@ async fn open_pair(
         Err(missed @ OpenError::NotHere { .. }) if missable => {
             let why = missed.to_string();
             tracing::error!(volume = config.name(), "it answers nothing: {why}");
+            starts::note_missed_cache(config.name())
+                .context("cannot note that a cache is missed")?;
             Hybrid::withheld(settings, below, why)
         }
         opened => opened,
