@@ -379,6 +379,7 @@ async fn change(control: &Control, name: &str, keys: &TierKeys) -> Result<(), Fa
     };
     let volume = name.to_owned();
     let changed = control.command(name, |reply| SettingsCommand::Change {
+        who: "its tier, which keeps its parameters current".to_owned(),
         volume,
         change: Box::new(change),
         // What was learned is kept where it was learned.

@@ -83,6 +83,7 @@ pub(super) async fn change_volume(
             volume,
             change: wanted,
             lasts,
+            who: caller.to_string(),
             reply,
         });
         let answer = done.await?;
@@ -139,6 +140,7 @@ async fn ended(changing: tokio::task::JoinHandle<Answer<Volume>>) -> Answer<Volu
 ))]
 pub(super) async fn reset_volume(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     taken: Result<Query<Taken>, QueryRejection>,
 ) -> Answer<Volume> {
@@ -168,6 +170,7 @@ pub(super) async fn reset_volume(
         let done = control.command(&name, |reply| SettingsCommand::Reset {
             volume,
             keys: reset,
+            who: caller.to_string(),
             reply,
         });
         let answer = done.await?;

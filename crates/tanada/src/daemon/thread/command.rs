@@ -83,6 +83,8 @@ pub enum SettingsCommand {
         change: Box<Change>,
         /// It is to be kept, too.
         lasts: bool,
+        /// Whose change it is, for the log.
+        who: String,
         reply: Reply<Result<api::volume::Volume, Refused>>,
     },
     /// A change is written, and lasts.
@@ -95,6 +97,8 @@ pub enum SettingsCommand {
     Reset {
         volume: String,
         keys: Vec<String>,
+        /// Whose change it is, for the log.
+        who: String,
         reply: Reply<Result<api::volume::Volume, Refused>>,
     },
     /// The configuration was read anew.

@@ -177,6 +177,11 @@ impl OpenVolume {
         tracing::info!(volume = self.config.name(), "a shadow watches for advice");
     }
 
+    /// Does a shadow watch?
+    pub(super) fn is_watched(&self) -> bool {
+        self.shadow.borrow().is_some()
+    }
+
     pub(super) fn stop_shadow(&self) {
         if let Some((attached, _)) = self.shadow.borrow_mut().take() {
             self.tap.detach(attached);
@@ -339,7 +344,7 @@ impl OpenVolume {
             cache: api::volume::Cache::from(&status),
             tier: self.hybrid.tier().map(api::tier::Tier::from),
             trace: self.traces.status().map(api::volume::Trace::from),
-            advise: self.shadow.borrow().is_some(),
+            advise: self.is_watched(),
             caps: caps::shown(&self.throttle),
             queue: self.queued.as_ref().map(|it| it.manager().report()),
             figures: self.meter.snapshot().into(),

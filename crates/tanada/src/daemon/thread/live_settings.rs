@@ -6,10 +6,12 @@ use base::Bytes;
 use config::HybridConfig;
 use hybrid::Settings;
 use policy::share::cap::Caps;
+use serde_json::{Value, json};
 
 use super::change::{Wrong, caps_after, changed, within};
 use super::hybrid::OpenVolume;
 use super::refused::{Refused, cannot_set, failed};
+use crate::api;
 use crate::api::refusal::Refusal;
 use crate::api::settings::Override;
 use crate::api::volume::Change;
@@ -19,7 +21,7 @@ pub(super) struct LiveSettings<'a>(pub &'a OpenVolume);
 
 impl LiveSettings<'_> {
     /// Changes settings while it runs; what `lasts` must make sense beside the configuration, too.
-    pub async fn change(&self, change: Change, lasts: bool) -> Result<(), Refused> {
+    pub async fn change(&self, change: Change, lasts: bool, who: &str) -> Result<(), Refused> {
         let name = self.0.config.name();
         let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
         // Until it is written it passes.
@@ -42,12 +44,19 @@ impl LiveSettings<'_> {
         // Last of the checks: this one makes a file.
         let wanted = self.0.traces.check(&change).await?;
         self.0.traces.change(&change, wanted).await?;
-        tracing::info!(volume = name, "changing settings: {}", change.words());
+        let before = self.shown();
         let done = self.set(new, caps, change.advise).await;
         // What failed may be in force all the same.
         if done.is_ok() || self.0.hybrid.settings() != old {
             *self.0.layers.borrow_mut() = layers;
         }
+        let words = differences(&before, &self.shown());
+        tracing::info!(
+            volume = name,
+            who,
+            asked = change.words(),
+            "settings: {words}"
+        );
         done
     }
 
@@ -58,7 +67,7 @@ impl LiveSettings<'_> {
     }
 
     /// These settings are as the configuration says again.
-    pub async fn reset(&self, keys: &[String]) -> Result<(), Refused> {
+    pub async fn reset(&self, keys: &[String], who: &str) -> Result<(), Refused> {
         let name = self.0.config.name();
         let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
         let layers = self.0.layers.borrow().without(keys);
@@ -66,11 +75,25 @@ impl LiveSettings<'_> {
         layers.next_start().map_err(cannot)?;
         self.check(&whole.settings, &whole.caps)?;
         let advise = keys.iter().any(|it| it == "advise");
-        tracing::info!(volume = name, "taking back settings: {}", keys.join(" "));
+        let before = self.shown();
         self.set(whole.settings, whole.caps, advise.then_some(whole.advise))
             .await?;
         *self.0.layers.borrow_mut() = layers;
+        let words = differences(&before, &self.shown());
+        tracing::info!(
+            volume = name,
+            who,
+            "settings as configured again, {}: {words}",
+            keys.join(" ")
+        );
         Ok(())
+    }
+
+    /// Those in force, as they are shown.
+    fn shown(&self) -> Value {
+        let caps = super::caps::shown(&self.0.throttle);
+        let settings = api::volume::Settings::from(&self.0.hybrid.settings());
+        json!({ "settings": settings, "caps": caps, "advise": self.0.is_watched() })
     }
 
     /// The configuration was read anew: goes by it, or only checks that it can.
@@ -143,5 +166,50 @@ impl LiveSettings<'_> {
             None => self.0.keep_shadow_true(),
         }
         Ok(())
+    }
+}
+
+/// What is another value now, in words: `settings.write: "back" -> "through"`.
+fn differences(before: &Value, after: &Value) -> String {
+    let mut words = Vec::new();
+    compare("", before, after, &mut words);
+    match words.is_empty() {
+        true => "nothing is different".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+fn compare(key: &str, before: &Value, after: &Value, out: &mut Vec<String>) {
+    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else {
+        if before != after {
+            out.push(format!("{key}: {before} -> {after}"));
+        }
+        return;
+    };
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    for name in new.keys().chain(gone) {
+        let key = match key.is_empty() {
+            true => name.clone(),
+            false => format!("{key}.{name}"),
+        };
+        let of = |it: &serde_json::Map<String, Value>| it.get(name).cloned().unwrap_or_default();
+        compare(&key, &of(old), &of(new), out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_different_is_said_by_key_before_and_after() {
+        let before = json!({ "settings": { "write": "back", "dirty_low": 20 }, "caps": null });
+        let after =
+            json!({ "settings": { "write": "through", "dirty_low": 20 }, "caps": { "read": 5 } });
+        assert_eq!(
+            differences(&before, &after),
+            r#"caps: null -> {"read":5}, settings.write: "back" -> "through""#
+        );
+        assert_eq!(differences(&after, &after), "nothing is different");
     }
 }

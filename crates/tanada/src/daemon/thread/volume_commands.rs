@@ -54,9 +54,10 @@ fn answer_settings(data_thread: &Rc<DataThread>, command: SettingsCommand) {
             volume,
             change,
             lasts,
+            who,
             reply,
         } => data_thread.command(CHANGE, volume, reply, async move |volume| {
-            LiveSettings(volume).change(*change, lasts).await
+            LiveSettings(volume).change(*change, lasts, &who).await
         }),
         SettingsCommand::Saved {
             volume,
@@ -69,9 +70,10 @@ fn answer_settings(data_thread: &Rc<DataThread>, command: SettingsCommand) {
         SettingsCommand::Reset {
             volume,
             keys,
+            who,
             reply,
         } => data_thread.command(CHANGE, volume, reply, async move |volume| {
-            LiveSettings(volume).reset(&keys).await
+            LiveSettings(volume).reset(&keys, &who).await
         }),
         SettingsCommand::Configure {
             volume,
