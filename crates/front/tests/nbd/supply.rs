@@ -3,10 +3,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Bytes, Nanos, Sector, View};
-use device::{Device, DeviceExt};
+use base::{Buf, Bytes, Nanos, Sector, Span, View};
+use device::{Class, Device, DeviceExt, Info, Pending, WriteFlags};
 use env::Runtime;
 use env::net::Listener;
+use env::sync::Event;
 use front::nbd::{Account, Client, ClientOptions, Config, Limits, Server, Soon, Supplied, Supply};
 
 use crate::common::{address, export, memory};
@@ -199,6 +200,87 @@ fn an_export_that_is_closed_turns_clients_away_with_its_reason_until_it_opens() 
             assert_eq!(now.info().size, Bytes::mib(1));
             now.close().await;
         }
+        server.drain().await;
+    });
+}
+
+/// A disk whose writes wait until they are let go.
+struct Held {
+    disk: Rc<dyn Device>,
+    go: Rc<Event>,
+    is_held: Cell<bool>,
+}
+
+impl Device for Held {
+    fn info(&self) -> Info {
+        self.disk.info()
+    }
+    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+        self.disk.read(at, buf, class)
+    }
+    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+        let is_held = self.is_held.get();
+        Box::pin(async move {
+            if is_held {
+                self.go.wait().await;
+            }
+            self.disk.write(at, data, flags).await
+        })
+    }
+    fn flush(&self) -> Pending<'_, ()> {
+        self.disk.flush()
+    }
+    fn discard(&self, span: Span) -> Pending<'_, ()> {
+        self.disk.discard(span)
+    }
+    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+        self.disk.write_zeroes(span, flags)
+    }
+}
+
+#[test]
+fn what_is_asked_again_comes_after_what_an_ended_connection_left_behind() {
+    Runtime::simulated(7).block_on(async {
+        let held = Rc::new(Held {
+            disk: memory(Bytes::mib(1)),
+            go: Rc::default(),
+            is_held: Cell::new(true),
+        });
+        let server = Server::new(Config::default());
+        server.add_export(export("vol0", held.clone())).unwrap();
+        server.serve(Listener::bind(&address()).unwrap());
+        let first = Client::connect(&address(), &asks_for("vol0"))
+            .await
+            .unwrap();
+        let first = Rc::new(first);
+        let writes = Rc::clone(&first);
+        let old = env::spawn(async move {
+            let data = View::copy_of(&[1; 512]);
+            writes.write_at(Sector(0), data).await
+        });
+        env::sleep(Nanos::millis(100)).await;
+        // Its connection ends while the old write is under way.
+        assert_eq!(server.disconnect(|_| true).len(), 1);
+        assert!(old.await.is_err());
+        held.is_held.set(false);
+        let (go, later) = (Rc::clone(&held.go), env::now() + Nanos::secs(3));
+        let release = env::spawn(async move {
+            env::sleep(Nanos::secs(3)).await;
+            go.notify_all();
+        });
+        let again = Client::connect(&address(), &asks_for("vol0"))
+            .await
+            .unwrap();
+        assert!(env::now() >= later, "it was let in too early");
+        again
+            .write_at(Sector(0), View::copy_of(&[2; 512]))
+            .await
+            .unwrap();
+        release.await;
+        env::sleep(Nanos::secs(1)).await;
+        let read = again.read_at(Sector(0), Bytes(512)).await.unwrap();
+        assert_eq!(read[0], 2, "the newer write stays");
+        again.close().await;
         server.drain().await;
     });
 }

@@ -34,6 +34,7 @@ use super::super::proto::{self, Command, Errno, REQUEST_LEN, Refusal, Request};
 use super::counters::{ConnectionSnapshot, LiveCounters};
 use super::handshake::{Entered, negotiate};
 use super::holding::{Holding, RequestPermit};
+use super::leaving::Left;
 use super::limits::Limits;
 use super::replies::encode;
 use super::requests::{Response, charge};
@@ -64,6 +65,8 @@ pub(super) struct Connection {
     holding: Rc<Holding>,
     workers: Workers<Job>,
     outgoing: Outbox<Reply>,
+    /// While requests go on that it left behind.
+    left: RefCell<Option<Left>>,
     /// Draining has begun, or its last request is done.
     drained: Event,
 }
@@ -159,6 +162,7 @@ impl Connection {
             holding: Rc::default(),
             workers: Workers::default(),
             outgoing: Outbox::default(),
+            left: RefCell::default(),
             drained: Event::default(),
         })
     }
@@ -248,6 +252,9 @@ impl Connection {
             either(reading, self.wait_drained()).await
         };
         self.reading.end();
+        if self.counters.counts().in_flight > 0 {
+            self.left.replace(Some(shelf.leaving.leave()));
+        }
         self.workers.close();
         self.holding.wait_empty().await;
         self.outgoing.close();
@@ -385,8 +392,12 @@ impl Connection {
     fn answered(&self, shelf: &Shelf, failed: bool) {
         self.counters.answered(failed);
         shelf.counters.answered(failed);
-        if self.flags.draining.get() && self.counters.counts().in_flight == 0 {
-            self.drained.notify_all();
+        if self.counters.counts().in_flight == 0 {
+            // What it has not been sent yet keeps no other client waiting.
+            self.left.take();
+            if self.flags.draining.get() {
+                self.drained.notify_all();
+            }
         }
     }
 

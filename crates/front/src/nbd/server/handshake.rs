@@ -65,6 +65,9 @@ pub(super) async fn negotiate(connection: &Connection, server: &Server) -> io::R
             _ => None,
         };
         connection.shelf.borrow_mut().clone_from(&shelf);
+        if let Some(shelf) = &shelf {
+            shelf.leaving.wait().await;
+        }
         if !out.is_empty() {
             handshake.wire.write_all(vec![View::copy_of(&out)]).await?;
         }

@@ -16,6 +16,7 @@ mod connection;
 mod counters;
 mod handshake;
 mod holding;
+mod leaving;
 mod limits;
 mod replies;
 mod requests;
@@ -40,6 +41,7 @@ use super::proto::{self, STRING_MAX};
 use super::tls::Tls;
 use connection::Connection;
 use counters::LiveCounters;
+use leaving::Leaving;
 use requests::Target;
 
 /// How a server is set up.
@@ -87,6 +89,7 @@ struct Shelf {
     export: Export,
     target: Target,
     counters: Rc<LiveCounters>,
+    leaving: Rc<Leaving>,
     /// Says why new clients are turned away, while they are.
     closed: RefCell<Option<WhyClosed>>,
     /// Of one that was opened for a client: dropped with it.
@@ -186,6 +189,7 @@ impl Server {
             export,
             target,
             counters: Rc::default(),
+            leaving: Rc::default(),
             closed: RefCell::default(),
             _hold: None,
         };

@@ -20,6 +20,7 @@ use device::Device;
 use super::super::negotiate::{Catalogue, Offer, Wanted};
 use super::super::tls::Allowed;
 use super::counters::{Counters, LiveCounters};
+use super::leaving::Leaving;
 use super::requests::Target;
 use super::{Export, Server, Shelf};
 
@@ -28,7 +29,7 @@ pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The requests of all clients of one export, counted also when they are gone. Its clones count as one.
 #[derive(Clone, Default)]
-pub struct Account(Rc<LiveCounters>);
+pub struct Account(Rc<LiveCounters>, Rc<Leaving>);
 
 impl Account {
     /// So far.
@@ -145,6 +146,7 @@ fn shelf(name: &str, opened: Supplied) -> Rc<Shelf> {
             read_only: opened.read_only,
         },
         counters: opened.account.0,
+        leaving: opened.account.1,
         closed: RefCell::default(),
         _hold: Some(opened.hold),
     })
