@@ -9,7 +9,7 @@
 //!   copies and whether they may differ, [`stamps`] changes under way, [`bitmap`] what may differ after a crash, [`commit`] of the map
 //!   what the meta store does not have yet.
 //! - [`spread`] one change sent to all copies, [`reconcile`] copies made equal: machines that are told what happened and say what to do.
-//! - [`opening`] what a new writer must know. [`membership`] what the record says of stores that leave or join. [`age`] which stores
+//! - [`trash`] deleted volumes that may still be restored. [`opening`] what a new writer must know. [`membership`] what the record says of stores that leave or join. [`age`] which stores
 //!   were put back. [`lock`] who holds which bytes.
 //!
 //! Always true: nothing here has a clock, a task, or shared state; values change by what they are told, and can be compared.
@@ -33,6 +33,7 @@ pub mod stamps;
 pub mod state;
 pub mod swap;
 pub mod terms;
+pub mod trash;
 
 pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};
 pub use state::Replication;

@@ -45,6 +45,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Config(command) => cli::configuration::run(command),
         Command::Volume(command) => cli::volume::run(command),
         Command::Snapshot(command) => cli::snapshot::run(command),
+        Command::Trash(command) => cli::trash::run(command),
         Command::Cluster(command) => cli::cluster_ca::run(command),
         Command::Node(command) => return cli::cluster_node::run_node(command),
         Command::Store(command) => cli::store::run(command),

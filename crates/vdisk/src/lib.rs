@@ -26,6 +26,6 @@ pub mod meta;
 pub mod replica;
 pub mod volume;
 
-pub use replication::{names, record};
+pub use replication::{names, record, trash};
 
 pub use names::{EXTENT, ExtentName, Generation, ImageId, NodeName, StoreNumber, Stores, VolumeId};

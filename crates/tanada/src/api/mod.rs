@@ -22,5 +22,6 @@ pub mod status;
 pub mod store;
 pub mod tables;
 pub mod tier;
+pub mod trash;
 pub mod volume;
 pub mod volumes;

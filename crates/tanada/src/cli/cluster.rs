@@ -1,4 +1,4 @@
-//! `tanada volume create, delete, export, import, ...`: virtual disks.
+//! `tanada volume create, export, import, ...`: virtual disks.
 //!
 //! ```text
 //! one question to a running daemon's admin API -> a table, or JSON
@@ -11,17 +11,16 @@ use std::path::PathBuf;
 use base::{Bytes, Nanos};
 use clap::{Args, Subcommand};
 use hyper::Method;
-use report::terminal::{Usage, table};
+use report::terminal::table;
 use serde_json::{Map, Value};
 use vdisk::record::{Fairness, Name, OnMetaLoss};
 
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster_files::{export, import};
-use super::consent::{self, Loss};
-use super::named::{At, Kind, ToDelete};
-use super::{old_words, show, snapshot};
-use crate::api::cluster::{Disk as Shown, Done, NewDisk, RepairAsk, Repaired, TakeOverAsk};
+use super::named::At;
+use super::{old_words, show};
+use crate::api::cluster::{Disk as Shown, NewDisk, RepairAsk, Repaired, TakeOverAsk};
 use crate::daemon::common::repair_text;
 
 /// Commands about virtual disks.
@@ -106,18 +105,6 @@ pub struct Create {
     settings: DiskSettings,
     #[command(flatten)]
     ask: Ask,
-}
-
-/// A volume to be deleted.
-#[derive(Debug, Args)]
-pub struct DeleteVolume {
-    /// The virtual disk.
-    #[arg(value_name = "VOLUME")]
-    pub what: ToDelete,
-    #[command(flatten)]
-    pub loss: Loss,
-    #[command(flatten)]
-    pub ask: Ask,
 }
 
 /// How a volume is kept.
@@ -231,36 +218,6 @@ fn created(disk: &Shown) -> String {
         disk.terms.copies,
         connect(disk)
     )
-}
-
-/// Deletes a virtual disk, once it is meant.
-pub fn delete(wanted: DeleteVolume) -> anyhow::Result<()> {
-    let name = match wanted.what {
-        ToDelete::Volume(name) => name,
-        ToDelete::Snapshot(snapshot) => {
-            return snapshot::delete(&snapshot, &wanted.loss, wanted.ask);
-        }
-    };
-    if name.kind == Some(Kind::Hybrid) {
-        return Err(Usage(format!(
-            "a hybrid is made by the configuration: to end {}, take its [[hybrid]] out there",
-            name.name
-        ))
-        .into());
-    }
-    let name: Name = name.name.parse()?;
-    let client = Client::new(wanted.ask.admin.clone())?;
-    let disk: Shown = client.get(&path(&name, ""))?;
-    let size = table::size(disk.terms.size_bytes);
-    let lost = format!("{name}, of {size}, would be deleted for good");
-    if !consent::is_given(name.as_str(), &lost, &wanted.loss, wanted.ask.json)? {
-        return Ok(());
-    }
-    wanted
-        .ask
-        .send(Method::DELETE, &path(&name, ""), &nothing(), |_: &Done| {
-            format!("{name} is gone; its room comes back by and by\n")
-        })
 }
 
 pub(super) fn new_disk(name: &Name, size: Bytes, settings: &DiskSettings) -> NewDisk {

@@ -76,6 +76,7 @@ mod store_offline;
 mod store_pages;
 pub mod token;
 pub mod top;
+pub mod trash;
 pub mod volume;
 pub mod volume_heat;
 mod volume_list;
@@ -132,6 +133,9 @@ pub enum Command {
     /// Keep states of virtual disks under a name, and go on from them.
     #[command(subcommand, visible_alias = "snap")]
     Snapshot(snapshot::Snapshot),
+    /// List, restore and delete for good the virtual disks that were deleted.
+    #[command(subcommand)]
+    Trash(trash::Trash),
     /// Make and revoke the certificates of a cluster.
     #[command(subcommand)]
     Cluster(cluster_ca::Cluster),

@@ -8,7 +8,7 @@ use config::DATA_DIR;
 use super::ask::Ask;
 use super::consent::Loss;
 use super::named::VolumeName;
-use super::{cache, cluster, device_claim, old_words, rescue};
+use super::{cache, cluster, device_claim, old_words, rescue, trash};
 
 #[derive(Debug, Subcommand)]
 pub enum Volume {
@@ -23,9 +23,9 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
-    /// Delete a virtual disk without snapshots; its room comes back by and by.
+    /// Delete a virtual disk with its snapshots: it is in the trash for 7 days, and then gone.
     #[command(visible_alias = "rm")]
-    Delete(cluster::DeleteVolume),
+    Delete(trash::DeleteVolume),
     /// Write all dirty data to the slow device and go on without the fast one.
     Detach {
         name: String,

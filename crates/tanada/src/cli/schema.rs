@@ -38,6 +38,7 @@ use crate::api::settings::Setting;
 use crate::api::status::{Device, Status};
 use crate::api::store::{Calendar, Reservation, Scrub, Store};
 use crate::api::tier::{Heat, Moves};
+use crate::api::trash::{Deleted, DeletedVolume};
 use crate::api::volume::Volume;
 use crate::api::volumes::AnyVolume;
 use crate::daemon::http::flattened::{self, Schemas};
@@ -96,7 +97,7 @@ fn volume_then() -> Shape {
 type Printed = (&'static str, fn() -> Shape);
 
 /// Each command and what it prints; a dry run prints [`DryRun`].
-const COMMANDS: [Printed; 70] = [
+const COMMANDS: [Printed; 74] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
@@ -152,9 +153,13 @@ const COMMANDS: [Printed; 70] = [
     ("token delete", one::<Token>),
     ("token list", many::<Token>),
     ("top", one::<Frame>),
+    ("trash delete", one::<Done>),
+    ("trash delete --dry-run", one::<DryRun>),
+    ("trash list", many::<DeletedVolume>),
+    ("trash restore", one::<Disk>),
     ("volume attach", one::<Volume>),
     ("volume create", one::<Disk>),
-    ("volume delete", one::<Done>),
+    ("volume delete", one::<Deleted>),
     ("volume delete --dry-run", one::<DryRun>),
     ("volume detach", one::<Volume>),
     ("volume export", one::<Copied>),

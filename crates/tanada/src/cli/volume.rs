@@ -12,8 +12,8 @@ use super::ask::Ask;
 use super::client::{Client, path};
 use super::consent;
 use super::{
-    cache, cluster, cluster_pages, options, rescue, show, store_pages, volume_heat, volume_list,
-    volume_moves, volume_set,
+    cache, cluster, cluster_pages, options, rescue, show, store_pages, trash, volume_heat,
+    volume_list, volume_moves, volume_set,
 };
 use crate::api::figures::{Share, Written};
 use crate::api::tier::{Tier, TierSettings};
@@ -31,7 +31,7 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
                 AnyVolume::Virtual(disk) => cluster_pages::page(disk),
             })
         }
-        options::Volume::Delete(wanted) => cluster::delete(wanted),
+        options::Volume::Delete(wanted) => trash::delete(wanted),
         options::Volume::Detach { name, ask } => detach(&name, ask),
         options::Volume::Attach {
             name,

@@ -130,7 +130,7 @@ fn is_of(wanted: &Value, value: &Value) -> bool {
 }
 
 /// All commands that list or show something, with what they are asked.
-const LOOKING: [(&str, &str); 23] = [
+const LOOKING: [(&str, &str); 24] = [
     ("account list", ""),
     ("account show", "ann"),
     ("audit list", ""),
@@ -157,6 +157,7 @@ const LOOKING: [(&str, &str); 23] = [
     ("store show", "s1"),
     ("token list", ""),
     ("top", "--interval 100ms"),
+    ("trash list", ""),
     ("volume list", ""),
     ("volume show", "vm1"),
     ("volume show", "vol0"),
@@ -203,6 +204,9 @@ fn what_is_listed_and_shown_fits_its_schema() {
     fs::write(dir.join("f"), b"data").unwrap();
     let at = "--store unix:s1.sock --node-key tanada-data/keys/cluster.node --json";
     fits("object put", &made(&format!("object put f a {at}")));
+    made("volume create vm2 --size 32MiB --json");
+    let deleted = made("volume delete vm2 --yes --json");
+    fits("volume delete", &deleted);
     for (command, asked) in LOOKING {
         let words = format!("{command} {asked} --json");
         let words: Vec<&str> = words.split_whitespace().collect();

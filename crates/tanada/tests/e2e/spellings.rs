@@ -228,10 +228,14 @@ fn what_loses_data_wants_a_yes_and_a_dry_run_only_says_it() {
 
     let shrink = ["volume", "set", "vm1", "size=32MiB", "--shrink"];
     let object = [&["object", "delete", "a"][..], &at].concat();
-    let losing: [(&[&str], &str); 5] = [
+    let losing: [(&[&str], &str); 6] = [
         (
             &["volume", "delete", "vm1"],
-            "vm1, of 64.0 MiB, would be deleted",
+            "vm1, of 64.0 MiB with its snapshot, would be in the trash until 20",
+        ),
+        (
+            &["volume", "delete", "vm1", "--now"],
+            "vm1, of 64.0 MiB, would be deleted for good",
         ),
         (
             &["snapshot", "delete", "vm1@monday"],
@@ -267,7 +271,7 @@ fn what_loses_data_wants_a_yes_and_a_dry_run_only_says_it() {
         &shrink,
         &["snapshot", "rollback", "vm1@monday"],
         &["snapshot", "delete", "vm1@monday"],
-        &["volume", "delete", "vm1"],
+        &["volume", "delete", "vm1", "--now"],
     ] {
         text(dir, &[command, &["--yes"]].concat());
     }
@@ -278,5 +282,65 @@ fn what_loses_data_wants_a_yes_and_a_dry_run_only_says_it() {
             .len(),
         1
     );
+    assert_eq!(text(dir, &["trash", "list"]), "the trash is empty\n");
+    daemon.stop();
+}
+
+#[test]
+fn a_deleted_disk_is_listed_restored_and_deleted_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, &with_cluster());
+    for _ in 0..2 {
+        text(dir, &["volume", "create", "vm1", "--size", "32MiB"]);
+        text(dir, &["snapshot", "create", "vm1@monday"]);
+        let said = text(dir, &["volume", "delete", "vm1", "--yes"]);
+        assert!(said.contains("vm1 is in the trash until 20"), "{said}");
+        let none = refused(dir, &["volume", "show", "vm1"]);
+        assert!(none.contains("vm1"), "{none}");
+    }
+    let all = json(dir, &["trash", "list", "--json"]);
+    let ids: Vec<&str> = [0, 1].map(|nth| all[nth]["id"].as_str().unwrap()).into();
+    assert_eq!(
+        (&all[0]["name"], &all[0]["snapshots"]),
+        (&"vm1".into(), &1.into())
+    );
+    let kept = all[0]["ends_unix_seconds"].as_u64().unwrap();
+    assert_eq!(
+        kept - all[0]["deleted_unix_seconds"].as_u64().unwrap(),
+        7 * 24 * 3600
+    );
+    let page = text(dir, &["trash", "ls"]);
+    assert!(page.contains(ids[0]) && page.contains(ids[1]), "{page}");
+
+    let two = refused(dir, &["trash", "restore", "vm1"]);
+    assert!(
+        two.contains(ids[0]) && two.contains("say which of these"),
+        "{two}"
+    );
+    let hidden = refused(dir, &["volume", "show", ids[0]]);
+    assert!(hidden.contains(ids[0]), "{hidden}");
+    let said = text(dir, &["trash", "restore", ids[0]]);
+    assert!(
+        said.starts_with("vm1 is there again; clients find it at"),
+        "{said}"
+    );
+    let taken = refused(dir, &["trash", "restore", ids[1]]);
+    assert!(taken.contains("there is a volume vm1 already"), "{taken}");
+    text(dir, &["trash", "restore", ids[1], "--as", "vm2"]);
+    assert!(text(dir, &["snapshot", "list"]).contains("vm2@monday"));
+    text(dir, &["volume", "delete", "vm2", "--yes"]);
+
+    let asked = refused(dir, &["trash", "delete", "vm2"]);
+    assert!(
+        asked.contains("of 32.0 MiB with its snapshot, would be deleted for good"),
+        "{asked}"
+    );
+    let dry = text(dir, &["trash", "delete", "vm2", "--dry-run"]);
+    assert!(dry.contains("nothing was changed"), "{dry}");
+    text(dir, &["trash", "delete", "vm2", "--yes"]);
+    let gone = refused(dir, &["trash", "delete", "vm2", "--yes"]);
+    assert!(gone.contains("there is no vm2 in the trash"), "{gone}");
+    assert_eq!(text(dir, &["trash", "list"]), "the trash is empty\n");
     daemon.stop();
 }

@@ -17,6 +17,7 @@ use super::idle::IdleVolumes;
 use super::left::Left;
 use super::node::Node;
 use super::opened::Openings;
+use super::trash::Trash;
 use super::wants::LOOK_FOR_WANTS;
 
 /// Who does it.
@@ -25,6 +26,7 @@ pub(super) struct Background {
     openings: Rc<Openings>,
     forward: Rc<Forward>,
     collecting: Rc<Collecting>,
+    trash: Rc<Trash>,
     handovers: Rc<Handovers>,
     drains: Drains,
     idle: Rc<IdleVolumes>,
@@ -49,6 +51,7 @@ impl Background {
         openings: &Rc<Openings>,
         forward: &Rc<Forward>,
         collecting: &Rc<Collecting>,
+        trash: &Rc<Trash>,
     ) -> Rc<Background> {
         let left = Rc::new(Left::default());
         Rc::new(Background {
@@ -56,6 +59,7 @@ impl Background {
             openings: Rc::clone(openings),
             forward: Rc::clone(forward),
             collecting: Rc::clone(collecting),
+            trash: Rc::clone(trash),
             handovers: Handovers::new(node, openings),
             drains: Drains::new(node, openings, &left),
             idle: IdleVolumes::new(node, openings, &left),
@@ -87,7 +91,10 @@ impl Background {
             match work {
                 Work::Lease => own.node.lease.keep().await,
                 Work::Volumes => own.look_around().await,
-                Work::Deleted => own.collecting.collect_now_and_then().await,
+                Work::Deleted => {
+                    own.trash.empty_now_and_then().await;
+                    own.collecting.collect_now_and_then().await;
+                }
                 Work::Drained => own.drains.drain_now_and_then().await,
                 Work::Idle => own.idle.keep_idle_well().await,
                 Work::Wants => own.handovers.answer_wants().await,

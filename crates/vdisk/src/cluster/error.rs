@@ -47,6 +47,25 @@ pub enum ClusterError {
     /// The name is taken.
     #[error("there is a volume {0} already; choose another name, or remove that one first")]
     Exists(Name),
+    /// Volumes in the trash have such names.
+    #[error("cannot call a volume {0}: volumes in the trash are called so; choose another name")]
+    TrashName(Name),
+    /// No such deleted volume.
+    #[error("there is no {name} in the trash; there are {}", listed(known))]
+    NotInTrash {
+        /// As asked.
+        name: Name,
+        /// What those were called that there are.
+        known: Vec<Name>,
+    },
+    /// Several deleted volumes had that name.
+    #[error("there are {} volumes {name} in the trash: {}; say which of these", ids.len(), listed(ids))]
+    SeveralInTrash {
+        /// As asked.
+        name: Name,
+        /// What they are called there.
+        ids: Vec<Name>,
+    },
     /// The snapshot's name is taken.
     #[error("volume {volume} has a snapshot {name} already; choose another name, or delete it")]
     SnapshotExists {

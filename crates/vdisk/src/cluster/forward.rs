@@ -361,7 +361,10 @@ impl Forward {
                 };
                 self.local.set(id, &setting).await
             }
-            Request::GiveUp { store } => self.local.give_up(&name, StoreNumber(store)).await,
+            Request::GiveUp { store } => {
+                let store = StoreNumber(store);
+                self.local.give_up(id, &name, store).await
+            }
         }
     }
 }

@@ -110,8 +110,16 @@ impl LocalVolumes {
         Ok(())
     }
 
-    pub async fn give_up(&self, volume: &Name, store: StoreNumber) -> Result<(), ClusterError> {
-        let in_use = self.openings.open(volume).await?;
+    pub async fn give_up(
+        &self,
+        id: VolumeId,
+        volume: &Name,
+        store: StoreNumber,
+    ) -> Result<(), ClusterError> {
+        let in_use = {
+            let _alone = self.node.slots.alone(id).await;
+            self.openings.open_alone(id).await?
+        };
         if !in_use.volume().give_up(store).await? {
             tracing::info!(%volume, store = %self.node.stores.label(store), "not given up: it answers, or has the last copy");
         }

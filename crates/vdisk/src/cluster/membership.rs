@@ -200,7 +200,7 @@ impl Membership {
             .await?
         {
             true => Ok(()),
-            false => self.local.give_up(&record.name, store).await,
+            false => self.local.give_up(record.id, &record.name, store).await,
         }
     }
 }

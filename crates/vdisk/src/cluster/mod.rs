@@ -12,7 +12,7 @@
 //!   `lease` this node's; `node` all of these. [`heard`] load reports of stores, unasked. [`revoked`] certificates.
 //! - [`opened`] volumes come into use; `wants` other nodes are asked for them. `local` what is done with one here; `forward` or by
 //!   the node that has it open. [`overview`] how a volume is; [`seen`] what of the cluster is seen here.
-//! - [`volumes`] what operators do with volumes; [`membership`] and with stores. [`collect`] freeing and audit; [`repair`] one volume
+//! - [`volumes`] what operators do with volumes, [`trash`] and with deleted ones; [`membership`] and with stores. [`collect`] freeing and audit; [`repair`] one volume
 //!   made whole, `reseal` its stores' seals too.
 //! - `background` what goes on unasked: `handover` volumes go to other nodes; [`drain`] stores are emptied; `idle` volumes without
 //!   clients are kept well, those after a time that their writers did not close (`left`); `damage` what scrubs found in closed volumes.
@@ -49,6 +49,7 @@ mod settings;
 mod shared;
 pub mod slots;
 pub mod stores;
+pub mod trash;
 pub mod up;
 pub mod volumes;
 mod wants;
@@ -80,6 +81,7 @@ use seen::View;
 pub use settings::Settings;
 use shared::Shared;
 use stores::StoreTable;
+use trash::Trash;
 use volumes::Volumes;
 pub use ways::Ways;
 
@@ -97,6 +99,8 @@ pub struct Cluster {
     pub view: Rc<View>,
     /// What operators do with volumes.
     pub volumes: Volumes,
+    /// Deleted ones are kept for a time.
+    pub trash: Rc<Trash>,
     /// Deleted images are freed, maps and stores compared.
     pub collecting: Rc<Collecting>,
     /// A volume is made whole.
@@ -135,13 +139,15 @@ impl Cluster {
         let forward = Forward::new(&node, &local);
         let collecting = Collecting::new(&node);
         let view = View::new(&node);
+        let trash = Trash::new(&node, &openings, &view);
         Rc::new(Cluster {
             reports,
             membership: Membership::new(&node, &local, &forward),
             volumes: Volumes::new(&node, &openings, &local, &forward, &view),
             repairs: VolumeRepair::new(&node, &openings, &collecting),
             revocations,
-            background: Background::new(&node, &openings, &forward, &collecting),
+            background: Background::new(&node, &openings, &forward, &collecting, &trash),
+            trash,
             stores,
             openings,
             view,

@@ -21,6 +21,7 @@ use super::wants::Claims;
 use crate::names::VolumeId;
 use crate::record::{Fairness, Name, PriorityClass, VolumeRecord, VolumeState};
 use crate::replica::choice::Choice;
+use crate::trash::is_in_trash;
 use crate::volume::{self, User, UserVolume, Volume, VolumeError};
 
 /// The clients here have so long to come after a volume was taken over.
@@ -96,7 +97,15 @@ impl Openings {
         let opening = async move {
             let id = own.node.meta.find(&name).await?;
             let _alone = own.node.slots.alone(id).await;
-            own.open_alone(id).await
+            let in_use = own.open_alone(id).await?;
+            match is_in_trash(&in_use.volume().record()) {
+                // It was deleted between the two.
+                true => Err(ClusterError::NoVolume {
+                    name,
+                    known: Vec::new(),
+                }),
+                false => Ok(in_use),
+            }
         };
         env::spawn(opening).await
     }

@@ -9,9 +9,10 @@ use base::Nanos;
 use super::ClusterError;
 use crate::image::records::{Images, ImagesError};
 use crate::image::tree::{Versioned, snapshot_key, snapshots};
-use crate::meta::{Compare, Op, Outcome, whole_range};
+use crate::meta::{Compare, Entry, Op, Outcome, whole_range};
 use crate::names::{ImageId, VolumeId, hex};
 use crate::record::{Name, RecordError, VolumeRecord, WRITERS, Writer, volume_name_key};
+use crate::trash::number_in_trash;
 
 const VOLUMES: &str = "volume/";
 const NAMES: &str = "volume-name/";
@@ -50,18 +51,33 @@ impl MetaRecords {
         Ok(volumes)
     }
 
-    /// The number that a name stands for.
+    /// The number that a name stands for; none stands for a volume in the trash.
     pub async fn find(&self, name: &Name) -> Result<VolumeId, ClusterError> {
         let key = volume_name_key(name);
         if let Some(entry) = self.images.meta.get(&key).await? {
-            return Ok(VolumeId(number(&key, &entry.value)?));
+            let id = VolumeId(number(&key, &entry.value)?);
+            if number_in_trash(name) != Some(id) {
+                return Ok(id);
+            }
         }
         let (entries, _) = whole_range(&*self.images.meta, NAMES).await?;
         let known = entries.iter().filter_map(|it| it.key.strip_prefix(NAMES));
+        let known = known.filter_map(|name| name.parse().ok());
         Err(ClusterError::NoVolume {
             name: name.clone(),
-            known: known.filter_map(|name| name.parse().ok()).collect(),
+            known: known.filter(|it| number_in_trash(it).is_none()).collect(),
         })
+    }
+
+    /// A volume's snapshots, by name.
+    pub async fn snapshots(&self, id: VolumeId) -> Result<BTreeMap<String, ImageId>, ClusterError> {
+        let prefix = snapshots(id);
+        let (entries, _) = whole_range(&*self.images.meta, &prefix).await?;
+        let image = |entry: &Entry| {
+            let name = entry.key.strip_prefix(&prefix).unwrap_or_default();
+            Ok((name.to_owned(), ImageId(number(&entry.key, &entry.value)?)))
+        };
+        entries.iter().map(image).collect()
     }
 
     /// The image of a snapshot, and its volume.
@@ -85,8 +101,11 @@ impl MetaRecords {
         })
     }
 
-    /// Refuses a name that another volume has.
+    /// Refuses a name that another volume has, or that volumes have in the trash.
     pub async fn check_free(&self, name: &Name) -> Result<(), ClusterError> {
+        if number_in_trash(name).is_some() {
+            return Err(ClusterError::TrashName(name.clone()));
+        }
         match self.images.meta.get(&volume_name_key(name)).await? {
             None => Ok(()),
             Some(_) => Err(ClusterError::Exists(name.clone())),

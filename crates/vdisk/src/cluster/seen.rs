@@ -22,6 +22,7 @@ use crate::image::records::AllImages;
 use crate::meta::MetaError;
 use crate::names::StoreNumber;
 use crate::record::{Name, VolumeRecord, VolumeState, writer_key};
+use crate::trash::is_in_trash;
 use crate::volume::{Health, Left};
 
 /// A look waits so long for the meta store.
@@ -42,6 +43,19 @@ pub struct Records {
     pub(super) held: BTreeSet<String>,
     /// For how long the meta store has not answered, if this is what it said before; or since this node began.
     pub silent: Option<Nanos>,
+}
+
+impl Records {
+    /// How many deleted volumes are kept.
+    pub fn in_trash(&self) -> usize {
+        let volumes = self.volumes.values();
+        volumes.filter(|it| is_in_trash(&it.record)).count()
+    }
+}
+
+/// Neither being removed nor in the trash.
+fn is_there(record: &VolumeRecord) -> bool {
+    record.state == VolumeState::Live && !is_in_trash(record)
 }
 
 /// What this node sees.
@@ -124,14 +138,14 @@ impl View {
         Ok((all, records))
     }
 
-    /// The records of all volumes that are not being removed, from the meta store.
+    /// The records of all volumes that are neither being removed nor in the trash, from the meta store.
     ///
     /// # Errors
     /// [`ClusterError::Meta`], [`ClusterError::Record`].
     pub async fn volumes(&self) -> Result<Vec<VolumeRecord>, ClusterError> {
         let all = self.node.meta.volumes().await?.into_values();
-        let live = all.filter(|it| it.record.state == VolumeState::Live);
-        Ok(live.map(|it| it.record).collect())
+        let records = all.map(|it| it.record);
+        Ok(records.filter(is_there).collect())
     }
 
     /// A volume's record, and its size in bytes; asks for nothing else.
@@ -154,14 +168,27 @@ impl View {
         Ok(self.overviews(&records))
     }
 
-    /// The volumes in these records, by name.
+    /// All volumes in the trash.
+    ///
+    /// # Errors
+    /// As for [`View::list`].
+    pub(super) async fn list_in_trash(&self) -> Result<Vec<Overview>, ClusterError> {
+        let records = self.read_records().await?;
+        Ok(self.overviews_of(&records, is_in_trash))
+    }
+
+    /// The volumes in these records that are not in the trash, by name.
     fn overviews(&self, records: &Records) -> Vec<Overview> {
+        self.overviews_of(records, is_there)
+    }
+
+    fn overviews_of(&self, records: &Records, of: fn(&VolumeRecord) -> bool) -> Vec<Overview> {
         let (volumes, images) = (&records.volumes, &records.images);
         let stores = records.stores.values().map(|(store, _)| store);
         let down = stores.filter(|it| records.up.serves(it) == Some(false));
         let down: Vec<_> = down.cloned().collect();
         let live = volumes.values().map(|known| &known.record);
-        let live = live.filter(|record| record.state == VolumeState::Live);
+        let live = live.filter(|record| of(record));
         let mut all: Vec<Overview> = live
             .map(|record| {
                 let used = self.used(record, &records.held);

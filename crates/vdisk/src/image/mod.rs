@@ -9,4 +9,5 @@ pub mod record;
 pub mod records;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod trash;
 pub mod tree;

@@ -43,7 +43,7 @@ fn live(asked: &'static str, volume: &VolumeRecord) -> Result<(), ImageError> {
     }
 }
 
-fn closed(asked: &'static str, volume: &VolumeRecord) -> Result<(), ImageError> {
+pub(super) fn closed(asked: &'static str, volume: &VolumeRecord) -> Result<(), ImageError> {
     live(asked, volume)?;
     match &volume.writer {
         None => Ok(()),

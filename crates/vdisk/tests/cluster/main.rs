@@ -6,6 +6,7 @@ mod drain;
 mod idle;
 mod seen;
 mod terms;
+mod trash;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -46,6 +46,8 @@ pub struct Process {
 pub struct Nodes<'a> {
     pub disks: &'a [Disk],
     pub stores: &'a [ClusterStore],
+    /// Deleted disks that are kept.
+    pub in_trash: usize,
     /// For how long its meta store has not answered.
     pub silent_seconds: f64,
 }
@@ -69,7 +71,7 @@ pub fn checks(observed: &Observed<'_>, recent: &mut Recent) -> Vec<HealthCheck> 
         volume_rules::hybrid(volume, recent, &mut out);
     }
     for store in &status.stores {
-        store_rules::of_store(store, &mut out);
+        store_rules::of_store(store, observed.cluster.in_trash, &mut out);
     }
     out.extend(status.exports.iter().filter_map(export));
     out.extend(meta_store(observed.cluster, process));

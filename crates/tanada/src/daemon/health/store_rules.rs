@@ -15,10 +15,11 @@ const FULL_PERCENT: u64 = 1;
 /// A broken promise counts for so long.
 const PROMISE_SECONDS: u64 = 600;
 
-/// Of a store of this daemon.
-pub fn of_store(of: &Store, out: &mut Vec<HealthCheck>) {
+/// Of a store of this daemon; so many deleted volumes are kept in the cluster.
+pub fn of_store(of: &Store, in_trash: usize, out: &mut Vec<HealthCheck>) {
     let (name, node) = (of.basics.name.as_str(), &of.node);
-    out.extend(room(name, node));
+    let space = (node.space.free_bytes, node.space.total_bytes);
+    out.extend(room(name, space, in_trash));
     if of.bad_blocks > 0 {
         let first = of.first_bad.first().map_or("", String::as_str);
         let what = format!("{} pages are damaged, first {first}", of.bad_blocks);
@@ -41,18 +42,30 @@ pub fn of_store(of: &Store, out: &mut Vec<HealthCheck>) {
     }
 }
 
-fn room(name: &str, node: &ManagerReport) -> Option<HealthCheck> {
-    let (free, total) = (node.space.free_bytes, node.space.total_bytes);
+/// Of a store with so many bytes free, of so many.
+pub(super) fn room(name: &str, (free, total): (u64, u64), in_trash: usize) -> Option<HealthCheck> {
     let is_below = |percent: u64| u128::from(free) * 100 < u128::from(total) * u128::from(percent);
     let what = format!("{} of {} are free", size(free), size(total));
     if is_below(FULL_PERCENT) {
-        let todo = "delete objects or snapshots, or drain the store to others";
+        let trash = trash(in_trash);
+        let todo = format!("delete objects or snapshots{trash}, or drain the store to others");
         Some(STORE_FULL.raised(Some(name), what, todo))
     } else if is_below(NEARLY_FULL_PERCENT) {
-        let todo = "add a store, or delete objects or snapshots, before writes fail";
+        let trash = trash(in_trash);
+        let todo =
+            format!("add a store, or delete objects or snapshots{trash}, before writes fail");
         Some(NEAR_FULL.raised(Some(name), what, todo))
     } else {
         None
+    }
+}
+
+/// What deleted volumes have to do with it.
+fn trash(count: usize) -> String {
+    match count {
+        0 => String::new(),
+        1 => ", or the volume that `tanada trash list` shows".to_owned(),
+        count => format!(", or some of the {count} volumes that `tanada trash list` shows"),
     }
 }
 

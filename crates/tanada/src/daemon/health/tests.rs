@@ -237,6 +237,24 @@ fn virtual_disks_and_nodes_raise_theirs() {
 }
 
 #[test]
+fn a_store_without_room_names_the_trash_if_there_is_something_in_it() {
+    let said = |free: u64, in_trash: usize| {
+        let found = store_rules::room("s1", (free, 1000), in_trash);
+        found.map(|it| (it.code, it.what_to_do))
+    };
+    for (free, code) in [(5, "STORE_FULL"), (50, "NEAR_FULL")] {
+        let (found, todo) = said(free, 0).expect("it is raised");
+        assert!(found == code && !todo.contains("trash"), "{todo}");
+        let (_, todo) = said(free, 1).expect("it is raised");
+        assert!(
+            todo.contains("or the volume that `tanada trash list` shows"),
+            "{todo}"
+        );
+    }
+    assert_eq!(said(500, 1), None);
+}
+
+#[test]
 fn a_bad_checksum_counts_for_an_hour() {
     let start = Instant::now();
     let mut recent = Recent::new(start);

@@ -1,4 +1,4 @@
-//! Virtual disks over the admin API: made, looked at, cloned, removed; and the stores they are kept in.
+//! Virtual disks over the admin API: made, looked at, cloned; and the stores they are kept in.
 //!
 //! ```text
 //! request -> command to the thread of this node's cluster -> vdisk::cluster -> JSON
@@ -180,22 +180,6 @@ pub async fn change_disk(
         cluster.view.overview(&name).await
     });
     changed.await
-}
-
-/// Removes a volume without snapshots that no client uses; its room is freed by and by.
-#[utoipa::path(delete, path = "/v1/cluster/volumes/{name}", params(("name" = String, Path)), responses(
-    (status = 200, body = Done),
-    (status = 404, body = Refusal),
-    (status = 409, description = "It is in use, or has snapshots", body = Refusal),
-))]
-pub async fn remove_disk(
-    State(control): State<Arc<Control>>,
-    Path(name): Path<String>,
-) -> Answer<Done> {
-    let name = called(&name)?;
-    let removed = ClusterThread(&control)
-        .at_cluster(async move |open| open.cluster.volumes.remove(&name).await);
-    removed.await.map(|()| DONE)
 }
 
 /// Keeps a volume as it is now under a name; it may be in use on this node.

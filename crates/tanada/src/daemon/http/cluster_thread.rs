@@ -33,6 +33,7 @@ pub(super) fn failure(error: &ClusterError) -> Failure {
     let status = match error {
         ClusterError::NoVolume { .. }
         | ClusterError::NoSnapshot { .. }
+        | ClusterError::NotInTrash { .. }
         | ClusterError::NoStore { .. } => StatusCode::NOT_FOUND,
         ClusterError::Images(ImagesError::Image(
             ImageError::Size { .. } | ImageError::Copies { .. },
@@ -40,6 +41,7 @@ pub(super) fn failure(error: &ClusterError) -> Failure {
         | ClusterError::Shrinks { .. }
         | ClusterError::MinCopies { .. }
         | ClusterError::Cap { .. }
+        | ClusterError::TrashName(_)
         | ClusterError::TooFewDomains { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         ClusterError::Meta(MetaError::Unavailable { .. } | MetaError::Unknown { .. })
         | ClusterError::Unheard { .. }
@@ -117,6 +119,7 @@ impl ClusterThread<'_> {
             Ok(ClusterSnapshot {
                 disks: all.iter().map(|it| disk(&open, it)).collect(),
                 stores: stores_of(&open, &records),
+                in_trash: records.in_trash(),
                 meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
             })
         })

@@ -63,6 +63,7 @@ pub(super) async fn observe_all(control: &Control) -> (Status, ClusterSnapshot) 
         cluster: Nodes {
             disks: &seen.disks,
             stores: &seen.stores,
+            in_trash: seen.in_trash,
             silent_seconds: seen.meta_silent_seconds.unwrap_or(0.0),
         },
         process: &process,

@@ -54,6 +54,7 @@ mod routes;
 pub mod settings_book;
 pub mod slots;
 mod stores;
+mod trash;
 mod volume_settings;
 mod volumes;
 mod web;
@@ -134,7 +135,10 @@ const BODY_MAX: usize = 64 * 1024;
         cluster::create_disk,
         cluster::get_disk,
         cluster::change_disk,
-        cluster::remove_disk,
+        trash::remove_disk,
+        trash::get_trash,
+        trash::restore,
+        trash::delete_for_good,
         cluster::take_snapshot,
         cluster::clone_snapshot,
         cluster::roll_back,

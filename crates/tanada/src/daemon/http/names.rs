@@ -23,6 +23,7 @@ use crate::api::cluster::Disk;
 use crate::api::health::Health;
 use crate::api::status::Status;
 use crate::api::store::{Reservation, Store};
+use crate::api::trash::DeletedVolume;
 use crate::api::volume::Volume;
 
 /// Does the caller see who this holder is? Holders that are no accounts are the daemon's owner's.
@@ -139,6 +140,11 @@ pub(super) async fn owner_of(
 /// The same of a volume's reservation.
 pub(super) fn hide_in_disk(caller: &Caller, disk: &mut Disk) {
     disk.terms.holder.take_if(|holder| !sees(caller, holder));
+}
+
+/// Takes who deleted a volume from those who may not see that.
+pub(super) fn hide_in_trash(caller: &Caller, volume: &mut DeletedVolume) {
+    volume.deleted_by.take_if(|by| !sees(caller, by));
 }
 
 /// The account that owns what `holder` has; `None`: it is the daemon's owner's.

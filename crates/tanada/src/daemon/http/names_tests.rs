@@ -111,3 +111,21 @@ fn the_queue_of_a_hybrid_names_no_holder_either() {
     assert_eq!(queue.ended[0].holder, "");
     assert_eq!(queue.ended[0].delivered_bytes, 5, "figures stay");
 }
+
+#[test]
+fn who_deleted_a_volume_is_named_to_itself_and_to_operators() {
+    let by = |caller: &Caller| {
+        let volume = json!({"name": "vm1", "id": "deleted.00000001", "size_bytes": 1, "snapshots": 0,
+            "health": "healthy", "why": "", "deleted_by": "astro", "deleting": false});
+        let mut volume = serde_json::from_value(volume).expect("a deleted volume");
+        hide_in_trash(caller, &mut volume);
+        volume.deleted_by
+    };
+    assert_eq!(by(&account("bio", Role::Reader)), None);
+    for sees in [
+        account("astro", Role::Reader),
+        account("bio", Role::Operator),
+    ] {
+        assert_eq!(by(&sees).as_deref(), Some("astro"));
+    }
+}

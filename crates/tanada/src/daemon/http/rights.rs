@@ -19,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 77] = [
+const RIGHTS: [Right; 80] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -86,6 +86,9 @@ const RIGHTS: [Right; 77] = [
     Right("DELETE", "/v1/cluster/volumes/{name}/snapshots/{snapshot}", Action::Destroy),
     Right("POST", "/v1/cluster/volumes/{name}/snapshots/{snapshot}/clone", Action::Operate),
     Right("POST", "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback", Action::Destroy),
+    Right("GET", "/v1/cluster/trash", Action::Read),
+    Right("POST", "/v1/cluster/trash/{name}/restore", Action::Operate),
+    Right("DELETE", "/v1/cluster/trash/{name}", Action::Destroy),
     Right("POST", "/v1/cluster/stores", Action::Configure),
     Right("PATCH", "/v1/cluster/stores/{name}", Action::Operate),
     Right("DELETE", "/v1/cluster/stores/{name}", Action::Destroy),

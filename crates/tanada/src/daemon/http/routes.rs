@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use super::control::Control;
 use super::{
     accounts, audit, certificates, clients, cluster, events, export_booking, health, learn, reload,
-    reservations, reserve, stores, volume_settings, volumes, web,
+    reservations, reserve, stores, trash, volume_settings, volumes, web,
 };
 
 /// A path, and what answers there.
@@ -155,8 +155,11 @@ fn cluster_routes() -> Vec<Route> {
             "/v1/cluster/volumes/{name}",
             get(cluster::get_disk)
                 .patch(cluster::change_disk)
-                .delete(cluster::remove_disk),
+                .delete(trash::remove_disk),
         ),
+        ("/v1/cluster/trash", get(trash::get_trash)),
+        ("/v1/cluster/trash/{name}", delete(trash::delete_for_good)),
+        ("/v1/cluster/trash/{name}/restore", post(trash::restore)),
         (
             "/v1/cluster/volumes/{name}/repair",
             post(cluster::repair_disk),

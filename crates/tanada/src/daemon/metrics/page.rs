@@ -19,6 +19,8 @@ pub struct Page {
 pub struct ClusterSnapshot {
     pub disks: Vec<Disk>,
     pub stores: Vec<ClusterStore>,
+    /// Deleted disks that are kept.
+    pub in_trash: usize,
     /// Is there a cluster, and for how long has its meta store not answered?
     pub meta_silent_seconds: Option<f64>,
 }

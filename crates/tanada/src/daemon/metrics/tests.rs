@@ -308,6 +308,7 @@ fn page() -> Page {
                 volumes_left: None,
                 extents_left_here: 0,
             }],
+            in_trash: 0,
             meta_silent_seconds: Some(0.0),
         },
         process: Some(ProcessSnapshot {
