@@ -31,7 +31,9 @@ const VERSION: u32 = 1;
 /// The lowest level that this program can do.
 pub const LEVEL_MIN: Level = Level(1);
 /// The highest level that this program can do.
-pub const LEVEL_MAX: Level = Level(2);
+pub const LEVEL_MAX: Level = Level(HIGHEST);
+/// `packaging/formats` has a line for each up to it.
+const HIGHEST: u32 = 2;
 
 /// What wire, records and disk formats of a whole cluster may be.
 ///

@@ -190,8 +190,7 @@ fn what_programs_before_levels_wrote_is_read_and_counts_as_level_1() {
         let stores = [before.uuid.clone()].into();
         let alive = serde_json::to_vec(&AliveBefore { stores }).unwrap();
         put(&*client, "alive/n0", &alive, Some(lease)).await;
-        let places = Rc::new(Places::default());
-        let cluster = node("n1", &meta, &places, LevelRange::of_program());
+        let cluster = clerk("n1", meta.client(), LevelRange::of_program());
         let seen = cluster.view.seen_records().await.unwrap();
         let (record, _) = &seen.stores[&StoreNumber(1)];
         assert_eq!((record.node.as_str(), record.levels), ("n0", None));

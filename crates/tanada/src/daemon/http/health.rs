@@ -64,6 +64,7 @@ pub(super) async fn observe_all(control: &Control) -> (Status, ClusterSnapshot) 
             disks: &seen.disks,
             stores: &seen.stores,
             silent_seconds: seen.meta_silent_seconds.unwrap_or(0.0),
+            level: seen.level.as_ref(),
         },
         process: &process,
     };

@@ -86,6 +86,7 @@ const RIGHTS: [Right; 77] = [
     Right("DELETE", "/v1/cluster/volumes/{name}/snapshots/{snapshot}", Action::Destroy),
     Right("POST", "/v1/cluster/volumes/{name}/snapshots/{snapshot}/clone", Action::Operate),
     Right("POST", "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback", Action::Destroy),
+    Right("POST", "/v1/cluster/upgrade", Action::Configure),
     Right("POST", "/v1/cluster/stores", Action::Configure),
     Right("PATCH", "/v1/cluster/stores/{name}", Action::Operate),
     Right("DELETE", "/v1/cluster/stores/{name}", Action::Destroy),

@@ -85,6 +85,7 @@ POST   /v1/cluster/volumes/{name}/snapshots                      operator
 DELETE /v1/cluster/volumes/{name}/snapshots/{snapshot}           admin
 POST   /v1/cluster/volumes/{name}/snapshots/{snapshot}/clone     operator
 POST   /v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback  admin
+POST   /v1/cluster/upgrade                                       admin
 POST   /v1/cluster/stores                                        admin
 PATCH  /v1/cluster/stores/{name}                                 operator
 DELETE /v1/cluster/stores/{name}                                 admin
