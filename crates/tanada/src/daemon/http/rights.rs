@@ -19,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 77] = [
+const RIGHTS: [Right; 78] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
