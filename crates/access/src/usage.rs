@@ -299,6 +299,7 @@ impl Usage {
             return Err(RecordError::Version {
                 what,
                 found: version,
+                known: VERSION,
             });
         }
         let (days, entries) = (days as usize, entries as usize);

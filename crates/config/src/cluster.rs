@@ -51,6 +51,8 @@ pub struct ClusterConfig {
     pub tls: Option<TlsConfig>,
     /// The key by which nodes come in at each other's stores.
     pub key_file: PathBuf,
+    /// Where the level is noted that the cluster is at.
+    pub level_file: PathBuf,
     /// Which nodes get load reports unasked; `None`: no other node.
     pub announce: Option<AnnounceConfig>,
 }
@@ -169,6 +171,7 @@ pub(super) fn read_cluster(
         nbd: nbd.value,
         tls: tls.flatten(),
         key_file,
+        level_file: data_dir.join("level"),
         announce,
     })
 }

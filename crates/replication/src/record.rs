@@ -113,13 +113,15 @@ pub struct VolumeRecord {
 pub enum RecordError {
     /// Of a later program.
     #[error(
-        "{what} has version {found}, and this program knows {VERSION}; use a newer one, nothing was changed"
+        "{what} has version {found}, and this program knows {known}; use a newer one, nothing was changed"
     )]
     Version {
         /// Which record.
         what: String,
         /// Its version.
         found: u32,
+        /// The greatest that this program knows.
+        known: u32,
     },
     /// Not as this program writes it.
     #[error("{what} is not as it should be: {why}; nothing was changed")]
@@ -146,6 +148,30 @@ impl RecordError {
 /// # Errors
 /// [`RecordError`]: too long, of another version, or not as this program writes it.
 pub fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, RecordError> {
+    read_up_to(VERSION, what, bytes)
+}
+
+/// Reads a record of version 1 to `known`.
+///
+/// # Errors
+/// As for [`read`].
+///
+/// # Example
+/// ```
+/// #[derive(serde::Deserialize)]
+/// struct Record {
+///     version: u32,
+/// }
+///
+/// let record: Record = replication::record::read_up_to(2, "a record", br#"{"version": 2}"#)?;
+/// assert_eq!(record.version, 2);
+/// # Ok::<(), replication::record::RecordError>(())
+/// ```
+pub fn read_up_to<T: DeserializeOwned>(
+    known: u32,
+    what: &str,
+    bytes: &[u8],
+) -> Result<T, RecordError> {
     #[derive(Deserialize)]
     struct Versioned {
         version: u32,
@@ -156,10 +182,11 @@ pub fn read<T: DeserializeOwned>(what: &str, bytes: &[u8]) -> Result<T, RecordEr
     }
     let malformed = |error: serde_json::Error| RecordError::malformed(what, error.to_string());
     let found: Versioned = serde_json::from_slice(bytes).map_err(malformed)?;
-    if found.version != VERSION {
+    if !(VERSION..=known).contains(&found.version) {
         return Err(RecordError::Version {
             what: what.to_owned(),
             found: found.version,
+            known,
         });
     }
     serde_json::from_slice(bytes).map_err(malformed)

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each format, and where its version stands: a file and a constant.
-const SOURCES: [(&str, &str, &str); 15] = [
+const SOURCES: [(&str, &str, &str); 16] = [
     ("ledger", "crates/ledger/src/layout.rs", "VERSION"),
     (
         "hybrid-label",
@@ -58,7 +58,11 @@ const SOURCES: [(&str, &str, &str); 15] = [
         "VERSION",
     ),
     ("account-usage", "crates/access/src/usage.rs", "VERSION"),
+    (LEVEL, "crates/vdisk/src/cluster/level.rs", "HIGHEST"),
 ];
+
+/// The format that has a line for each version, since any may be in force.
+const LEVEL: &str = "cluster-level";
 
 /// The table.
 const TABLE: &str = "packaging/formats";
@@ -81,9 +85,19 @@ pub fn mistakes(root: &Path) -> Vec<String> {
             ));
             continue;
         };
-        match lines.iter().find(|line| line.first() == Some(&name)) {
-            Some(line) if line.len() == 3 && line[1] == version => {}
-            _ => found.push(format!(
+        let written = lines.iter().filter(|line| line.first() == Some(&name));
+        let written: Vec<&str> = written
+            .map(|line| if line.len() == 3 { line[1] } else { "" })
+            .collect();
+        let highest = version.parse().unwrap_or(1);
+        let levels: Vec<String> = (1..=highest).map(|level: u32| level.to_string()).collect();
+        let is_good = match name == LEVEL {
+            true => written == levels,
+            false => written == [version.as_str()],
+        };
+        match is_good {
+            true => {}
+            false => found.push(format!(
                 "{TABLE}: {name} is {version} in {file}; write \"{name} {version} V\", V being the first version of the package \
                  that reads it"
             )),

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::figures::Counters;
+use super::level::ClusterLevel;
 
 /// What a virtual disk is, and what holds for its requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -272,6 +273,9 @@ pub struct Here {
     /// For how long the meta store has not answered, where that is long: all else is what it said before.
     #[serde(default)]
     pub meta_silent_seconds: Option<f64>,
+    /// Which records its nodes write; none: the meta store has not said it yet.
+    #[serde(default)]
+    pub level: Option<ClusterLevel>,
     pub stores: Vec<ClusterStore>,
 }
 

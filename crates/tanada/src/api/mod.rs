@@ -13,6 +13,7 @@ pub mod events;
 pub mod figures;
 pub mod health;
 pub mod learn;
+pub mod level;
 pub mod rates;
 pub mod refusal;
 pub mod reload;

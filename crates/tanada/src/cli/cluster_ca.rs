@@ -1,4 +1,4 @@
-//! `tanada cluster ca ...` and `tanada node create`: the certificates of nodes and accounts.
+//! `tanada cluster ...` and `tanada node create`: the certificates of nodes and accounts.
 //!
 //! ```text
 //! init -> the authority's folder -> issue, node create -> a folder with certificate and key
@@ -21,6 +21,7 @@ use vdisk::record::Name;
 use super::ask::Ask;
 use super::authority_files::{AuthorityFolder, Entry};
 use super::client::{Client, Target};
+use super::cluster_upgrade::{self, Upgrade};
 use super::show;
 use crate::api::access::Account;
 use crate::api::certificates::{Certificates, Revoke};
@@ -35,6 +36,12 @@ pub enum Cluster {
     /// Make and revoke the certificates by which nodes and accounts know each other.
     #[command(subcommand)]
     Ca(Ca),
+    /// Raise the cluster's level to the highest that the programs of all its nodes can do; exit status 5 if some cannot.
+    #[command(
+        after_help = "The last step of a rolling upgrade: until then each node may go back to the program before, and from then on \
+none may. `tanada node list` shows the level."
+    )]
+    Upgrade(Upgrade),
 }
 
 /// Where the authority's folder is.
@@ -156,7 +163,13 @@ impl CertificateOptions {
 
 /// Runs one of them.
 pub fn run(command: Cluster) -> anyhow::Result<()> {
-    let Cluster::Ca(command) = command;
+    match command {
+        Cluster::Ca(command) => run_ca(command),
+        Cluster::Upgrade(asked) => cluster_upgrade::run(&asked),
+    }
+}
+
+fn run_ca(command: Ca) -> anyhow::Result<()> {
     match command {
         Ca::Init { dir } => {
             AuthorityFolder::make(&dir)?;

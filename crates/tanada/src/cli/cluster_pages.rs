@@ -6,6 +6,7 @@ use report::terminal::{quoted, table};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::cluster_upgrade;
 use crate::api::cluster::{ClusterStore, Disk as Shown, Here, Snapshot};
 
 /// A snapshot, with its volume.
@@ -177,6 +178,9 @@ pub(super) fn stores(here: &Here) -> String {
         "NODE", "IS", "STORE", "NUMBER", "STATE", "DOMAIN", "HEARD", "ADDRESS",
     ];
     let mut text = table::table(&head, &rows);
+    if let Some(level) = &here.level {
+        text.push_str(&cluster_upgrade::line(level));
+    }
     if let Some(silent) = here.meta_silent_seconds {
         let _ = writeln!(
             text,

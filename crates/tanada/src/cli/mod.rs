@@ -24,6 +24,7 @@ pub mod cluster_ca;
 mod cluster_files;
 pub mod cluster_node;
 mod cluster_pages;
+pub mod cluster_upgrade;
 pub mod configuration;
 mod consent;
 pub mod current;
@@ -136,7 +137,7 @@ pub enum Command {
     /// List, restore and delete for good the virtual disks that were deleted.
     #[command(subcommand)]
     Trash(trash::Trash),
-    /// Make and revoke the certificates of a cluster.
+    /// Raise the level of a cluster; make and revoke its certificates.
     #[command(subcommand)]
     Cluster(cluster_ca::Cluster),
     /// Look at and command the nodes of a cluster.

@@ -32,6 +32,7 @@ use crate::api::access::{Account, AccountsGone, AuditLine, MadeToken, Token};
 use crate::api::clients::{Gone, NbdListener};
 use crate::api::cluster::{ClusterStore, Disk, Done, Here, Repaired};
 use crate::api::health::Health;
+use crate::api::level::Upgraded;
 use crate::api::reload::Reloaded;
 use crate::api::reservation::WholeReservation;
 use crate::api::settings::Setting;
@@ -97,7 +98,7 @@ fn volume_then() -> Shape {
 type Printed = (&'static str, fn() -> Shape);
 
 /// Each command and what it prints; a dry run prints [`DryRun`].
-const COMMANDS: [Printed; 74] = [
+const COMMANDS: [Printed; 75] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
@@ -108,6 +109,7 @@ const COMMANDS: [Printed; 74] = [
     ("client list", many::<NbdListener>),
     ("cluster ca list", many::<Entry>),
     ("cluster ca revoke", one::<Revoked>),
+    ("cluster upgrade", one::<Upgraded>),
     ("config diff", many::<Setting>),
     ("config reset", one::<Volume>),
     ("device list", many::<Device>),

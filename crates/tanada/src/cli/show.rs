@@ -12,8 +12,9 @@ pub use report::terminal::{answer, json, own_command, quoted, text};
 use super::ask::Ask;
 use super::client::Client;
 use super::frame::title;
-use super::{cluster_pages, health};
-use crate::api::cluster::Disk;
+use super::{cluster_pages, cluster_upgrade, health};
+use crate::api::cluster::{Disk, Here};
+use crate::api::level::ClusterLevel;
 use crate::api::status::{Device, Export, Status};
 use crate::api::store as api;
 use crate::api::tier::Tier;
@@ -30,18 +31,23 @@ pub fn status(ask: &Ask) -> anyhow::Result<ExitCode> {
         return Ok(ended);
     }
     let disks: Vec<Disk> = client.get("/v1/cluster/volumes").unwrap_or_default();
-    text(&status_page(&status, &disks))?;
+    let here: Option<Here> = client.get("/v1/cluster").ok();
+    let level = here.and_then(|it| it.level);
+    text(&status_page(&status, &disks, level.as_ref()))?;
     Ok(ended)
 }
 
 /// The verdict, both kinds of volumes, and what they stand on.
-fn status_page(status: &Status, disks: &[Disk]) -> String {
+fn status_page(status: &Status, disks: &[Disk], level: Option<&ClusterLevel>) -> String {
     let verdict = health::page(&status.machine.health);
     let mut page = format!(
         "{}\nconfiguration: {}\n\n{verdict}",
         title(status),
         status.config
     );
+    if let Some(level) = level {
+        page.push_str(&format!("\n{}", cluster_upgrade::line(level)));
+    }
     if !status.volumes.is_empty() {
         page.push_str(&format!("\n{}", volumes(&status.volumes)));
     }

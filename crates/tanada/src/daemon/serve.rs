@@ -42,6 +42,7 @@ use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http, plan};
 use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::level_file;
 use crate::daemon::common::revocation::Revocation;
 use crate::daemon::common::saved_settings::{SavedFile, SavedSettings};
 use crate::daemon::common::starts;
@@ -122,7 +123,16 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         },
         None => Origin::built_in(origin),
     };
+    check_level(&config)?;
     start(config, origin, arguments.log_format)
+}
+
+/// Refuses a data directory that a later program wrote.
+fn check_level(config: &Config) -> anyhow::Result<()> {
+    match &config.cluster {
+        Some(cluster) => level_file::check(&cluster.level_file),
+        None => Ok(()),
+    }
 }
 
 /// May this user not read what is to be read?
@@ -133,6 +143,10 @@ fn is_denied(error: &anyhow::Error) -> bool {
 
 /// The configuration with what was set before and lasts, as far as this user may know it.
 fn config_for_check(config: Config) -> anyhow::Result<Config> {
+    check_level(&config).or_else(|error| match is_denied(&error) {
+        true => Ok(()),
+        false => Err(error),
+    })?;
     match saved_settings(&config) {
         Ok((_, in_force)) => Ok(in_force),
         Err(error) if is_denied(&error) => {

@@ -14,6 +14,7 @@ mod dashboard;
 mod gates;
 mod guides;
 mod laboratory;
+mod levels;
 mod lifecycle;
 mod metrics;
 mod modes;

@@ -183,6 +183,7 @@ fn what_is_listed_and_shown_fits_its_schema() {
     );
     fits("volume set", &made("volume set vol0 dirty_high=40 --json"));
     fits("volume set", &made("volume set vm1 max_read=1MB/s --json"));
+    fits("cluster upgrade", &made("cluster upgrade --json"));
     fits(
         "account create",
         &made("account create ann --role booker --json"),

@@ -3,6 +3,7 @@
 use base::Bytes;
 use policy::share::cap::{BelowBooking, CapError};
 
+use super::level::{Level, LevelRange, NodeLevels};
 use crate::image::records::ImagesError;
 use crate::image::tree::ImageError;
 use crate::meta::MetaError;
@@ -281,6 +282,39 @@ pub enum ClusterError {
         store: Name,
         /// What it said.
         why: String,
+    },
+    /// The cluster's level is none of this program's.
+    #[error(
+        "node {node} cannot take part in the cluster: that is at {level}, and this program can do {range}; {}",
+        if level > &range.max() {
+            format!("install a version on this node that can do {level}, as the other nodes have")
+        } else {
+            format!(
+                "install a version on this node that can do {level}, and raise the cluster with `tanada cluster upgrade` when all \
+                 nodes can do {}",
+                range.min()
+            )
+        }
+    )]
+    Level {
+        /// This node.
+        node: Name,
+        /// Of the cluster.
+        level: Level,
+        /// What this program can do.
+        range: LevelRange,
+    },
+    /// Not all nodes can do a higher level.
+    #[error(
+        "cannot raise the cluster above {level}: {}; install a newer version there and start it, or, if a node is gone for good, \
+         forget its stores (`tanada node delete NODE --lost`), and ask again",
+        cannot.iter().map(NodeLevels::to_string).collect::<Vec<_>>().join(", ")
+    )]
+    LevelHeld {
+        /// In force.
+        level: Level,
+        /// Who can do no higher one.
+        cannot: Vec<NodeLevels>,
     },
     /// Another node collects.
     #[error("node {node} looks through the stores now; ask again in a minute")]

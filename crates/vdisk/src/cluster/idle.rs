@@ -332,6 +332,7 @@ impl IdleVolumes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::level::LevelRange;
     use crate::cluster::stores::NewStore;
     use crate::cluster::up::Alive;
     use crate::meta::Revision;
@@ -477,6 +478,12 @@ mod tests {
         }
     }
 
+    /// What a node says that serves this store.
+    fn alive(uuid: &str) -> Vec<u8> {
+        let stores = Some([uuid.to_owned()].into());
+        Alive::new(stores, LevelRange::of_program()).encode()
+    }
+
     #[test]
     fn a_store_that_its_node_does_not_serve_any_more_is_down() {
         let stores = stores();
@@ -489,9 +496,9 @@ mod tests {
             Some(true),
             "it does not say which it serves"
         );
-        up.add("n1", &Alive::new(["ff".to_owned()].into()).encode());
+        up.add("n1", &alive("ff"));
         assert_eq!(up.serves(first), Some(false));
-        up.add("n1", &Alive::new([first.uuid.clone()].into()).encode());
+        up.add("n1", &alive(&first.uuid));
         assert_eq!(up.serves(first), Some(true));
     }
 

@@ -8,9 +8,11 @@ use std::rc::Rc;
 
 use base::{Instant, Nanos};
 
+use super::ClusterError;
+use super::levels::Levels;
 use super::stores::alive_key;
 use super::up::Alive;
-use crate::meta::{LeaseId, MetaError, MetaStore, Op};
+use crate::meta::{LeaseId, MetaError, MetaStore, Op, Outcome};
 use crate::record::Name;
 
 /// When the meta store answered last.
@@ -53,26 +55,28 @@ pub(super) struct NodeLease {
     /// It lasts so long when it is not kept.
     span: Nanos,
     lease: Cell<Option<LeaseId>>,
-    /// What the others are to know of this node while it is up.
-    alive: RefCell<Option<Alive>>,
+    /// Identities of the stores that this node serves, once it says so.
+    serves: RefCell<Option<BTreeSet<String>>>,
+    levels: Rc<Levels>,
     pub answers: Answers,
 }
 
 impl NodeLease {
-    pub fn new(meta: Rc<dyn MetaStore>, node: Name, span: Nanos) -> NodeLease {
+    pub fn new(meta: Rc<dyn MetaStore>, node: Name, span: Nanos, levels: Rc<Levels>) -> NodeLease {
         NodeLease {
             meta,
+            levels,
             node,
             span,
             lease: Cell::new(None),
-            alive: RefCell::default(),
+            serves: RefCell::default(),
             answers: Answers::new(),
         }
     }
 
     /// The stores that this node serves, by their identities.
     pub fn serves(&self, stores: BTreeSet<String>) {
-        *self.alive.borrow_mut() = Some(Alive::new(stores));
+        *self.serves.borrow_mut() = Some(stores);
     }
 
     /// Lets the others know that this node is up.
@@ -89,25 +93,33 @@ impl NodeLease {
                 }
             }
         }
-        let registered = async {
-            let lease = meta.lease(self.span).await?;
-            let alive = Op::Put {
-                key: alive_key(self.node.as_str()),
-                value: match &*self.alive.borrow() {
-                    Some(alive) => alive.encode(),
-                    None => b"1".to_vec(),
-                },
-                lease: Some(lease),
-            };
-            meta.txn(Vec::new(), vec![alive]).await?;
-            Ok::<_, MetaError>(lease)
-        };
-        match registered.await {
+        match self.join().await {
             Ok(lease) => {
                 self.answers.heard();
-                self.lease.set(Some(lease));
+                self.lease.set(lease);
             }
+            Err(ClusterError::Level { .. }) => self.answers.heard(),
             Err(error) => tracing::debug!(%error, "the node has no lease"),
+        }
+    }
+
+    /// Takes a lease and says under it that this node is up, by the cluster's level. `None`: that was raised meanwhile.
+    async fn join(&self) -> Result<Option<LeaseId>, ClusterError> {
+        let meta = &self.meta;
+        let mut part = self.levels.joining().await?;
+        let lease = meta.lease(self.span).await?;
+        let serves = self.serves.borrow().clone();
+        part.ops.push(Op::Put {
+            key: alive_key(self.node.as_str()),
+            value: Alive::new(serves, self.levels.range()).encode(),
+            lease: Some(lease),
+        });
+        match meta.txn(part.compares, part.ops).await? {
+            Outcome::Done(_) => Ok(Some(lease)),
+            Outcome::Refused(_) => {
+                let _ = meta.revoke(lease).await;
+                Ok(None)
+            }
         }
     }
 

@@ -9,10 +9,11 @@
 //! From below to above, each part seeing those before it:
 //!
 //! - `records` in the meta store; [`slots`] volumes that are open here; `shared` one policy for all of them; [`stores`] the stores;
-//!   `lease` this node's; `node` all of these. [`heard`] load reports of stores, unasked. [`revoked`] certificates.
+//!   [`level`], [`levels`] what may be written; `lease` this node's; `node` all of these. [`heard`] load reports of stores, unasked. [`revoked`] certificates.
 //! - [`opened`] volumes come into use; `wants` other nodes are asked for them. `local` what is done with one here; `forward` or by
 //!   the node that has it open. [`overview`] how a volume is; [`seen`] what of the cluster is seen here.
-//! - [`volumes`] what operators do with volumes, [`trash`] and with deleted ones; [`membership`] and with stores. [`collect`] freeing and audit; [`repair`] one volume
+//! - [`volumes`] what operators do with volumes, [`trash`] and with deleted ones; [`membership`] and with stores; [`upgrade`] the
+//!   level is raised. [`collect`] freeing and audit; [`repair`] one volume
 //!   made whole, `reseal` its stores' seals too.
 //! - `background` what goes on unasked: `handover` volumes go to other nodes; [`drain`] stores are emptied; `idle` volumes without
 //!   clients are kept well, those after a time that their writers did not close (`left`); `damage` what scrubs found in closed volumes.
@@ -34,6 +35,8 @@ pub mod heard;
 mod idle;
 mod lease;
 mod left;
+pub mod level;
+pub mod levels;
 mod local;
 pub mod membership;
 mod node;
@@ -51,6 +54,7 @@ pub mod slots;
 pub mod stores;
 pub mod trash;
 pub mod up;
+pub mod upgrade;
 pub mod volumes;
 mod wants;
 mod ways;
@@ -70,6 +74,7 @@ pub use error::ClusterError;
 use forward::Forward;
 use heard::LoadReports;
 use lease::NodeLease;
+use levels::Levels;
 use local::LocalVolumes;
 use membership::Membership;
 use node::Node;
@@ -82,6 +87,7 @@ pub use settings::Settings;
 use shared::Shared;
 use stores::StoreTable;
 use trash::Trash;
+use upgrade::Upgrade;
 use volumes::Volumes;
 pub use ways::Ways;
 
@@ -107,6 +113,10 @@ pub struct Cluster {
     pub repairs: VolumeRepair,
     /// Certificates that open nothing any more.
     pub revocations: Revocations,
+    /// What may be written.
+    pub levels: Rc<Levels>,
+    /// More than that, from now on.
+    pub upgrade: Upgrade,
     node: Rc<Node>,
     background: Rc<Background>,
 }
@@ -120,10 +130,14 @@ impl Cluster {
         policy: Box<dyn ReplicaPolicy>,
     ) -> Rc<Cluster> {
         let (name, shared, slots) = (settings.node.clone(), Shared::new(policy), Rc::default());
-        let lease = NodeLease::new(Rc::clone(&meta), name.clone(), settings.lease);
+        let levels = Levels::new(Rc::clone(&meta), name.clone(), settings.levels);
+        let levels = Rc::new(levels);
+        let (of_node, of_lease) = (Rc::clone(&meta), Rc::clone(&levels));
+        let lease = NodeLease::new(of_node, name.clone(), settings.lease, of_lease);
         let revocations = Revocations::new(Rc::clone(&meta));
         let images = Images { meta };
         let records = MetaRecords { node: name, images };
+        let ways = (ways, Rc::clone(&levels));
         let stores = StoreTable::new(records.clone(), Rc::clone(&slots), shared.clone(), ways);
         let stores = Rc::new(stores);
         let node = Rc::new(Node {
@@ -132,6 +146,7 @@ impl Cluster {
             stores: Rc::clone(&stores),
             slots,
             lease,
+            levels: Rc::clone(&levels),
         });
         let reports = LoadReports::new(&stores, shared.clone());
         let openings = Openings::new(&node, shared);
@@ -148,6 +163,8 @@ impl Cluster {
             revocations,
             background: Background::new(&node, &openings, &forward, &collecting, &trash),
             trash,
+            levels,
+            upgrade: Upgrade::new(&node),
             stores,
             openings,
             view,

@@ -1,6 +1,7 @@
 //! What all parts of a cluster stand on: how this node takes part, the records, its stores, open volumes and lease.
 
 use super::lease::NodeLease;
+use super::levels::Levels;
 use super::records::MetaRecords;
 use super::settings::Settings;
 use super::slots::Slots;
@@ -15,6 +16,7 @@ pub(super) struct Node {
     pub stores: Rc<StoreTable>,
     pub slots: Rc<Slots>,
     pub lease: NodeLease,
+    pub levels: Rc<Levels>,
 }
 
 impl Node {

@@ -142,6 +142,7 @@ impl Openings {
             }
             self.node.slots.remove(&slot);
         }
+        self.node.levels.allowed()?;
         self.claims.wait_for_others("open", id).await?;
         let stores = self.node.stores.all().await?;
         let volume = self.node.meta.images.volume(id).await?;

@@ -13,11 +13,13 @@ use base::Nanos;
 
 use super::ClusterError;
 use super::drain::Progress;
+use super::level::Level;
 use super::node::Node;
 use super::overview::{Overview, Use, closed_health, origin, snapshots_of, without_meta};
 use super::records::AllVolumes;
 use super::stores::{AllStores, StoreRecord, lists};
 use super::up::Up;
+use super::upgrade::{LevelReport, report};
 use crate::image::records::AllImages;
 use crate::meta::MetaError;
 use crate::names::StoreNumber;
@@ -39,6 +41,8 @@ pub struct Records {
     pub stores: AllStores,
     /// The nodes that are up.
     pub up: Up,
+    /// The level in force; `None`: it was never read.
+    pub(super) level: Option<Level>,
     /// Leases of writers that last.
     pub(super) held: BTreeSet<String>,
     /// For how long the meta store has not answered, if this is what it said before; or since this node began.
@@ -50,6 +54,12 @@ impl Records {
     pub fn in_trash(&self) -> usize {
         let volumes = self.volumes.values();
         volumes.filter(|it| is_in_trash(&it.record)).count()
+    }
+
+    /// The cluster's level and what its nodes can do; `None`: it is not known.
+    pub fn levels(&self) -> Option<LevelReport> {
+        let level = self.level?;
+        Some(report(level, &self.up, &self.stores))
     }
 }
 
@@ -86,6 +96,7 @@ impl View {
             images: self.node.meta.images.all().await?,
             stores: self.node.stores.all().await?,
             up: self.node.stores.up().await?,
+            level: Some(self.node.levels.in_force().await?.level),
             held: self.node.meta.held().await?,
             silent: None,
         };

@@ -2,6 +2,7 @@
 
 use base::{Bytes, Nanos};
 
+use super::level::LevelRange;
 use crate::record::Name;
 use crate::volume;
 
@@ -10,6 +11,8 @@ use crate::volume;
 pub struct Settings {
     /// This node.
     pub node: Name,
+    /// What its program can do.
+    pub levels: LevelRange,
     /// How long the others think it is up when it is not heard of.
     pub lease: Nanos,
     /// A volume is closed when it had no users for so long.
@@ -38,6 +41,7 @@ impl Settings {
             class: policy::place::Class::Normal,
         };
         Settings {
+            levels: LevelRange::of_program(),
             lease: Nanos::secs(10),
             close_after: Nanos::secs(5),
             handover: Nanos::secs(7),

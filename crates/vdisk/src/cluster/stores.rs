@@ -1,7 +1,7 @@
 //! Which stores are there, on which nodes, and which are up?
 //!
 //! ```text
-//! store/<number>        this record, JSON with a version          store-name/<name>   its number
+//! store/<number>        this record, JSON with a version by the cluster's level           store-name/<name>   its number
 //! store-next            the number that comes next                alive/<node>        under the node's lease
 //! gone/<number>         its identity, once it has left             lost/<identity>     its name, if it left as lost
 //! ```
@@ -28,6 +28,8 @@ use policy::place::{DiskId, DomainId};
 use serde::{Deserialize, Serialize};
 
 use super::ClusterError;
+use super::level::{Level, LevelRange};
+use super::levels::{Levels, Writing};
 use super::records::MetaRecords;
 use super::shared::Shared;
 use super::slots::Slots;
@@ -35,14 +37,16 @@ use super::up::Up;
 use super::ways::Ways;
 use crate::meta::{Compare, Op, Revision, whole_range};
 use crate::names::StoreNumber;
-use crate::record::{Name, RecordError, VolumeRecord, read};
+use crate::record::{Name, RecordError, VolumeRecord, read_up_to};
 use crate::replica::connect::Connector;
 use crate::volume::StoreInfo;
 use policy::share::BytesPerSec;
 
+/// Of records without and with the levels of the node's program.
 const VERSION: u32 = 1;
+const VERSION_LEVELS: u32 = 2;
 const STORES: &str = "store/";
-const NEXT: &str = "store-next";
+pub(super) const NEXT: &str = "store-next";
 const ALIVE: &str = "alive/";
 
 /// What a store is good for.
@@ -82,6 +86,9 @@ pub struct StoreRecord {
     /// What it is good for.
     #[serde(default)]
     pub state: StoreState,
+    /// What the program of its node could do when it started last; only in version 2, and not of a bare store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub levels: Option<LevelRange>,
 }
 
 /// A store that is to be registered.
@@ -146,12 +153,26 @@ impl StoreRecord {
     /// # Errors
     /// [`RecordError`].
     pub fn decode(bytes: &[u8]) -> Result<StoreRecord, RecordError> {
-        let record: StoreRecord = read("the record of a store", bytes)?;
+        let record: StoreRecord = read_up_to(VERSION_LEVELS, "the record of a store", bytes)?;
         if u128::from_str_radix(&record.uuid, 16).is_err() || record.uuid.len() != 32 {
             let what = format!("the record of store {}", record.number);
             return Err(RecordError::malformed(&what, "its identity is none"));
         }
+        if record.version < VERSION_LEVELS && record.levels.is_some() {
+            let what = format!("the record of store {}", record.number);
+            return Err(RecordError::malformed(&what, "version 1 has no levels"));
+        }
         Ok(record)
+    }
+
+    /// As a level of the cluster has it, where the program of its node can do `levels`.
+    pub(super) fn at(&self, level: Level, levels: Option<LevelRange>) -> StoreRecord {
+        let has_levels = level >= Level::IN_STORE_RECORDS;
+        StoreRecord {
+            version: if has_levels { VERSION_LEVELS } else { VERSION },
+            levels: levels.filter(|_| has_levels),
+            ..self.clone()
+        }
     }
 
     pub(super) fn new(new: &NewStore, number: StoreNumber, state: StoreState) -> StoreRecord {
@@ -166,6 +187,7 @@ impl StoreRecord {
             rotating: new.rotating,
             leased: new.leased,
             state,
+            levels: None,
         }
     }
 }
@@ -218,6 +240,7 @@ pub struct StoreTable {
     slots: Rc<Slots>,
     shared: Shared,
     ways: Rc<dyn Ways>,
+    levels: Rc<Levels>,
     known: RefCell<AllStores>,
 }
 
@@ -226,13 +249,14 @@ impl StoreTable {
         meta: MetaRecords,
         slots: Rc<Slots>,
         shared: Shared,
-        ways: Rc<dyn Ways>,
+        (ways, levels): (Rc<dyn Ways>, Rc<Levels>),
     ) -> StoreTable {
         StoreTable {
             meta,
             slots,
             shared,
             ways,
+            levels,
             known: RefCell::default(),
         }
     }
@@ -367,12 +391,19 @@ impl StoreTable {
     /// Takes a store in, or notes what is new about one that is known by its identity.
     ///
     /// # Errors
-    /// [`ClusterError::StoreTaken`], [`ClusterError::NumberTaken`], [`ClusterError::WasLost`], [`ClusterError::Meta`].
+    /// [`ClusterError::StoreTaken`], [`ClusterError::NumberTaken`], [`ClusterError::WasLost`], [`ClusterError::Level`],
+    /// [`ClusterError::Meta`].
     pub async fn register(&self, new: &NewStore) -> Result<StoreRecord, ClusterError> {
         self.meta.again(async || self.try_register(new).await).await
     }
 
+    /// What the program of the node can do that a store is registered for: this one registers its own.
+    fn levels_of(&self, new: &NewStore) -> Option<LevelRange> {
+        new.leased.then(|| self.levels.range())
+    }
+
     async fn try_register(&self, new: &NewStore) -> Result<StoreRecord, ClusterError> {
+        let writing = self.levels.writing().await?;
         let stores = self.all().await?;
         let uuid = format!("{:032x}", new.uuid);
         let same_name = |record: &&StoreRecord| record.name == new.name && record.uuid != uuid;
@@ -384,7 +415,7 @@ impl StoreTable {
             });
         }
         match stores.values().find(|(record, _)| record.uuid == uuid) {
-            Some((old, revision)) => self.renew(new, old, *revision).await,
+            Some((old, revision)) => self.renew(new, (old, *revision), writing).await,
             None => self.take_in(new, &uuid).await,
         }
     }
@@ -393,14 +424,16 @@ impl StoreTable {
     async fn renew(
         &self,
         new: &NewStore,
-        old: &StoreRecord,
-        revision: Revision,
+        (old, revision): (&StoreRecord, Revision),
+        writing: Writing,
     ) -> Result<StoreRecord, ClusterError> {
         let record = StoreRecord::new(new, old.number, old.state);
+        let record = record.at(writing.level, self.levels_of(new));
         if record == *old {
             return Ok(record);
         }
-        let mut compares = vec![Compare::Unchanged(key(old.number), revision)];
+        let mut compares = writing.part.compares;
+        compares.push(Compare::Unchanged(key(old.number), revision));
         let mut ops = vec![put(key(old.number), record.encode())];
         if old.name != record.name {
             compares.push(Compare::Absent(name_key(&record.name)));
@@ -428,21 +461,27 @@ impl StoreTable {
             None => 1,
         };
         let number = number_for(new, next)?;
+        let writing = match &found {
+            Some(_) => self.levels.writing().await?,
+            None => self.levels.writing_first(&self.up().await?).await?,
+        };
         let record = StoreRecord::new(new, number, StoreState::Active);
+        let record = record.at(writing.level, self.levels_of(new));
         let unchanged = found.map_or(Revision(0), |entry| entry.changed);
-        let compares = vec![
+        let mut part = writing.part;
+        part.compares.extend([
             Compare::Unchanged(NEXT.to_owned(), unchanged),
             Compare::Absent(key(number)),
             Compare::Absent(name_key(&new.name)),
             Compare::Absent(lost_key(uuid)),
-        ];
+        ]);
         let next = u32::from(number.0) + 1;
-        let ops = vec![
+        part.ops.extend([
             put(NEXT.to_owned(), next.to_string().into()),
             put(key(number), record.encode()),
             put(name_key(&new.name), number.0.to_string().into()),
-        ];
-        self.meta.txn(compares, ops).await?;
+        ]);
+        self.meta.txn(part.compares, part.ops).await?;
         tracing::info!(store = %record.name, %number, node = %record.node, "a store joined the cluster");
         Ok(record)
     }

@@ -4,6 +4,7 @@ mod back_in_time;
 mod care;
 mod drain;
 mod idle;
+mod levels;
 mod seen;
 mod terms;
 mod trash;
@@ -116,7 +117,10 @@ impl Places {
             ..ManagerOptions::new(Costs::flat(BytesPerSec::mb(1000)), [9; 32])
         };
         let node = Manager::open(disk.clone(), options).await.unwrap();
-        let new = registration(called, node.store().uuid(), domain);
+        let new = NewStore {
+            node: cluster.node().clone(),
+            ..registration(called, node.store().uuid(), domain)
+        };
         let record = cluster.stores.register(&new).await.unwrap();
         let place = Place {
             number: record.number,

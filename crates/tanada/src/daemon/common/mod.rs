@@ -5,6 +5,7 @@ pub mod certificates;
 pub mod disk_identity;
 pub mod guests;
 pub mod heartbeat;
+pub mod level_file;
 pub mod pairs;
 pub mod polling;
 pub mod registry;

@@ -58,6 +58,7 @@ codes! {
     DIRTY_OLD Warning "Data lie on the fast device alone for longer than they should."
     NEAR_FULL Warning "Less than a tenth of a store is free."
     NODE_DOWN Warning "A node of the cluster does not renew its lease."
+    LEVEL_BEHIND Warning "All nodes of the cluster can do a higher level than the one it is at."
     PROMISE_BROKEN Warning "A reservation got less than it was promised within the last ten minutes."
     OVERCOMMITTED Warning "More is promised than the device is trusted to do."
     CALIBRATION_DUE Warning "A store's device no longer does what it was measured to do."

@@ -9,13 +9,14 @@
 use base::Nanos;
 
 use super::codes::{
-    CERTIFICATE_ENDS, CODES, DISK_WAITS, EXPORT_CLOSED, FILE_SHADOWED, IO_URING_REFUSED, LOG_LOST,
-    META_SILENT, NODE_DOWN, NOT_RESTARTED, THREAD_SILENT,
+    CERTIFICATE_ENDS, CODES, DISK_WAITS, EXPORT_CLOSED, FILE_SHADOWED, IO_URING_REFUSED,
+    LEVEL_BEHIND, LOG_LOST, META_SILENT, NODE_DOWN, NOT_RESTARTED, THREAD_SILENT,
 };
 use super::recent::Recent;
 use super::{store_rules, volume_rules};
 use crate::api::cluster::{ClusterStore, Disk};
 use crate::api::health::HealthCheck;
+use crate::api::level::ClusterLevel;
 use crate::api::status::{Export, Status};
 use crate::daemon::common::waiting::WAITING_DISK_TODO;
 
@@ -50,6 +51,8 @@ pub struct Nodes<'a> {
     pub in_trash: usize,
     /// For how long its meta store has not answered.
     pub silent_seconds: f64,
+    /// Its level, as far as that is known.
+    pub level: Option<&'a ClusterLevel>,
 }
 
 /// What the rules go by.
@@ -76,6 +79,7 @@ pub fn checks(observed: &Observed<'_>, recent: &mut Recent) -> Vec<HealthCheck> 
     out.extend(status.exports.iter().filter_map(export));
     out.extend(meta_store(observed.cluster, process));
     nodes(observed.cluster, &mut out);
+    out.extend(observed.cluster.level.and_then(level));
     let disks = observed.cluster.disks.iter();
     out.extend(disks.filter_map(volume_rules::virtual_disk));
     out.sort_by_key(|check| CODES.iter().position(|code| code.name == check.code));
@@ -172,4 +176,11 @@ fn nodes(cluster: Nodes<'_>, out: &mut Vec<HealthCheck>) {
         let todo = "start its daemon, or see to its network; if it is gone for good, remove it (`tanada node --help`)";
         out.push(NODE_DOWN.raised(Some(node), "it does not renew its lease", todo));
     }
+}
+
+fn level(of: &ClusterLevel) -> Option<HealthCheck> {
+    let (level, next) = (of.level, of.next?);
+    let what = format!("it is at level {level}, and all its nodes can do level {next}");
+    let todo = "`tanada cluster upgrade` raises it, for good; leave it while you may go back to the program before";
+    Some(LEVEL_BEHIND.raised(Some("the cluster"), what, todo))
 }

@@ -7,6 +7,7 @@ use super::rules::{Nodes, Observed, Process, checks};
 use super::*;
 use crate::api::cluster::{ClusterStore, Disk};
 use crate::api::health::{HealthCheck, Severity};
+use crate::api::level::ClusterLevel;
 use crate::api::status::{Export, Gate, Status, WaitingDisk};
 use crate::api::volume::Volume;
 
@@ -252,6 +253,31 @@ fn a_store_without_room_names_the_trash_if_there_is_something_in_it() {
         );
     }
     assert_eq!(said(500, 1), None);
+}
+
+#[test]
+fn a_cluster_below_what_all_its_nodes_can_do_raises_level_behind() {
+    let of = |next| {
+        let level = ClusterLevel {
+            level: 1,
+            next,
+            nodes: Vec::new(),
+        };
+        let cluster = Nodes {
+            level: Some(&level),
+            ..Nodes::default()
+        };
+        raised(&well(), &Process::default(), cluster)
+    };
+    assert!(of(None).is_empty());
+    let found = of(Some(2));
+    assert_eq!(codes(&found), ["LEVEL_BEHIND"]);
+    assert_eq!(found[0].severity, Severity::Warning);
+    assert_eq!(
+        found[0].message,
+        "it is at level 1, and all its nodes can do level 2"
+    );
+    assert!(found[0].what_to_do.contains("`tanada cluster upgrade`"));
 }
 
 #[test]

@@ -20,11 +20,11 @@ use vdisk::cluster::overview::condition_name;
 use vdisk::cluster::stores::{NewStore, StoreState};
 use vdisk::cluster::volumes::NewVolume;
 
-use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores};
+use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores_of};
 use super::control;
 use super::control::{Answer, Control, Failure, body, unprocessable};
 use super::disk_terms::{called, check_holder, fairness, on_meta_loss};
-use super::names;
+use super::{level, names};
 use crate::api::cluster::{
     Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, RepairAsk, Repaired,
     StoreAsk, StoreChange, TakeOverAsk,
@@ -322,6 +322,7 @@ pub async fn repair_disk(
 ))]
 pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
     let here = ClusterThread(&control).at_cluster(async |open| {
+        let seen = open.cluster.view.seen_records().await?;
         Ok(Here {
             node: open.config.node.clone(),
             meta: open.config.meta.describe(),
@@ -335,7 +336,8 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
                 .into_iter()
                 .map(|(name, why)| format!("{name}: {why}"))
                 .collect(),
-            stores: stores(&open).await?,
+            level: level::of_records(&seen),
+            stores: stores_of(&open, &seen),
             meta_silent_seconds: silent_seconds(&open),
         })
     });

@@ -20,6 +20,7 @@ use vdisk::volume::Volume;
 use vdisk::{StoreNumber, cluster};
 
 use super::control::{Answer, Control, Failure, gone};
+use super::level;
 use crate::api;
 use crate::api::cluster::DiskTerms;
 use crate::api::cluster::{ClusterStore, Disk, Out, Resync, Snapshot};
@@ -120,6 +121,7 @@ impl ClusterThread<'_> {
                 disks: all.iter().map(|it| disk(&open, it)).collect(),
                 stores: stores_of(&open, &records),
                 in_trash: records.in_trash(),
+                level: level::of_records(&records),
                 meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
             })
         })
@@ -229,12 +231,7 @@ pub(super) fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>
     }
 }
 
-pub(super) async fn stores(open: &OpenCluster) -> Result<Vec<ClusterStore>, ClusterError> {
-    let seen = open.cluster.view.seen_records().await?;
-    Ok(stores_of(open, &seen))
-}
-
-fn stores_of(open: &OpenCluster, seen: &Records) -> Vec<ClusterStore> {
+pub(super) fn stores_of(open: &OpenCluster, seen: &Records) -> Vec<ClusterStore> {
     let records = seen.stores.values().map(|(record, _)| record);
     let drained = records
         .clone()

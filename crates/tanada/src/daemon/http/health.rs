@@ -65,6 +65,7 @@ pub(super) async fn observe_all(control: &Control) -> (Status, ClusterSnapshot) 
             stores: &seen.stores,
             in_trash: seen.in_trash,
             silent_seconds: seen.meta_silent_seconds.unwrap_or(0.0),
+            level: seen.level.as_ref(),
         },
         process: &process,
     };

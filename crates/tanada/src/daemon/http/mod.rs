@@ -39,6 +39,7 @@ pub mod guard;
 pub mod health;
 pub mod kernel_disks;
 pub mod learn;
+mod level;
 pub mod listen;
 mod names;
 mod release;
@@ -148,6 +149,7 @@ const BODY_MAX: usize = 64 * 1024;
         cluster::add_store,
         cluster::change_store,
         cluster::remove_store,
+        level::upgrade_cluster,
         get_exports,
         clients::disconnect_clients,
         accounts::get_accounts,

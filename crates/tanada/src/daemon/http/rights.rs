@@ -19,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 80] = [
+const RIGHTS: [Right; 81] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -89,6 +89,7 @@ const RIGHTS: [Right; 80] = [
     Right("GET", "/v1/cluster/trash", Action::Read),
     Right("POST", "/v1/cluster/trash/{name}/restore", Action::Operate),
     Right("DELETE", "/v1/cluster/trash/{name}", Action::Destroy),
+    Right("POST", "/v1/cluster/upgrade", Action::Configure),
     Right("POST", "/v1/cluster/stores", Action::Configure),
     Right("PATCH", "/v1/cluster/stores/{name}", Action::Operate),
     Right("DELETE", "/v1/cluster/stores/{name}", Action::Destroy),

@@ -88,6 +88,7 @@ POST   /v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback  admin
 GET    /v1/cluster/trash                                         reader
 POST   /v1/cluster/trash/{name}/restore                          operator
 DELETE /v1/cluster/trash/{name}                                  admin
+POST   /v1/cluster/upgrade                                       admin
 POST   /v1/cluster/stores                                        admin
 PATCH  /v1/cluster/stores/{name}                                 operator
 DELETE /v1/cluster/stores/{name}                                 admin

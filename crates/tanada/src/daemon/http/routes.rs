@@ -6,8 +6,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use super::control::Control;
 use super::{
-    accounts, audit, certificates, clients, cluster, events, export_booking, health, learn, reload,
-    reservations, reserve, stores, trash, volume_settings, volumes, web,
+    accounts, audit, certificates, clients, cluster, events, export_booking, health, learn, level,
+    reload, reservations, reserve, stores, trash, volume_settings, volumes, web,
 };
 
 /// A path, and what answers there.
@@ -184,6 +184,7 @@ fn cluster_routes() -> Vec<Route> {
             "/v1/cluster/volumes/{name}/snapshots/{snapshot}/rollback",
             post(cluster::roll_back),
         ),
+        ("/v1/cluster/upgrade", post(level::upgrade_cluster)),
         ("/v1/cluster/stores", post(cluster::add_store)),
         (
             "/v1/cluster/stores/{name}",

@@ -18,6 +18,11 @@ pub(super) fn cluster(
         let name = "cluster_meta_silent_seconds";
         Family::of_gauges(encoder, name, help)?.single(silent)?;
     }
+    if let Some(level) = &snapshot.level {
+        let help = "The level of the cluster: which records its nodes write";
+        let mut family = Family::of_gauges(encoder, "cluster_level", help)?;
+        family.single(f64::from(level.level))?;
+    }
     stores(encoder, &snapshot.stores)
 }
 

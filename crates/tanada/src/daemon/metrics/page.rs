@@ -1,6 +1,7 @@
 //! What a page of metrics is made of.
 
 use crate::api::cluster::{ClusterStore, Disk};
+use crate::api::level::ClusterLevel;
 use crate::api::status::Status;
 
 /// Everything that is known at one moment.
@@ -23,6 +24,8 @@ pub struct ClusterSnapshot {
     pub in_trash: usize,
     /// Is there a cluster, and for how long has its meta store not answered?
     pub meta_silent_seconds: Option<f64>,
+    /// As far as the meta store said it.
+    pub level: Option<ClusterLevel>,
 }
 
 /// This process at one moment.

@@ -12,6 +12,7 @@ use crate::api::clients::NbdListener;
 use crate::api::cluster::{ClusterStore, Disk, DiskTerms, Resync};
 use crate::api::figures::{Counters, Latency, Operation, Power};
 use crate::api::health::{Health, HealthCheck, HealthStatus, Severity};
+use crate::api::level::ClusterLevel;
 use crate::api::status::{
     Device, DiskRequests, Export, ExportTerms, Gate, Machine, NbdRequests, Status, Thread,
 };
@@ -310,6 +311,11 @@ fn page() -> Page {
             }],
             in_trash: 0,
             meta_silent_seconds: Some(0.0),
+            level: Some(ClusterLevel {
+                level: 1,
+                next: None,
+                nodes: Vec::new(),
+            }),
         },
         process: Some(ProcessSnapshot {
             open_files_max: Some(1024),

@@ -41,7 +41,7 @@ use super::secured::Secured;
 use super::store::OpenStore;
 use super::ways::Reach;
 use crate::daemon::common::address::from_anywhere;
-use crate::daemon::common::secrets;
+use crate::daemon::common::{level_file, secrets};
 
 /// Between two tries to register stores.
 const REGISTER_AGAIN: Nanos = Nanos::secs(2);
@@ -162,10 +162,38 @@ impl OpenCluster {
         });
         open.begin_listening();
         open.begin_following();
+        open.check_level().await?;
+        open.begin_following_level();
         open.register_first().await?;
         open.cluster.start();
         env::spawn(keep_registering(Rc::downgrade(&open)));
         Ok(open)
+    }
+
+    /// Refuses a cluster whose level this program cannot do, as far as the meta store is there.
+    async fn check_level(&self) -> anyhow::Result<()> {
+        match self.cluster.levels.check().await {
+            Ok(_) | Err(ClusterError::Meta(_)) => Ok(()),
+            Err(error) => Err(anyhow!("[cluster]: {error}")),
+        }
+    }
+
+    /// From here on the data directory has the cluster's level.
+    fn begin_following_level(&self) {
+        let (levels, file) = (
+            Rc::clone(&self.cluster.levels),
+            self.config.level_file.clone(),
+        );
+        let following = env::spawn(async move {
+            let hear = |level| {
+                if let Err(error) = level_file::note(&file, level) {
+                    tracing::warn!(%error, "cannot write {}", file.display());
+                }
+            };
+            match levels.follow(hear).await {}
+        });
+        let following = env::cancel_scope(following);
+        self.tasks.borrow_mut().push(following);
     }
 
     /// Registers the stores, as far as the meta store is there.
