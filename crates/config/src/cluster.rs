@@ -132,10 +132,8 @@ pub(super) fn read_cluster(
     let key_file = keys.value("key_file");
     let announce = read_announce(&mut keys, meta.as_ref());
     if !named {
-        keys.complain(
-            "",
-            "node is missing; say what this node is called: node = \"n1\"",
-        );
+        let what = "node is missing; say what this node is called: node = \"n1\"";
+        keys.complain("", what);
     }
     let chosen = chosen_stores(&keys, listed, stores);
     let nbd = nbd.unwrap_or(At {

@@ -205,13 +205,13 @@ fn an_export_that_is_closed_turns_clients_away_with_its_reason_until_it_opens() 
 }
 
 /// A disk whose writes wait until they are let go.
-struct Held {
+struct Paused {
     disk: Rc<dyn Device>,
     go: Rc<Event>,
     is_held: Cell<bool>,
 }
 
-impl Device for Held {
+impl Device for Paused {
     fn info(&self) -> Info {
         self.disk.info()
     }
@@ -241,7 +241,7 @@ impl Device for Held {
 #[test]
 fn what_is_asked_again_comes_after_what_an_ended_connection_left_behind() {
     Runtime::simulated(7).block_on(async {
-        let held = Rc::new(Held {
+        let held = Rc::new(Paused {
             disk: memory(Bytes::mib(1)),
             go: Rc::default(),
             is_held: Cell::new(true),

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_is_told_with_its_nodes_and_whether_it_was_done() {
+    fn a_raise_is_shown_with_its_nodes_and_whether_it_was_done() {
         let done = |from, to, dry_run| Upgraded {
             from,
             to,
@@ -123,8 +123,14 @@ mod tests {
             })
         };
         let (n1, n2, n3) = (node("n1", Some(2)), node("n2", Some(1)), node("n3", None));
-        assert!(at(Some(2), &[n1.clone()]).ends_with("can do level 2: `tanada cluster upgrade`\n"));
-        assert_eq!(at(None, &[n2.clone()]), "the cluster is at level 1\n");
+        assert!(
+            at(Some(2), std::slice::from_ref(&n1))
+                .ends_with("can do level 2: `tanada cluster upgrade`\n")
+        );
+        assert_eq!(
+            at(None, std::slice::from_ref(&n2)),
+            "the cluster is at level 1\n"
+        );
         assert!(at(None, &[n1, n2, n3]).contains("for n2, n3 can do no higher one"));
     }
 }

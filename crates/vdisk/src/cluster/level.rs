@@ -22,7 +22,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::up::Up;
 use crate::record::{RecordError, read};
 
 /// Of the record of the level itself: it stays, so that every later program says which level it does not do.
@@ -196,13 +195,6 @@ pub(super) fn highest(level: Level, nodes: &[NodeLevels]) -> Result<Level, Vec<N
     Err(cannot.cloned().collect())
 }
 
-/// The level that a cluster begins with which has nothing yet: the highest that this program and all nodes that are up can do.
-pub(super) fn first_level(own: LevelRange, others: &Up, node: &str) -> Level {
-    let others = others.levels().filter(|(name, _)| *name != node);
-    let others = others.map(|(_, levels)| levels.max());
-    others.chain([own.max()]).min().unwrap_or(Level::FIRST)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,19 +247,6 @@ mod tests {
                 "n3 is down and does not say what it can do"
             ]
         );
-    }
-
-    #[test]
-    fn a_new_cluster_begins_with_what_all_nodes_that_are_up_can_do() {
-        let mut up = Up::default();
-        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(3));
-        up.add("n2", br#"{"stores": [], "levels": [1, 2]}"#);
-        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(2));
-        // As programs wrote it that know of no levels; what this node wrote before its last start does not count.
-        up.add("n1", b"1");
-        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(2));
-        up.add("n3", br#"{"stores": []}"#);
-        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(1));
     }
 
     #[test]

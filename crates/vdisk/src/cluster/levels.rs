@@ -16,7 +16,7 @@ use std::rc::Rc;
 use base::Nanos;
 
 use super::ClusterError;
-use super::level::{Level, LevelRange, LevelRecord, first_level};
+use super::level::{Level, LevelRange, LevelRecord};
 use super::stores::put;
 use super::up::Up;
 use crate::meta::{Compare, Event, MetaStore, Op, Revision, TxnPart, whole_range};
@@ -199,4 +199,33 @@ impl Levels {
 /// The level itself, as it is to be from now on.
 pub(super) fn raised(level: Level) -> Op {
     put(LEVEL.to_owned(), LevelRecord::new(level).encode())
+}
+
+/// The level that a cluster begins with which has nothing yet: the highest that this program and all nodes that are up can do.
+fn first_level(own: LevelRange, others: &Up, node: &str) -> Level {
+    let others = others.levels().filter(|(name, _)| *name != node);
+    let others = others.map(|(_, levels)| levels.max());
+    others.chain([own.max()]).min().unwrap_or(Level::FIRST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(min: u32, max: u32) -> LevelRange {
+        LevelRange::new(Level(min), Level(max)).expect("a range")
+    }
+
+    #[test]
+    fn a_new_cluster_begins_with_what_all_nodes_that_are_up_can_do() {
+        let mut up = Up::default();
+        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(3));
+        up.add("n2", br#"{"stores": [], "levels": [1, 2]}"#);
+        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(2));
+        // As programs wrote it that know of no levels; what this node wrote before its last start does not count.
+        up.add("n1", b"1");
+        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(2));
+        up.add("n3", br#"{"stores": []}"#);
+        assert_eq!(first_level(range(1, 3), &up, "n1"), Level(1));
+    }
 }

@@ -397,17 +397,12 @@ impl StoreTable {
         self.meta.again(async || self.try_register(new).await).await
     }
 
-    /// What the program of the node can do that a store is registered for: this one registers its own.
-    fn levels_of(&self, new: &NewStore) -> Option<LevelRange> {
-        new.leased.then(|| self.levels.range())
-    }
-
     async fn try_register(&self, new: &NewStore) -> Result<StoreRecord, ClusterError> {
         let writing = self.levels.writing().await?;
         let stores = self.all().await?;
         let uuid = format!("{:032x}", new.uuid);
-        let same_name = |record: &&StoreRecord| record.name == new.name && record.uuid != uuid;
-        if let Some(other) = stores.values().map(|(record, _)| record).find(same_name) {
+        let same_name = |it: &&StoreRecord| it.name == new.name && it.uuid != uuid;
+        if let Some(other) = stores.values().map(|it| &it.0).find(same_name) {
             return Err(ClusterError::StoreTaken {
                 name: new.name.clone(),
                 address: other.address.clone(),
@@ -428,7 +423,7 @@ impl StoreTable {
         writing: Writing,
     ) -> Result<StoreRecord, ClusterError> {
         let record = StoreRecord::new(new, old.number, old.state);
-        let record = record.at(writing.level, self.levels_of(new));
+        let record = record.at(writing.level, new.leased.then(|| self.levels.range()));
         if record == *old {
             return Ok(record);
         }
@@ -466,7 +461,7 @@ impl StoreTable {
             None => self.levels.writing_first(&self.up().await?).await?,
         };
         let record = StoreRecord::new(new, number, StoreState::Active);
-        let record = record.at(writing.level, self.levels_of(new));
+        let record = record.at(writing.level, new.leased.then(|| self.levels.range()));
         let unchanged = found.map_or(Revision(0), |entry| entry.changed);
         let mut part = writing.part;
         part.compares.extend([

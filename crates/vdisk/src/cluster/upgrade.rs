@@ -88,7 +88,7 @@ pub(super) fn report(level: Level, up: &Up, stores: &AllStores) -> LevelReport {
 }
 
 /// All that a raise goes by.
-struct Seen {
+struct Found {
     in_force: InForce,
     joined: Revision,
     next: Option<Entry>,
@@ -146,7 +146,7 @@ impl Upgrade {
         })
     }
 
-    async fn see(&self) -> Result<Seen, ClusterError> {
+    async fn see(&self) -> Result<Found, ClusterError> {
         let meta = &self.node.meta.images.meta;
         // The level and who joined first: what comes behind them is at least as new.
         let in_force = self.node.levels.checked().await?;
@@ -154,7 +154,7 @@ impl Upgrade {
         let next = meta.get(NEXT).await?;
         let stores = self.node.stores.all().await?;
         let up = self.node.stores.up().await?;
-        Ok(Seen {
+        Ok(Found {
             in_force,
             joined: joined.map_or(Revision(0), |it| it.changed),
             next,
@@ -178,7 +178,7 @@ impl Upgrade {
 }
 
 /// The transaction of a raise.
-fn raise(seen: &Seen, to: Level) -> (Vec<Compare>, Vec<Op>) {
+fn raise(seen: &Found, to: Level) -> (Vec<Compare>, Vec<Op>) {
     let (mut compares, mut ops) = rewritten(seen, to);
     compares.push(seen.in_force.unchanged());
     compares.push(Compare::Unchanged(JOINED.to_owned(), seen.joined));
@@ -192,7 +192,7 @@ fn raise(seen: &Seen, to: Level) -> (Vec<Compare>, Vec<Op>) {
 }
 
 /// Records of stores that are not as a level has them, as it has them.
-fn rewritten(seen: &Seen, level: Level) -> (Vec<Compare>, Vec<Op>) {
+fn rewritten(seen: &Found, level: Level) -> (Vec<Compare>, Vec<Op>) {
     let said = |record: &StoreRecord| {
         let of = |it: &&NodeLevels| it.node == record.node.as_str();
         let levels = seen.nodes.iter().find(of)?.levels;

@@ -244,8 +244,8 @@ fn a_new_cluster_begins_at_the_highest_level_and_older_programs_are_refused() {
         let alive: Vec<String> = entries(&meta, "alive/").await.into_iter().map(|it| it.key).collect();
         assert_eq!(alive, ["alive/n1"]);
         // A program that does not go back as far as the cluster is.
-        let young = node("n3", &meta, &places, levels(3, 4));
-        let text = error_text(young.levels.check().await);
+        let newer = node("n3", &meta, &places, levels(3, 4));
+        let text = error_text(newer.levels.check().await);
         assert!(text.contains("that is at level 2, and this program can do levels 3 to 4"), "{text}");
         assert!(text.contains("raise the cluster with `tanada cluster upgrade` when all nodes can do level 3"), "{text}");
     });
@@ -469,7 +469,7 @@ async fn crashed_within(seed: u64) -> bool {
         Level(1) => assert_eq!(new, 0),
         _ => assert!(new >= 100, "{new}"),
     }
-    // The node is back, and whoever asks ends what was begun.
+    // The node is back, and who asks ends what was begun.
     client.set_faults(Faults::default());
     env::sleep(Nanos::secs(15)).await;
     let done = next.upgrade.run(false).await;

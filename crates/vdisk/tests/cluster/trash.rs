@@ -144,7 +144,7 @@ fn a_deleted_volume_has_no_name_and_is_restored_whole_under_a_free_one() {
 }
 
 #[test]
-fn deleted_volumes_of_one_name_are_told_apart_by_what_they_are_called_in_the_trash() {
+fn deleted_volumes_of_one_name_differ_by_what_they_are_called_in_the_trash() {
     env::Runtime::simulated(302).block_on(async {
         let (_meta_store, places, cluster) = two_stores().await;
         let mut ids = Vec::new();

@@ -24,7 +24,7 @@ use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, s
 use super::control;
 use super::control::{Answer, Control, Failure, body, unprocessable};
 use super::disk_terms::{called, check_holder, fairness, on_meta_loss};
-use super::{level, names};
+use super::{level_report, names};
 use crate::api::cluster::{
     Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, RepairAsk, Repaired,
     StoreAsk, StoreChange, TakeOverAsk,
@@ -336,7 +336,7 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
                 .into_iter()
                 .map(|(name, why)| format!("{name}: {why}"))
                 .collect(),
-            level: level::of_records(&seen),
+            level: level_report::of_records(&seen),
             stores: stores_of(&open, &seen),
             meta_silent_seconds: silent_seconds(&open),
         })

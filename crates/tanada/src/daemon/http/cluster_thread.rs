@@ -20,7 +20,7 @@ use vdisk::volume::Volume;
 use vdisk::{StoreNumber, cluster};
 
 use super::control::{Answer, Control, Failure, gone};
-use super::level;
+use super::level_report;
 use crate::api;
 use crate::api::cluster::DiskTerms;
 use crate::api::cluster::{ClusterStore, Disk, Out, Resync, Snapshot};
@@ -121,7 +121,7 @@ impl ClusterThread<'_> {
                 disks: all.iter().map(|it| disk(&open, it)).collect(),
                 stores: stores_of(&open, &records),
                 in_trash: records.in_trash(),
-                level: level::of_records(&records),
+                level: level_report::of_records(&records),
                 meta_silent_seconds: Some(silent_seconds(&open).unwrap_or(0.0)),
             })
         })

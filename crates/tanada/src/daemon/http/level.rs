@@ -5,33 +5,12 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use vdisk::cluster::level::{self, LevelRange};
-use vdisk::cluster::seen::Records;
 
 use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, body};
-use crate::api::level::{ClusterLevel, NodeLevels, UpgradeAsk, Upgraded};
+use super::level_report::shown;
+use crate::api::level::{UpgradeAsk, Upgraded};
 use crate::api::refusal::Refusal;
-
-fn shown(nodes: &[level::NodeLevels]) -> Vec<NodeLevels> {
-    let show = |of: &level::NodeLevels| NodeLevels {
-        node: of.node.clone(),
-        up: of.is_up,
-        level_min: of.levels.map(|it| LevelRange::min(it).0),
-        level_max: of.levels.map(|it| LevelRange::max(it).0),
-    };
-    nodes.iter().map(show).collect()
-}
-
-/// The level by these records; `None`: the meta store never said it.
-pub(super) fn of_records(records: &Records) -> Option<ClusterLevel> {
-    let report = records.levels()?;
-    Some(ClusterLevel {
-        level: report.level.0,
-        next: report.next.map(|it| it.0),
-        nodes: shown(&report.nodes),
-    })
-}
 
 /// Raises the cluster's level to the highest that all its nodes can do. There is no way back: programs that cannot do it take
 /// no part from then on.

@@ -40,6 +40,7 @@ pub mod health;
 pub mod kernel_disks;
 pub mod learn;
 mod level;
+mod level_report;
 pub mod listen;
 mod names;
 mod release;

@@ -43,6 +43,7 @@ pub(super) fn routes() -> Vec<Route> {
         volume_routes(),
         store_routes(),
         cluster_routes(),
+        trash_routes(),
         account_routes(),
     ];
     all.into_iter().flatten().collect()
@@ -130,6 +131,14 @@ fn store_routes() -> Vec<Route> {
     ]
 }
 
+fn trash_routes() -> Vec<Route> {
+    vec![
+        ("/v1/cluster/trash", get(trash::get_trash)),
+        ("/v1/cluster/trash/{name}", delete(trash::delete_for_good)),
+        ("/v1/cluster/trash/{name}/restore", post(trash::restore)),
+    ]
+}
+
 fn cluster_routes() -> Vec<Route> {
     vec![
         (
@@ -157,9 +166,6 @@ fn cluster_routes() -> Vec<Route> {
                 .patch(cluster::change_disk)
                 .delete(trash::remove_disk),
         ),
-        ("/v1/cluster/trash", get(trash::get_trash)),
-        ("/v1/cluster/trash/{name}", delete(trash::delete_for_good)),
-        ("/v1/cluster/trash/{name}/restore", post(trash::restore)),
         (
             "/v1/cluster/volumes/{name}/repair",
             post(cluster::repair_disk),

@@ -33,6 +33,7 @@ use vdisk::meta::MetaStore;
 use vdisk::record::Name;
 use vdisk::replica::broadcast as announce;
 
+use super::cluster_level;
 use super::exports::VolumeExport;
 use super::meta::Meta;
 use super::open::{OpenServer, nbd_limits};
@@ -41,7 +42,7 @@ use super::secured::Secured;
 use super::store::OpenStore;
 use super::ways::Reach;
 use crate::daemon::common::address::from_anywhere;
-use crate::daemon::common::{level_file, secrets};
+use crate::daemon::common::secrets;
 
 /// Between two tries to register stores.
 const REGISTER_AGAIN: Nanos = Nanos::secs(2);
@@ -105,6 +106,21 @@ pub struct OpenCluster {
     meta: Meta,
 }
 
+/// What runs each of these stores, by the identity of the store.
+fn managers(stores: &[&Rc<OpenStore>]) -> BTreeMap<u128, Rc<Manager>> {
+    let managers = stores.iter().map(|it| Rc::clone(&it.node));
+    managers.map(|it| (it.store().uuid(), it)).collect()
+}
+
+/// Which of several copies is read, and where new extents go.
+fn policy() -> Box<dyn policy::place::ReplicaPolicy> {
+    let options = Options {
+        seed: env::rng("choice").bits(),
+        ..Options::default()
+    };
+    build(Kind::Tanada, &options)
+}
+
 impl OpenCluster {
     /// Opens the meta store, registers the stores and lets clients in.
     pub async fn open(
@@ -117,9 +133,7 @@ impl OpenCluster {
         let meta = Meta::open(&config.meta).context("[cluster] meta")?;
         let named = |it: &&Rc<OpenStore>| config.stores.contains(&it.config.name);
         let own: Vec<&Rc<OpenStore>> = stores.iter().filter(named).collect();
-        let mine = own.iter().map(|it| Rc::clone(&it.node));
-        let mine = mine.map(|node| (node.store().uuid(), node));
-        let mine: BTreeMap<u128, Rc<Manager>> = mine.collect();
+        let mine = managers(&own);
         let key = secrets::read_or_make(&config.key_file)?;
         let ways = Rc::new(Reach {
             local: mine.clone(),
@@ -129,12 +143,7 @@ impl OpenCluster {
         });
         let node: Name = config.node.parse().context("[cluster] node")?;
         let waiting = to_register(&config, &node, &own)?;
-        let options = Options {
-            seed: env::rng("choice").bits(),
-            ..Options::default()
-        };
-        let policy = build(Kind::Tanada, &options);
-        let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy);
+        let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy());
         let served = mine.keys().map(|uuid| format!("{uuid:032x}"));
         cluster.serves(served.collect());
         let serve = |at| serve(&cluster, at, tls.clone(), connections);
@@ -162,38 +171,14 @@ impl OpenCluster {
         });
         open.begin_listening();
         open.begin_following();
-        open.check_level().await?;
-        open.begin_following_level();
+        let levels = &open.cluster.levels;
+        cluster_level::check(levels).await?;
+        let following = cluster_level::follow(levels, &open.config.level_file);
+        open.tasks.borrow_mut().push(following);
         open.register_first().await?;
         open.cluster.start();
         env::spawn(keep_registering(Rc::downgrade(&open)));
         Ok(open)
-    }
-
-    /// Refuses a cluster whose level this program cannot do, as far as the meta store is there.
-    async fn check_level(&self) -> anyhow::Result<()> {
-        match self.cluster.levels.check().await {
-            Ok(_) | Err(ClusterError::Meta(_)) => Ok(()),
-            Err(error) => Err(anyhow!("[cluster]: {error}")),
-        }
-    }
-
-    /// From here on the data directory has the cluster's level.
-    fn begin_following_level(&self) {
-        let (levels, file) = (
-            Rc::clone(&self.cluster.levels),
-            self.config.level_file.clone(),
-        );
-        let following = env::spawn(async move {
-            let hear = |level| {
-                if let Err(error) = level_file::note(&file, level) {
-                    tracing::warn!(%error, "cannot write {}", file.display());
-                }
-            };
-            match levels.follow(hear).await {}
-        });
-        let following = env::cancel_scope(following);
-        self.tasks.borrow_mut().push(following);
     }
 
     /// Registers the stores, as far as the meta store is there.

@@ -13,6 +13,7 @@ pub mod behind;
 pub mod caps;
 mod change;
 pub mod cluster;
+mod cluster_level;
 pub mod command;
 pub mod disks;
 pub mod export_calendars;
