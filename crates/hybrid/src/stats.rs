@@ -184,7 +184,8 @@ pub struct Occupancy {
     pub unreadable_dirty_bytes: u64,
     /// Rounds of the cleaner that failed since the last one that wrote something to the slow device.
     pub clean_failures: u64,
-    /// How long the oldest of them wait, in nanoseconds.
+    /// How long the oldest of them wait for the cleaner, in nanoseconds. Hot data of a tier stay dirty on purpose: their regions
+    /// of 4 MiB do not count.
     pub dirty_age_ns: u64,
     /// Regions of 4 MiB marked as about to change on the slow device.
     pub marked_regions: u64,

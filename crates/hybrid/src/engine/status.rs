@@ -1,7 +1,10 @@
 //! What a disk did and where it stands, gathered for people.
 
 use super::disk::Engine;
+use base::Instant;
+
 use crate::attach::label::PAGE;
+use crate::index::page_map::{PageMap, Pinned, REGION_PAGES, UNIT_PAGES};
 use crate::stats::{Health, LedgerUse, Occupancy, Status, Traffic, Upkeep};
 use crate::tier::Tier;
 
@@ -53,7 +56,7 @@ fn cache_status(tier: &Tier, status: &mut Status) {
     let unreadable = cache.fast.unreadable.dirty(&map);
     let clean_error = cache.destaging.error.borrow();
     (status.health, status.why) = cache.health.status(&map, &unreadable, clean_error.as_ref());
-    let oldest = map.regions().oldest();
+    let oldest = oldest_waiting(&map);
     status.occupancy = Occupancy {
         cache_bytes: u64::from(cache.state.slots().total()) * PAGE,
         cached_bytes: u64::from(map.resident()) * PAGE,
@@ -84,4 +87,14 @@ fn cache_status(tier: &Tier, status: &mut Status) {
         size_bytes: ledger.log_size,
     };
     status.memory_bytes = (map.memory() + cache.mover.memory()) as u64;
+}
+
+/// When the oldest dirty page became dirty that waits for the cleaner, as far as its region remembers. A region with a hot MiB
+/// does not count: that stays dirty on purpose, and the region does not tell its age from the rest's.
+fn oldest_waiting(map: &PageMap) -> Option<Instant> {
+    let is_hot = |region: u64| {
+        let mut pages = (0..REGION_PAGES).step_by(UNIT_PAGES as usize);
+        pages.any(|page| map.pins().of(region * REGION_PAGES + page) == Pinned::Hot)
+    };
+    map.regions().oldest_of(|region| !is_hot(region))
 }

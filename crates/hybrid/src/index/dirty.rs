@@ -82,6 +82,13 @@ impl DirtyRegions {
         self.ages.first().map(|(oldest, _)| *oldest)
     }
 
+    /// As [`DirtyRegions::oldest`], of the regions that `counts` is true of.
+    pub fn oldest_of(&self, counts: impl Fn(u64) -> bool) -> Option<Instant> {
+        let mut ages = self.ages.iter();
+        let found = ages.find(|(_, number)| counts(*number));
+        found.map(|(oldest, _)| *oldest)
+    }
+
     /// Checks what always holds.
     #[cfg(test)]
     pub fn check(&self) {

@@ -177,7 +177,10 @@ pub fn run(asked: Connect) -> anyhow::Result<()> {
         tokio::select! {
             lost = keep.connected(stream) => lost,
             // Its connection is kept for as long as the kernel writes.
-            ended = async { ended(&path).await?; flush(path.clone()).await } => ended,
+            ended = async {
+                let ended = ended(&path).await;
+                flush(path.clone()).await.and(ended)
+            } => ended,
         }
     });
     // Before the runtime, which waits for a flush: what it asked fails now.
@@ -205,7 +208,9 @@ async fn ended(path: &str) -> anyhow::Result<()> {
             _ = term.recv() => asked += 1,
             _ = int.recv() => asked += 1,
         }
-        if asked > 1 || !is_mounted(path, &fs::read_to_string("/proc/self/mounts")?) {
+        // A mount point may have any bytes.
+        let mounts = fs::read("/proc/self/mounts")?;
+        if asked > 1 || !is_mounted(path, &String::from_utf8_lossy(&mounts)) {
             return Ok(());
         }
         eprintln!("{path} is mounted: unmount it first; once more to end it all the same");

@@ -122,7 +122,14 @@ impl Volumes {
         self.openings.closed("rename", id).await?;
         let renamed = self.node.meta.again(async || {
             self.node.meta.check_free(new).await?;
+            // Another node may have deleted it, and given its name to another one.
             let known = self.node.meta.images.volume(id).await?;
+            if known.record.name != *name {
+                return Err(ClusterError::NoVolume {
+                    name: name.clone(),
+                    known: Vec::new(),
+                });
+            }
             let record = VolumeRecord {
                 name: new.clone(),
                 ..known.record

@@ -64,6 +64,16 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Does it change what is on the device?
+    pub fn changes(&self) -> bool {
+        matches!(
+            self,
+            Command::Write { .. } | Command::Trim { .. } | Command::WriteZeroes { .. }
+        )
+    }
+}
+
 /// Why a request is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{why}")]

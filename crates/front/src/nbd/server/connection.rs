@@ -34,7 +34,7 @@ use super::super::proto::{self, Command, Errno, REQUEST_LEN, Refusal, Request};
 use super::counters::{ConnectionSnapshot, LiveCounters};
 use super::handshake::{Entered, negotiate};
 use super::holding::{Holding, RequestPermit};
-use super::leaving::Left;
+use super::leaving::Changing;
 use super::limits::Limits;
 use super::replies::encode;
 use super::requests::{Response, charge};
@@ -65,8 +65,7 @@ pub(super) struct Connection {
     holding: Rc<Holding>,
     workers: Workers<Job>,
     outgoing: Outbox<Reply>,
-    /// While requests go on that it left behind.
-    left: RefCell<Option<Left>>,
+    changing: Changing,
     /// Draining has begun, or its last request is done.
     drained: Event,
 }
@@ -162,7 +161,7 @@ impl Connection {
             holding: Rc::default(),
             workers: Workers::default(),
             outgoing: Outbox::default(),
-            left: RefCell::default(),
+            changing: Changing::default(),
             drained: Event::default(),
         })
     }
@@ -252,9 +251,7 @@ impl Connection {
             either(reading, self.wait_drained()).await
         };
         self.reading.end();
-        if self.counters.counts().in_flight > 0 {
-            self.left.replace(Some(shelf.leaving.leave()));
-        }
+        self.changing.leave(&shelf.leaving);
         self.workers.close();
         self.holding.wait_empty().await;
         self.outgoing.close();
@@ -392,12 +389,8 @@ impl Connection {
     fn answered(&self, shelf: &Shelf, failed: bool) {
         self.counters.answered(failed);
         shelf.counters.answered(failed);
-        if self.counters.counts().in_flight == 0 {
-            // What it has not been sent yet keeps no other client waiting.
-            self.left.take();
-            if self.flags.draining.get() {
-                self.drained.notify_all();
-            }
+        if self.flags.draining.get() && self.counters.counts().in_flight == 0 {
+            self.drained.notify_all();
         }
     }
 
@@ -417,8 +410,11 @@ impl Connection {
                     held,
                 } = job;
                 let request = env::client_request();
+                let changes = command.changes();
+                connection.changing.begin(changes);
                 let answer = shelf.target.carry_out(command, data, structured).await;
                 drop(request);
+                connection.changing.end(changes);
                 if let Response::Failed(errno, why) = &answer
                     && *errno != Errno::NotSupported
                 {

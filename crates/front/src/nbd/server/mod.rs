@@ -326,6 +326,16 @@ impl Server {
         self.connections.leave(self.limits.drain, |_| true).await;
     }
 
+    /// How many clients an export has.
+    pub fn clients_of(&self, export: &str) -> u64 {
+        let connections = self.connections.all();
+        let theirs = connections.iter().filter(|it| {
+            let shelf = it.shelf.borrow();
+            shelf.as_ref().is_some_and(|it| it.export.name == export)
+        });
+        theirs.count() as u64
+    }
+
     /// What was done so far.
     pub fn snapshot(&self) -> ServerSnapshot {
         let counters = self.counters.get();

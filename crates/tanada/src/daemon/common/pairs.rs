@@ -226,16 +226,19 @@ impl Memory {
         Ok(record.flatten())
     }
 
-    /// The cache that the record names counts no more. `may_lose`: also if it may hold what the slow device has not.
+    /// As [`Memory::ties`], to attach an empty cache in place of the one that the record names: that counts no more as soon as
+    /// something else is to be recorded, and until then nothing is lost. `may_lose`: also if it may hold what the slow device has
+    /// not.
     ///
     /// # Errors
-    /// What it may hold is not to be lost, it is another volume's, or the record cannot be read or written.
-    pub fn give_up(&self, may_lose: bool) -> anyhow::Result<()> {
+    /// What it may hold is not to be lost, it is another volume's, or the record cannot be read.
+    pub fn ties_without_its_cache(&self, force: bool, may_lose: bool) -> anyhow::Result<Ties> {
+        let mut ties = self.ties(force)?;
         let Some(file) = &self.pair else {
-            return Ok(());
+            return Ok(ties);
         };
         let Some((pair, cache)) = self.record()?.and_then(|pair| Some((pair, pair.cache?))) else {
-            return Ok(());
+            return Ok(ties);
         };
         if pair.dirty && !may_lose {
             bail!(
@@ -251,9 +254,13 @@ impl Memory {
                 other.path.display()
             );
         }
-        // The list first: what is on it counts no more, whatever the record says.
-        self.registry.add(cache)?;
-        Ok(file.write(&pair.alone())?)
+        ties.abandoned.push(cache);
+        ties.pairs = Some(Rc::new(WithoutItsCache {
+            file: file.clone(),
+            registry: self.registry.clone(),
+            cache,
+        }));
+        Ok(ties)
     }
 
     /// How a pair is to be opened: which caches count no more, where to write down the next one, and which cache
@@ -273,6 +280,32 @@ impl Memory {
             mode: self.mode,
             restart: self.restart.as_ref().map(|file| file.place.clone()),
         })
+    }
+}
+
+/// The record of a hybrid whose cache is given up with the first thing that is recorded.
+struct WithoutItsCache {
+    file: PairFile,
+    registry: Registry,
+    cache: u128,
+}
+
+impl PairBook for WithoutItsCache {
+    fn read(&self) -> Result<Option<Pair>, String> {
+        let pair = self.file.read()?;
+        Ok(pair.map(|pair| match pair.cache == Some(self.cache) {
+            true => pair.alone(),
+            false => pair,
+        }))
+    }
+
+    fn write(&self, pair: &Pair) -> Result<(), Unwritten> {
+        // The list first: what is on it counts no more, whatever the record says.
+        self.registry.add(self.cache).map_err(|error| Unwritten {
+            why: format!("cannot write the list of abandoned caches: {error}"),
+            untouched: true,
+        })?;
+        self.file.write(pair)
     }
 }
 

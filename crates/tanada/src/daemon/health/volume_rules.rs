@@ -49,6 +49,14 @@ fn state(of: &Volume) -> Option<HealthCheck> {
                  --new-cache --lose-dirty` goes on without what only it had"
             ),
         ),
+        "degraded" if of.cache.clean_failures > 0 => (
+            VOLUME_DEGRADED,
+            "its slow device does not take what the cleaner writes",
+            format!(
+                "see to {}: what is dirty is on the fast device alone, so keep both together",
+                of.slow
+            ),
+        ),
         "degraded" => (
             VOLUME_DEGRADED,
             "its fast device fails",

@@ -131,7 +131,7 @@ pub(crate) fn claim<'a>(
     }
     Ok(match entrance {
         Entrance::Unix(peer) => match peer.user {
-            Some(user) if access.is_owner(user, &peer.groups) => Claim::Is(Caller::local(user)),
+            Some(user) if user == access.owner_user || user == 0 => Claim::Is(Caller::local(user)),
             Some(user) => Claim::User(user, &peer.groups),
             None => Claim::Nothing,
         },
@@ -148,10 +148,12 @@ pub(crate) fn claim<'a>(
 }
 
 impl Access {
-    /// Does a user with these groups command the daemon?
-    fn is_owner(&self, user: u32, groups: &[u32]) -> bool {
-        let of_group = self.owner_group.is_some_and(|it| groups.contains(&it));
-        user == self.owner_user || user == 0 || of_group
+    /// Who is at the Unix socket whom no account names.
+    pub(super) fn unnamed(&self, user: u32, groups: &[u32]) -> Caller {
+        match self.owner_group.is_some_and(|it| groups.contains(&it)) {
+            true => Caller::local(user),
+            false => Caller::nothing(),
+        }
     }
 
     /// Why a caller without a role gets nothing here.
@@ -289,7 +291,9 @@ mod tests {
             owner_group: Some(group),
             ..access()
         };
-        assert!(of_group(7).is_owner(1001, &[100, 7]) && !of_group(8).is_owner(1001, &[100, 7]));
+        let unnamed = |group| of_group(group).unnamed(1001, &[100, 7]);
+        assert_eq!(unnamed(7), Caller::local(1001));
+        assert_eq!(unnamed(8), Caller::nothing());
         assert_eq!(said(&unix(None), None), "Nothing");
         assert_eq!(said(&tcp("127.0.0.1"), None), "Nothing");
     }

@@ -186,8 +186,9 @@ impl Door {
                 .await
             }
             Claim::User(user, groups) => {
+                let unnamed = self.gate.access.unnamed(user, groups);
                 if self.control.records.were_never_made() {
-                    return Ok(Caller::nothing());
+                    return Ok(unnamed);
                 }
                 let (groups, wanted) = (groups.to_vec(), wanted(headers)?);
                 let found = Accounts(&self.control).ask(async move |it: &Registry| {
@@ -199,7 +200,7 @@ impl Door {
                     Err(_) if asked.action() == Some(Action::Look) => None,
                     found => found?,
                 };
-                Ok(found.unwrap_or_else(Caller::nothing))
+                Ok(found.unwrap_or(unnamed))
             }
         }
     }

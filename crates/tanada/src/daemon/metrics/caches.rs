@@ -42,7 +42,7 @@ fn of_cache(
 }
 
 fn dirty_age(encoder: &mut DescriptorEncoder<'_>, volumes: &[Volume]) -> Result<(), Error> {
-    let help = "How long the oldest dirty data wait";
+    let help = "How long the oldest dirty data wait for the cleaner; regions with hot data of a tier, which stay dirty, do not count";
     let mut age = Family::of_gauges(encoder, "volume_dirty_age_seconds", help)?;
     for volume in volumes {
         let labels = labels([("volume", &volume.name)]);

@@ -361,14 +361,8 @@ impl OpenCluster {
     }
 
     fn clients_by_name(&self, volume: &str) -> u64 {
-        let snapshot = self.servers.iter().map(|it| it.server.snapshot());
-        let of = |snapshot: nbd::ServerSnapshot| {
-            let theirs = snapshot.connections.into_iter();
-            theirs
-                .filter(|it| it.export.as_deref() == Some(volume))
-                .count() as u64
-        };
-        snapshot.map(of).sum()
+        let servers = self.servers.iter();
+        servers.map(|it| it.server.clients_of(volume)).sum()
     }
 
     /// What waits behind a volume's cap goes on at once.

@@ -11,7 +11,7 @@ use anyhow::Context;
 use base::Bytes;
 use config::{ExportConfig, HybridConfig};
 use device::{Capped, Device, Meter, Throttle};
-use hybrid::{Health, Hybrid, OpenError, Ties};
+use hybrid::{Hybrid, OpenError, Ties};
 use policy::share::cap::Caps;
 use policy::tier::worth::Costs;
 use report::terminal::said;
@@ -323,10 +323,7 @@ impl OpenVolume {
     }
 
     pub(super) fn is_attached(&self) -> bool {
-        matches!(
-            self.hybrid.status().health,
-            Health::Healthy | Health::Degraded | Health::Evacuating | Health::Failed
-        )
+        self.hybrid.attachment().is_some()
     }
 
     /// How it is now.
@@ -382,13 +379,16 @@ impl OpenVolume {
                 what_to_do: "detach it first".into(),
             }));
         }
-        let wanted = attach.fast.unwrap_or_else(|| self.fast.borrow().clone());
+        let wanted = attach.fast.clone();
+        let wanted = wanted.unwrap_or_else(|| self.fast.borrow().clone());
         let spare = find(&wanted)?;
-        if let Some(why) = self.hybrid.why_withheld() {
-            self.give_up_missed(&why, attach.new_cache, attach.lose_dirty)?;
-        }
-        let ties = self.memory.ties(attach.force);
-        let ties = ties.map_err(|error| failed(said::words(&error)))?;
+        let ties = match self.hybrid.why_withheld() {
+            Some(why) => self.ties_without_missed(&why, &attach)?,
+            None => {
+                let ties = self.memory.ties(attach.force);
+                ties.map_err(|error| failed(said::words(&error)))?
+            }
+        };
         tracing::info!(volume = name, fast = wanted, "attaching");
         self.hybrid.attach(spare, ties).await.map_err(|error| {
             let refusal = Refusal {
@@ -405,8 +405,8 @@ impl OpenVolume {
         Ok(())
     }
 
-    /// Its cache is not there, because of `why`: from now on it counts no more, if that is wanted.
-    fn give_up_missed(&self, why: &str, new_cache: bool, lose_dirty: bool) -> Result<(), Refused> {
+    /// Its cache is not there, because of `why`: how another one takes its place, if that is wanted.
+    fn ties_without_missed(&self, why: &str, attach: &Attach) -> Result<Ties, Refused> {
         let name = self.config.name();
         let refused = |error, what_to_do: &str| {
             Refused::Conflict(Refusal {
@@ -414,17 +414,14 @@ impl OpenVolume {
                 what_to_do: what_to_do.to_owned(),
             })
         };
-        if !new_cache {
+        if !attach.new_cache {
             let todo = "or add --new-cache to begin with an empty one";
             return Err(refused(why.to_owned(), todo));
         }
-        let given_up = self.memory.give_up(lose_dirty);
-        given_up.map_err(|error| refused(said::words(&error), "nothing was changed"))?;
-        tracing::warn!(
-            volume = name,
-            "the cache that is not there is given up: {why}"
-        );
-        Ok(())
+        let ties = self
+            .memory
+            .ties_without_its_cache(attach.force, attach.lose_dirty);
+        ties.map_err(|error| refused(said::words(&error), "nothing was changed"))
     }
 
     /// The queue before its slow device, if it has one, as one of its exports has it.
