@@ -17,13 +17,15 @@ use crate::shell::{answer, run};
 use crate::tidy::tree::project_root;
 
 /// Scripts of the package, and those that try it, with the shell that runs each.
-const SCRIPTS: [(&str, &str); 6] = [
+const SCRIPTS: [(&str, &str); 8] = [
     ("debian/preinst", "sh"),
     ("debian/postinst", "sh"),
     ("debian/prerm", "sh"),
     ("debian/postrm", "sh"),
     ("test-package", "bash"),
     ("test-service", "bash"),
+    ("test-alerts", "bash"),
+    ("test-scrape", "bash"),
 ];
 /// How exposed the service may be at most, in tenths (`systemd-analyze security`).
 const EXPOSURE_MAX: &str = "20";
