@@ -106,7 +106,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
             .or(said)
             .unwrap_or_else(|| match is_of_package(origin) {
                 true => "/var/lib/tanada".into(),
-                false => based::folder(origin).join(DATA_DIR),
+                false => DATA_DIR.into(),
             });
     let socket = match is_of_package(origin) {
         true => "/run/tanada/admin.sock".into(),

@@ -882,7 +882,11 @@ listen = "unix:rel/admin.sock"
     assert_eq!(all, begun, "{shown}");
     assert!(begun >= text.matches("rel/").count(), "{begun} in {shown}");
     let usual = read("", "/srv/t.toml", None).unwrap();
-    assert_eq!(usual.data_dir, Path::new("/srv/tanada-data"));
+    assert_eq!(
+        usual.data_dir,
+        Path::new(DATA_DIR),
+        "not written in the file"
+    );
     let chosen = read("", "/srv/t.toml", Some(Path::new("here"))).unwrap();
     assert_eq!(chosen.data_dir, Path::new("here"), "typed where it begins");
 }
