@@ -64,7 +64,8 @@ fn begun(folder: &Path, key: &str, text: &str) -> Option<String> {
 
 /// Complains where the record of a hybrid's cache lies in the data directory that a relative path meant before: at the folder
 /// that the program was started in.
-pub(crate) fn check_moved(keys: &Keys<'_, '_>, data_dir: &Path, folder: &Path, hybrid: &str) {
+pub(crate) fn check_moved(keys: &Keys<'_, '_>, data_dir: &Path, hybrid: &str) {
+    let folder = keys.folder();
     let record = Path::new("pairs").join(format!("{hybrid}.json"));
     let Some(before) = data_dir
         .strip_prefix(folder)

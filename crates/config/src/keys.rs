@@ -125,6 +125,11 @@ impl<'m, 't> Keys<'m, 't> {
         &self.title
     }
 
+    /// Where relative paths begin.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder
+    }
+
     /// Where the table begins.
     pub fn at(&self) -> usize {
         self.at

@@ -119,7 +119,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
     let devices = devices::read_devices(&mut root, &data_dir, &mut things);
     let hybrids = hybrids::read_hybrids(&mut root, &devices, &mut things);
     for hybrid in &hybrids {
-        based::check_moved(&root, &data_dir, based::folder(origin), hybrid.name());
+        based::check_moved(&root, &data_dir, hybrid.name());
     }
     let admin = admin::read_admin(&mut root, &socket);
     let mut stores = Vec::new();
