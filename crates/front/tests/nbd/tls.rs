@@ -183,6 +183,33 @@ fn a_client_may_stay_in_the_clear_where_tls_is_offered_but_not_required() {
 }
 
 #[test]
+fn another_certificate_counts_for_the_next_client_and_those_before_go_on() {
+    virtually(async {
+        let (before, after) = (Authority::new(), Authority::new());
+        let server = serve(Some(before.server(TlsMode::Required, None)));
+        let old = Client::connect(&address(), &before.client(None)).await;
+        let old = old.expect("trusted");
+        server.set_tls(Some(after.server(TlsMode::Required, None)));
+        let late = Client::connect(&address(), &before.client(None)).await;
+        assert!(late.is_err(), "the certificate is another one");
+        let new = Client::connect(&address(), &after.client(None)).await;
+        let new = new.expect("trusted");
+        for client in [&old, &new] {
+            client.read_at(Sector(0), Bytes(512)).await.expect("served");
+        }
+        server.set_tls(None);
+        assert!(
+            Client::connect(&address(), &after.client(None))
+                .await
+                .is_err()
+        );
+        new.close().await;
+        old.close().await;
+        server.drain().await;
+    });
+}
+
+#[test]
 fn a_stranger_is_not_trusted_on_either_side() {
     virtually(async {
         let (authority, strangers) = (Authority::new(), Authority::new());

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! start: sockets of the service manager -> begin -> take, where a listener of their address is bound
-//! a socket that is bound anew -> opened -> the service manager keeps it
+//! a socket that is bound anew -> opened -> the service manager keeps it; closed -> it lets it go
 //! ```
 //!
 //! Clients that come between two processes wait in the socket's queue, and the next process serves them.
@@ -21,7 +21,8 @@ use rustix::net::{SocketAddrAny, SocketAddrUnix};
 
 use super::Address;
 
-type Keep = Box<dyn Fn(&str, BorrowedFd<'_>) + Send + Sync>;
+/// Keeps a socket under a name; `None`: the one of this name is no longer wanted.
+type Keep = Box<dyn Fn(&str, Option<BorrowedFd<'_>>) + Send + Sync>;
 
 /// What is handed over, and who keeps more.
 struct Inherited {
@@ -33,10 +34,11 @@ struct Inherited {
 static INHERITED: OnceLock<Inherited> = OnceLock::new();
 
 /// From now on listeners take `sockets` over, which listen already, and those that are bound anew go to `keep` by a name
-/// made of their address. Once in a process, before the first listener.
+/// made of their address; those that are closed while the process goes on, as a name alone. Once in a process, before the
+/// first listener.
 pub fn begin(
     sockets: impl IntoIterator<Item = RawFd>,
-    keep: impl Fn(&str, BorrowedFd<'_>) + Send + Sync + 'static,
+    keep: impl Fn(&str, Option<BorrowedFd<'_>>) + Send + Sync + 'static,
 ) {
     let sockets = sockets.into_iter().map(owned);
     let inherited = Inherited {
@@ -71,7 +73,18 @@ pub fn take(address: &Address) -> Option<OwnedFd> {
 /// A socket listens at `address` from now on.
 pub fn opened(address: &Address, socket: BorrowedFd<'_>) {
     if let Some(inherited) = INHERITED.get() {
-        (inherited.keep)(&name_of(address), socket);
+        (inherited.keep)(&name_of(address), Some(socket));
+    }
+}
+
+/// No socket listens at `address` any more, and the next process is not to: a Unix socket's file goes, too.
+pub fn closed(address: &Address) {
+    if let Some(inherited) = INHERITED.get() {
+        (inherited.keep)(&name_of(address), None);
+        if let Address::Unix(path) = address {
+            // Gone already is as good.
+            let _ = std::fs::remove_file(path);
+        }
     }
 }
 

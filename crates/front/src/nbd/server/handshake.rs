@@ -95,7 +95,7 @@ impl<'a> Handshake<'a> {
         wire.write_all(vec![View::copy_of(&proto::greeting())])
             .await?;
         let flags = u32::from_be_bytes(inbox.take::<CLIENT_FLAGS_LEN>().await?);
-        let tls = match &server.tls {
+        let tls = match server.tls() {
             None => TlsState::Unavailable,
             Some(tls) if tls.mode == TlsMode::Required => TlsState::Required,
             Some(_) => TlsState::Offered,
@@ -139,7 +139,7 @@ impl<'a> Handshake<'a> {
             let why = "bytes in the clear after STARTTLS, which may be injected";
             return Err(io::Error::other(why));
         }
-        let tls = self.server.tls.as_ref();
+        let tls = self.server.tls();
         let tls = tls.ok_or_else(|| io::Error::other("no certificate"))?;
         let session =
             rustls::ServerConnection::new(Arc::clone(&tls.config)).map_err(io::Error::other)?;

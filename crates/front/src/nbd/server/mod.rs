@@ -140,8 +140,8 @@ struct ServerCounters {
 pub struct Server {
     // Fixed.
     limits: Limits,
-    tls: Option<Tls>,
     // Per run.
+    tls: RefCell<Option<Tls>>,
     shelves: RefCell<Vec<Rc<Shelf>>>,
     default: RefCell<Option<String>>,
     supply: RefCell<Option<Rc<dyn Supply>>>,
@@ -159,7 +159,7 @@ impl Server {
         let limits = config.limits.workable();
         Rc::new(Server {
             limits,
-            tls: config.tls,
+            tls: RefCell::new(config.tls),
             shelves: RefCell::default(),
             default: RefCell::default(),
             supply: RefCell::default(),
@@ -228,6 +228,25 @@ impl Server {
 
     fn supply(&self) -> Option<Rc<dyn Supply>> {
         self.supply.borrow().clone()
+    }
+
+    /// Its certificate, and whom it trusts, from the next client on; `None`: STARTTLS is refused.
+    pub fn set_tls(&self, tls: Option<Tls>) {
+        *self.tls.borrow_mut() = tls;
+    }
+
+    fn tls(&self) -> Option<Tls> {
+        self.tls.borrow().clone()
+    }
+
+    /// Ends the connections to exports of this name: what they asked for is answered, no later request is read. When this
+    /// returns their devices are no longer used by them.
+    pub async fn end_clients_of(&self, name: &str) {
+        let uses = |connection: &Connection| {
+            let shelf = connection.shelf.borrow();
+            shelf.as_ref().is_some_and(|it| it.export.name == name)
+        };
+        self.connections.leave(self.limits.drain, uses).await;
     }
 
     /// Takes an export away: new clients do not find it, requests in flight on it finish, further ones

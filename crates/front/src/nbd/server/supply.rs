@@ -36,6 +36,11 @@ impl Account {
     pub fn counts(&self) -> Counters {
         self.0.counts()
     }
+
+    /// Is the other one a clone of it?
+    pub fn is(&self, other: &Account) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// An export that was opened for a client.
