@@ -82,6 +82,15 @@ pub fn plan(disks: &[DiskInfo], export: Export, alive: impl Fn(i32) -> bool) -> 
     }
 }
 
+/// The disks of the servers `former`, none of which is to go on. `alive`: does this process live?
+pub fn past(disks: &[DiskInfo], former: &[u64], alive: impl Fn(i32) -> bool) -> Vec<DiskInfo> {
+    let ends = |disk: &&DiskInfo| {
+        let serves = disk.state == State::Live && alive(disk.process);
+        former.contains(&disk.server) && !serves
+    };
+    disks.iter().filter(ends).copied().collect()
+}
+
 /// The disks that wait for a server, of whatever daemon: their requests go on when it is there, and not before.
 /// `alive`: does this process live?
 pub fn waiting(disks: &[DiskInfo], alive: impl Fn(i32) -> bool) -> Vec<DiskInfo> {
@@ -115,6 +124,19 @@ mod tests {
             size: SIZE,
             found_all,
         }
+    }
+
+    #[test]
+    fn a_disk_of_a_former_server_ends_unless_that_one_lives() {
+        let keeps = feature::USER_RECOVERY;
+        let disks = [
+            disk(OURS, State::Quiesced, keeps),
+            disk(8, State::Quiesced, keeps),
+            disk(9, State::Live, keeps),
+        ];
+        assert_eq!(past(&disks, &[], |_| false), []);
+        assert_eq!(past(&disks, &[8, 9], |_| true), [disks[1]]);
+        assert_eq!(past(&disks, &[8, 9], |_| false), disks[1..]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::show;
 use crate::daemon::common::pairs::{PairFile, identity};
 use crate::daemon::common::registry::Registry;
+use crate::daemon::common::starts;
 use crate::daemon::serve;
 
 /// How often, and how long apart, a lock is looked at again.
@@ -182,6 +183,10 @@ pub fn give_up(of: &OfCache) -> anyhow::Result<()> {
     let named = record.filter(|pair| pair.cache == Some(meant.cache));
     if let Some(pair) = named {
         file.write(&pair.alone())?;
+    }
+    if named.is_some_and(|pair| pair.dirty) {
+        // Else a client of before would go on, as if all it wrote were there.
+        starts::note_missed_cache_of(&meant.config.data_dir, name)?;
     }
     let lost = match named {
         Some(Pair { dirty: true, .. }) => format!(

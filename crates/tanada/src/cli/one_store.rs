@@ -16,6 +16,7 @@ use report::terminal::Usage;
 use super::client::Target;
 use super::show;
 use crate::daemon::log::LogFormat;
+use crate::daemon::reload::Loaded;
 use crate::daemon::serve;
 
 /// The scheduler, unless another one is said.
@@ -119,7 +120,7 @@ pub fn run(wanted: Serve) -> anyhow::Result<()> {
         None => serve::run(serve),
         Some(text) => {
             let config = config::read(&text, "what was said on the command line", None)?;
-            let origin = serve::Origin::built_in("tanada serve --store");
+            let origin = Loaded::built_in("tanada serve --store");
             serve::start(config, origin, serve.log_format)
         }
     }

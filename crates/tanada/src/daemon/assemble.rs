@@ -18,7 +18,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
-use base::Nanos;
 use config::{Backing, Config, DeviceConfig, HybridConfig, Kind, StoreConfig};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
@@ -34,21 +33,21 @@ use super::common::polling::runtime;
 use super::common::registry::Registry;
 use super::common::restart::RestartFile;
 use super::common::saved_settings::Keys;
-use super::entrances::{Listeners, meter, serve, showing};
+use super::entrances::change::{self, begin_elsewhere};
+use super::entrances::serve::{meter, serve};
+use super::listeners::Listeners;
 use super::plan::{Plan, members};
 use super::thread::DataThread;
 use super::thread::cluster::OpenCluster;
-use super::thread::command::{Started, ThreadHandle};
+use super::thread::command::{Started, Things, ThreadHandle};
+use super::thread::entrances::{Entrances, Terms};
 use super::thread::hybrid::OpenVolume;
 use super::thread::open::OpenDevice;
 use super::thread::queued::Queued;
 use super::thread::secured::Secured;
 use super::thread::store::{OpenStore, Shared, assumed_costs};
-use super::thread::vhost::VhostDisk;
 use crate::daemon::common::heartbeat::Heartbeat;
 
-/// How long to wait for an address that another process has.
-pub(super) const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
 /// Seed of a modelled device's chance (where its heads stand at the start, and such).
 const MODEL_SEED: u64 = 1;
 
@@ -58,9 +57,12 @@ pub fn start(
     started: oneshot::Sender<anyhow::Result<Started>>,
 ) -> anyhow::Result<ThreadHandle> {
     let names = plan.names();
-    let volumes: Vec<String> = plan.hybrids.iter().map(|h| h.name().to_owned()).collect();
-    let stores: Vec<String> = plan.stores.iter().map(|store| store.name.clone()).collect();
-    let cluster = plan.cluster.is_some();
+    let has = Things {
+        devices: plan.devices.iter().map(|it| it.name.clone()).collect(),
+        volumes: (plan.hybrids.iter().map(|it| it.name().to_owned())).collect(),
+        stores: plan.stores.iter().map(|it| it.name.clone()).collect(),
+        cluster: plan.cluster.is_some(),
+    };
     let (poster, mailbox) = env::mailbox();
     let heartbeat = Heartbeat::new();
     let beating = heartbeat.clone();
@@ -97,9 +99,7 @@ pub fn start(
         })
         .context("cannot start a thread")?;
     let posts = (poster, heartbeat);
-    Ok(ThreadHandle::new(
-        names, volumes, stores, cluster, posts, thread,
-    ))
+    Ok(ThreadHandle::new(names, has, posts, thread))
 }
 
 /// Builds what one data thread has, bottom to top. What was opened before a failure is closed again.
@@ -107,6 +107,7 @@ async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread
     let mut thread = DataThread::new(driver);
     thread.names = plan.names();
     thread.poll = plan.poll;
+    thread.change_exports = change::begin;
     match build_into(&mut thread, plan).await {
         Ok(()) => Ok(Rc::new(thread)),
         Err(error) => {
@@ -190,18 +191,17 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
         thread.cluster = Some(open);
     }
     thread.caps.set_exports(&plan.exports);
-    thread.exports = plan.exports;
+    let terms = Terms {
+        data_dir: plan.data_dir,
+        socket_mode: plan.socket_mode,
+        connections: plan.connections,
+    };
+    thread.entrances = Entrances::new(terms, plan.exports);
     for at in listeners.exports {
-        serve(thread, at, plan.connections).await?;
+        serve(thread, at).await?;
     }
-    for listener in listeners.sockets {
-        let disk = VhostDisk::serve(thread, listener, &plan.data_dir);
-        thread.sockets.push(disk);
-    }
-    for export in thread.exports.clone().iter().filter(|export| export.ublk) {
-        let showing = showing(thread, export, &plan.data_dir);
-        thread.disks.show(showing).await?;
-    }
+    let exports = thread.entrances.exports();
+    begin_elsewhere(thread, &exports, listeners.sockets).await?;
     Ok(())
 }
 

@@ -13,13 +13,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::http::control::Control;
+use super::http::doors::Doors;
 use super::service_manager::ServiceManager;
 use super::thread::command::{Command, ThreadHandle};
 use super::{http, log};
 
 /// Waits until the daemon is to close: which data thread died, if one did.
 pub async fn ended(
-    control: &Control,
+    (control, doors): (&Control, &Doors),
     signals: &mut Signals,
     manager: ServiceManager,
 ) -> Option<String> {
@@ -40,7 +41,7 @@ pub async fn ended(
             }
             Asked::Reload => {
                 manager.reloading();
-                http::reload::on_signal(control).await;
+                http::reload::on_signal(control, doors).await;
                 manager.reloaded();
             }
         }

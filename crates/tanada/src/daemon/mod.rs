@@ -16,7 +16,7 @@ mod entrances;
 pub mod health;
 pub mod http;
 mod lifetime;
-mod listen;
+mod listeners;
 pub mod log;
 pub mod look;
 pub mod metrics;

@@ -20,13 +20,14 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use config::{self, Config, DATA_DIR};
 use env::net::Address;
-use report::terminal::{Usage, said};
-use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
+use report::terminal::Usage;
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
 
 use super::health::Watch;
 use super::http::admin_tls::AdminTls;
 use super::http::control::Control;
+use super::http::doors::{self, Doors};
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
@@ -70,23 +71,6 @@ pub struct Serve {
     pub log_format: LogFormat,
 }
 
-/// Where a configuration came from.
-pub struct Origin {
-    /// For people.
-    pub name: String,
-    pub loaded: Loaded,
-}
-
-impl Origin {
-    /// Of a configuration that no user wrote.
-    pub fn built_in(name: impl Into<String>) -> Origin {
-        Origin {
-            name: name.into(),
-            loaded: Loaded::built_in(),
-        }
-    }
-}
-
 /// The text of the configuration asked for and where it comes from.
 pub fn load(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<(String, String)> {
     match path {
@@ -116,15 +100,12 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
     if arguments.check {
         return check(&config_for_check(config)?, &origin);
     }
-    let origin = match &arguments.config {
-        Some(path) => Origin {
-            name: origin,
-            loaded: Loaded::of_file(path, &text, arguments.data_dir.clone()),
-        },
-        None => Origin::built_in(origin),
+    let loaded = match &arguments.config {
+        Some(path) => Loaded::of_file(path, (&text, &config), arguments.data_dir.clone()),
+        None => Loaded::built_in(origin),
     };
     check_level(&config)?;
-    start(config, origin, arguments.log_format)
+    start(config, loaded, arguments.log_format)
 }
 
 /// Refuses a data directory that a later program wrote.
@@ -184,7 +165,7 @@ fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
 }
 
 /// Runs the daemon of a configuration until a signal ends it.
-pub fn start(config: Config, origin: Origin, log_format: LogFormat) -> anyhow::Result<()> {
+pub fn start(config: Config, loaded: Loaded, log_format: LogFormat) -> anyhow::Result<()> {
     let lost = log::start(log_format);
     let manager = ServiceManager::meet();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -193,7 +174,7 @@ pub fn start(config: Config, origin: Origin, log_format: LogFormat) -> anyhow::R
         .context("cannot start the control thread")?;
     let done = runtime.block_on(async {
         let telling = tokio::spawn(lost.clone().report());
-        let done = daemon(config, origin, lost, manager).await;
+        let done = daemon(config, loaded, lost, manager).await;
         telling.abort();
         done
     });
@@ -220,7 +201,7 @@ fn summary(config: &Config) -> String {
 
 async fn daemon(
     config: Config,
-    origin: Origin,
+    loaded: Loaded,
     lost: Lost,
     manager: ServiceManager,
 ) -> anyhow::Result<()> {
@@ -230,8 +211,8 @@ async fn daemon(
     let mut signals = Signals::new().context("cannot listen for signals")?;
     make_dir(&config.data_dir)?;
     let admin_tls = admin_tls(&config)?;
-    let listeners = admin_listeners(&config, admin_tls.as_ref()).await?;
-    let admin_addresses: Vec<Address> = listeners.iter().map(|it| it.address.clone()).collect();
+    let listeners = doors::listen(&config.admin, &[], admin_tls.as_ref()).await?;
+    let admin_addresses = doors::addresses(&listeners);
     let gate = Gate::new(&config, &admin_addresses)?;
     let mut threads: Vec<ThreadHandle> = Vec::new();
     let (kept, in_force) = saved_settings(&config)?;
@@ -250,43 +231,52 @@ async fn daemon(
         started_unix_seconds: started_at(&ready),
         threads,
         revocation,
-        ..control_of(&config, origin, lost, (&gate, kept))
+        ..control_of(&config, loaded, lost, (&gate, kept))
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
     http::export_booking::join_cluster(&control, &exports(&ready)).await;
-    let mut beside = beside(&control, config.data_dir.clone(), admin_tls, manager);
-    let (end, closed) = watch::channel(false);
-    let mut servers = JoinSet::new();
-    let router = http::router(Arc::clone(&control), gate);
-    for listener in listeners {
-        servers.spawn(listener.serve(router.clone(), closed.clone()));
-    }
+    let mut beside = beside(&control, &config, admin_tls.clone(), manager);
+    let (doors, serving) = open_doors(&control, listeners, admin_tls, gate);
     print_welcome(&in_force, &ready, &admin_addresses)?;
-    tracing::info!(config = control.origin, "serving {}", summary(&config));
+    let config_file = &control.loaded.origin;
+    tracing::info!(config = config_file, "serving {}", summary(&config));
     manager.ready(&summary(&config));
-    let failed = ended(&control, &mut signals, manager).await;
+    let failed = ended((&control, &doors), &mut signals, manager).await;
     manager.stopping();
     beside.abort_all();
-    let _ = end.send(true);
+    doors.end();
     let closing = stop_all(&control.threads, &mut signals);
     let clean = manager.during("closing", closing).await;
-    servers.shutdown().await;
+    serving.abort();
     died(failed).and(clean)?;
     begun.end()?;
     tracing::info!("closed cleanly");
     Ok(())
 }
 
+/// Serves the admin API; where it listens, and what is aborted to end it.
+fn open_doors(
+    control: &Arc<Control>,
+    listeners: Vec<(Address, AdminListener)>,
+    tls: Option<Arc<AdminTls>>,
+    gate: Gate,
+) -> (Arc<Doors>, JoinHandle<()>) {
+    let doors = Arc::<Doors>::default();
+    let guard = Arc::clone(&gate.guard);
+    let router = http::router(Arc::clone(control), gate, Arc::clone(&doors));
+    let serving = tokio::spawn(doors.begin(listeners, router, (tls, guard)));
+    (doors, serving)
+}
+
 /// What the handlers of the admin API share, before the data threads are there.
 fn control_of(
     config: &Config,
-    origin: Origin,
+    loaded: Loaded,
     lost: Lost,
     (gate, kept): (&Gate, SavedSettings),
 ) -> Control {
     Control {
-        origin: origin.name,
         started_unix_seconds: 0,
         started: tokio::time::Instant::now(),
         threads: Vec::new(),
@@ -299,7 +289,7 @@ fn control_of(
         revocation: Revocation::default(),
         making: http::charged::Making::default(),
         settings: SettingsBook::new(&config.data_dir, kept),
-        loaded: origin.loaded,
+        loaded,
         health: Watch::new(&config.data_dir, move || lost.lines()),
     }
 }
@@ -349,14 +339,17 @@ fn saved_settings(config: &Config) -> anyhow::Result<(SavedSettings, Config)> {
 /// What goes on beside the data threads and the admin API.
 fn beside(
     control: &Arc<Control>,
-    data_dir: PathBuf,
+    config: &Config,
     tls: Option<Arc<AdminTls>>,
     manager: ServiceManager,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let fed = Arc::clone(control);
     tasks.spawn(async move { manager.feed(&fed.threads).await });
-    tasks.spawn(http::learn::keep_current(Arc::clone(control), data_dir));
+    tasks.spawn(http::learn::keep_current(
+        Arc::clone(control),
+        config.data_dir.clone(),
+    ));
     tasks.spawn(http::charged::keep(Arc::clone(control)));
     tasks.spawn(http::health::keep(Arc::clone(control)));
     tasks.spawn(http::account_terms::keep(Arc::clone(control)));
@@ -374,28 +367,6 @@ fn admin_tls(config: &Config) -> anyhow::Result<Option<Arc<AdminTls>>> {
     };
     let node = config.cluster.as_ref().map(|cluster| cluster.node.as_str());
     AdminTls::open(&config.data_dir, node, address).map(Some)
-}
-
-async fn admin_listeners(
-    config: &Config,
-    tls: Option<&Arc<AdminTls>>,
-) -> anyhow::Result<Vec<AdminListener>> {
-    let admin = &config.admin;
-    let mut listeners = Vec::new();
-    for address in &admin.listen {
-        listeners.push(AdminListener::open(address, admin.socket_mode, tls).await?);
-    }
-    for address in &admin.web {
-        match AdminListener::open(address, admin.socket_mode, tls).await {
-            Ok(listener) => listeners.push(listener),
-            // It was not asked for.
-            Err(error) if !admin.web_named => {
-                tracing::warn!("no dashboard and no metrics: {}", said::words(&error));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(listeners)
 }
 
 /// Starts the data threads of the configuration and waits until all are up. Those that were started are in `threads`,

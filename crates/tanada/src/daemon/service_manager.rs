@@ -38,9 +38,14 @@ impl ServiceManager {
         let sockets: Vec<RawFd> = handed_over.collect();
         if is_there || !sockets.is_empty() {
             inherited::begin(sockets, move |name, socket| {
-                if is_there {
-                    let states = [NotifyState::FdStore, NotifyState::FdName(name)];
-                    said(sd_notify::notify_with_fds(&states, &[socket]));
+                let name = NotifyState::FdName(name);
+                match socket {
+                    _ if !is_there => {}
+                    Some(socket) => {
+                        let states = [NotifyState::FdStore, name];
+                        said(sd_notify::notify_with_fds(&states, &[socket]));
+                    }
+                    None => said(sd_notify::notify(&[NotifyState::FdStoreRemove, name])),
                 }
             });
         }

@@ -21,6 +21,7 @@ mod modes;
 mod pairs;
 mod queued;
 mod recording;
+mod reload;
 mod schemas;
 mod settings;
 mod spellings;

@@ -24,6 +24,9 @@ use super::whole_file;
 
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
+/// The counts, in the data directory.
+const FILE: &str = "starts.json";
+
 /// That of this process, for what it describes.
 static NOW: Mutex<Option<Begun>> = Mutex::new(None);
 
@@ -54,7 +57,7 @@ pub struct Begun {
 /// Counts one more if the last daemon was not closed.
 pub fn begin(data_dir: &Path) -> anyhow::Result<Begun> {
     let boot = fs::read_to_string(BOOT).unwrap_or_default();
-    let begun = Begun::of(data_dir.join("starts.json"), boot.trim_end())?;
+    let begun = Begun::of(data_dir.join(FILE), boot.trim_end())?;
     *NOW.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun.clone());
     Ok(begun)
 }
@@ -85,16 +88,40 @@ pub fn note_missed_cache(hybrid: &str) -> io::Result<()> {
     begun.write()
 }
 
-/// What a hybrid stands on, in words that it has not had before a cache of it was missed.
-pub fn since_missed_caches(source: String, hybrid: &str) -> String {
+/// As [`note_missed_cache`], while no daemon runs on `data_dir`.
+///
+/// # Errors
+/// The count cannot be read or written; without a count there is no client of before.
+pub fn note_missed_cache_of(data_dir: &Path, hybrid: &str) -> anyhow::Result<()> {
+    let path = data_dir.join(FILE);
+    let cannot = || format!("cannot note the lost cache in {}", path.display());
+    let text = match fs::read(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(cannot),
+    };
+    // What cannot be read is made anew at the next start, and no client of before goes on.
+    let Ok(mut written) = serde_json::from_slice::<Written>(&text) else {
+        return Ok(());
+    };
+    let count = written.missed_caches.entry(hybrid.to_owned());
+    *count.or_default() += 1;
+    whole_file::replace(&path, &serde_json::to_vec(&written)?).with_context(cannot)
+}
+
+/// What a hybrid stands on, in words that it has not had before a cache of it was missed; before them those it had.
+pub fn since_missed_caches(source: &str, hybrid: &str) -> Vec<String> {
     let now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
     let missed = now
         .as_ref()
         .and_then(|begun| begun.written.missed_caches.get(hybrid));
-    match missed {
-        Some(missed) => format!("{source}, caches missed: {missed}"),
-        None => source,
-    }
+    let words = |missed| match missed {
+        0 => source.to_owned(),
+        missed => format!("{source}, caches missed: {missed}"),
+    };
+    (0..=missed.copied().unwrap_or_default())
+        .map(words)
+        .collect()
 }
 
 /// What an export says of itself to clients; `source`: what it stands on, in words that nothing else has.
@@ -244,6 +271,24 @@ mod tests {
         ] {
             assert_eq!(Described::read(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_cache_that_is_given_up_without_a_daemon_counts_at_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        note_missed_cache_of(dir.path(), "vol0").unwrap();
+        assert!(
+            !dir.path().join(FILE).exists(),
+            "there is no client of before"
+        );
+        Begun::of(dir.path().join(FILE), "boot")
+            .unwrap()
+            .end()
+            .unwrap();
+        note_missed_cache_of(dir.path(), "vol0").unwrap();
+        let begun = Begun::of(dir.path().join(FILE), "boot").unwrap();
+        assert_eq!(begun.written.missed_caches["vol0"], 1);
+        assert_eq!(begun.written.unclean, 0);
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl Reconciled for Here<'_> {
 impl<'a> Stores<'a> {
     pub(super) fn store_names(self) -> impl Iterator<Item = &'a str> {
         let threads = self.0.threads.iter();
-        threads.flat_map(|thread| thread.stores.iter().map(String::as_str))
+        threads.flat_map(|thread| thread.has.stores.iter().map(String::as_str))
     }
 
     /// Has `work` done with a store, on the thread it lives on.
@@ -84,7 +84,7 @@ impl<'a> Stores<'a> {
         name: &str,
         work: impl AsyncFnOnce(Rc<OpenStore>) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let lives = |it: &&ThreadHandle| it.stores.iter().any(|known| known == name);
+        let lives = |it: &&ThreadHandle| it.has.stores.iter().any(|known| known == name);
         let thread = self.0.threads.iter().find(lives).ok_or_else(|| {
             let known: Vec<&str> = self.store_names().collect();
             let todo = match known.is_empty() {

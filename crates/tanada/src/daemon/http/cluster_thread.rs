@@ -61,7 +61,7 @@ pub struct ClusterThread<'a>(pub &'a Control);
 impl ClusterThread<'_> {
     /// Does this daemon take part in a cluster?
     pub fn has_cluster(self) -> bool {
-        self.0.threads.iter().any(|thread| thread.cluster)
+        self.0.threads.iter().any(|thread| thread.has.cluster)
     }
 
     /// Has `work` done with this node's cluster, on the thread it lives on.
@@ -79,7 +79,7 @@ impl ClusterThread<'_> {
         self,
         work: impl AsyncFnOnce(Rc<OpenCluster>) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let Some(it) = self.0.threads.iter().find(|it| it.cluster) else {
+        let Some(it) = self.0.threads.iter().find(|it| it.has.cluster) else {
             return Err(Failure::new(
                 StatusCode::NOT_FOUND,
                 "this daemon is in no cluster: its configuration has no [cluster]",

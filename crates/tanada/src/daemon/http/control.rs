@@ -45,8 +45,6 @@ pub(super) fn query<T>(
 
 /// What the handlers share.
 pub struct Control {
-    /// Where the configuration came from.
-    pub origin: String,
     pub started_unix_seconds: u64,
     pub started: tokio::time::Instant,
     pub threads: Vec<ThreadHandle>,
@@ -213,7 +211,7 @@ impl Control {
         let mut status = Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
-            config: self.origin.clone(),
+            config: self.loaded.origin.clone(),
             started_unix_seconds: self.started_unix_seconds,
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             dead: self.dead(),
@@ -252,7 +250,7 @@ impl Control {
         let thread = self
             .threads
             .iter()
-            .find(|thread| thread.volumes.iter().any(|name| name == volume))
+            .find(|thread| thread.has.volumes.iter().any(|name| name == volume))
             .ok_or_else(|| self.unknown(volume))?;
         let (reply, answer) = oneshot::channel();
         let command = Command::Volume(command(reply).into());
@@ -265,7 +263,7 @@ impl Control {
         let known: Vec<&str> = self
             .threads
             .iter()
-            .flat_map(|thread| thread.volumes.iter().map(String::as_str))
+            .flat_map(|thread| thread.has.volumes.iter().map(String::as_str))
             .collect();
         let todo = match known.is_empty() {
             true => "this daemon has no volumes: its configuration has no [[hybrid]]".to_owned(),

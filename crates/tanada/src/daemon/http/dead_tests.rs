@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::daemon::common::heartbeat::Heartbeat;
 use crate::daemon::thread::DataThread;
-use crate::daemon::thread::command::{Command, ThreadHandle};
+use crate::daemon::thread::command::{Command, Things, ThreadHandle};
 use crate::daemon::thread::records::Records;
 
 fn data_thread(name: &str, panics: bool) -> ThreadHandle {
@@ -28,7 +28,7 @@ fn data_thread(name: &str, panics: bool) -> ThreadHandle {
     });
     let thread = thread.expect("a thread");
     let posts = (poster, Heartbeat::new());
-    ThreadHandle::new(names, Vec::new(), Vec::new(), false, posts, thread)
+    ThreadHandle::new(names, Things::default(), posts, thread)
 }
 
 /// A data thread that takes messages and answers none, until the other end is dropped.
@@ -43,13 +43,12 @@ fn silent_thread(name: &str) -> (ThreadHandle, std::sync::mpsc::Sender<()>) {
     let names = vec![name.to_owned()];
     let thread = thread.expect("a thread");
     let posts = (poster, Heartbeat::new());
-    let handle = ThreadHandle::new(names, Vec::new(), Vec::new(), false, posts, thread);
+    let handle = ThreadHandle::new(names, Things::default(), posts, thread);
     (handle, end)
 }
 
 fn control_of(threads: Vec<ThreadHandle>) -> Arc<Control> {
     Arc::new(Control {
-        origin: "test".to_owned(),
         started_unix_seconds: 0,
         started: tokio::time::Instant::now(),
         threads,
@@ -65,7 +64,7 @@ fn control_of(threads: Vec<ThreadHandle>) -> Arc<Control> {
             Default::default(),
         ),
         health: crate::daemon::health::Watch::unwatched(),
-        loaded: crate::daemon::reload::Loaded::built_in(),
+        loaded: crate::daemon::reload::Loaded::built_in("test"),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     })
 }

@@ -13,7 +13,6 @@ use crate::daemon::thread::records::Records;
 /// One that has no data threads.
 pub(super) fn control() -> Arc<Control> {
     Arc::new(Control {
-        origin: "test".to_owned(),
         started_unix_seconds: 0,
         started: tokio::time::Instant::now(),
         threads: Vec::new(),
@@ -29,7 +28,7 @@ pub(super) fn control() -> Arc<Control> {
             Default::default(),
         ),
         health: crate::daemon::health::Watch::unwatched(),
-        loaded: crate::daemon::reload::Loaded::built_in(),
+        loaded: crate::daemon::reload::Loaded::built_in("test"),
         certificates: crate::daemon::common::certificates::Folder::at("no-such-folder".as_ref()),
     })
 }

@@ -129,7 +129,7 @@ impl Door {
     /// Whose request it is, and may it?
     async fn judge(&self, asked: &Asked, headers: &HeaderMap) -> (Caller, Result<(), Failure>) {
         if !asked.from.is_unix()
-            && let Err(why) = self.gate.guard.check(headers)
+            && let Err(why) = self.gate.check(headers)
         {
             let todo =
                 "call this machine by an IP address or localhost, or name it in [admin] hosts";

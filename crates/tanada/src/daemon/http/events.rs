@@ -127,7 +127,7 @@ impl Look {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started_unix_seconds: control.started_unix_seconds,
             uptime_seconds: control.started.elapsed().as_secs_f64(),
-            cluster: control.threads.iter().any(|thread| thread.cluster),
+            cluster: control.threads.iter().any(|thread| thread.has.cluster),
             health: Health {
                 // Who muted what has a name.
                 mutes: Vec::new(),

@@ -3,8 +3,9 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use axum::http::HeaderMap;
 use config::Config;
 use env::net::Address;
 
@@ -18,7 +19,8 @@ pub const TOKEN_FILE: &str = "admin.token";
 
 /// Who is let in: what browsers may not do, and the token that commands.
 pub struct Gate {
-    pub guard: Guard,
+    /// As the configuration is, also when it was read anew.
+    pub guard: Arc<RwLock<Guard>>,
     pub access: Access,
     /// As it stands in its file.
     pub token: String,
@@ -43,10 +45,7 @@ impl Gate {
             Address::Tcp(_) | Address::Tls(_) => None,
         });
         Ok(Gate {
-            guard: Guard {
-                far: config.admin.addresses().any(Address::is_tls),
-                hosts: config.admin.hosts.clone(),
-            },
+            guard: Arc::new(RwLock::new(Guard::of(&config.admin))),
             access: Access {
                 owner_user: rustix::process::geteuid().as_raw(),
                 owner_group: paths.clone().find_map(group_of),
@@ -57,6 +56,14 @@ impl Gate {
             token: secrets::to_hex(&token),
             audit: Arc::new(AuditLog::open(&config.data_dir)?),
         })
+    }
+}
+
+impl Gate {
+    /// As [`Guard::check`].
+    pub fn check(&self, headers: &HeaderMap) -> Result<(), String> {
+        let guard = self.guard.read().unwrap_or_else(PoisonError::into_inner);
+        guard.check(headers)
     }
 }
 

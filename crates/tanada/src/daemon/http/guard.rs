@@ -9,6 +9,8 @@ use std::net::IpAddr;
 
 use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
+use config::AdminConfig;
+use env::net::Address;
 
 /// Set by browsers: which site's page asks, beside the one that is asked.
 const FETCH_SITE: &str = "sec-fetch-site";
@@ -23,6 +25,14 @@ pub struct Guard {
 }
 
 impl Guard {
+    /// As it is configured.
+    pub fn of(admin: &AdminConfig) -> Guard {
+        Guard {
+            far: admin.addresses().any(Address::is_tls),
+            hosts: admin.hosts.clone(),
+        }
+    }
+
     /// Refuses a request that came over TCP and whose headers name another host or site; says why.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), String> {
         // `none`: typed into the browser's address line.

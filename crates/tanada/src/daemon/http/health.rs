@@ -89,7 +89,10 @@ fn is_replaced() -> bool {
 /// Lines of the configuration that were written after what is set instead.
 fn shadowed(control: &Control) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    let volumes = control.threads.iter().flat_map(|thread| &thread.volumes);
+    let volumes = control
+        .threads
+        .iter()
+        .flat_map(|thread| &thread.has.volumes);
     for volume in volumes {
         for key in control.settings.keys(volume) {
             let Some(set) = control.settings.of(volume, &key) else {

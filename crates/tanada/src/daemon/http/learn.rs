@@ -282,7 +282,7 @@ pub async fn keep_current(control: Arc<Control>, data_dir: PathBuf) {
         let volumes = control
             .threads
             .iter()
-            .flat_map(|thread| thread.volumes.iter());
+            .flat_map(|thread| thread.has.volumes.iter());
         for volume in volumes {
             look(&control, &mut lessons, volume).await;
         }

@@ -31,6 +31,7 @@ mod disk_terms;
 #[cfg(test)]
 mod document_tests;
 mod door;
+pub mod doors;
 pub mod events;
 pub mod export_booking;
 pub mod flattened;
@@ -191,7 +192,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 /// The routes, behind a gate.
-pub fn router(control: Arc<Control>, gate: Gate) -> Router {
+pub fn router(control: Arc<Control>, gate: Gate, doors: Arc<doors::Doors>) -> Router {
     let door = Arc::new(Door {
         control: Arc::clone(&control),
         gate,
@@ -222,6 +223,7 @@ pub fn router(control: Arc<Control>, gate: Gate) -> Router {
         })
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(Extension(Arc::<events::Sampler>::default()))
+        .layer(Extension(doors))
         .layer(axum::middleware::from_fn_with_state(door, door::stand))
         .with_state(control)
 }

@@ -2,25 +2,32 @@
 //!
 //! ```text
 //! SIGHUP | POST /v1/reload -> file -> config::read -> diff -> one needs a restart: refused
-//!                                                      \-> each hybrid checks -> each hybrid applies
+//!    -> each hybrid checks; each thread its exports, and listens at new addresses; the admin API, too: one cannot, all give up
+//!    -> each hybrid applies, each thread its exports, the admin API
 //! ```
 //!
 //! Always true: one reload at a time; what `volume set` made last stands before the file, as at a start.
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use config::{Config, HybridConfig};
+use axum::{Extension, Json};
+use config::{Config, ExportConfig, HybridConfig, StoreConfig};
+use report::terminal::said;
+use tokio::sync::oneshot;
 
-use super::control::{Answer, Control, Failure, query};
+use super::control::{Answer, Control, Failure, gone, query};
+use super::doors::Doors;
 use crate::api::refusal::Refusal;
 use crate::api::reload::{ConfigChange, Effect, ReloadAsk, Reloaded};
+use crate::daemon::reload::exports::by_thread;
 use crate::daemon::reload::lines::Written;
 use crate::daemon::reload::{Loaded, diff, modified};
-use crate::daemon::thread::command::SettingsCommand;
+use crate::daemon::thread::command::{
+    Command, ExportsChange, SettingsCommand, Step, Things, ThreadHandle,
+};
 
 /// Reads the configuration anew and puts in force what is different.
 #[utoipa::path(post, path = "/v1/reload", params(ReloadAsk), responses(
@@ -30,15 +37,16 @@ use crate::daemon::thread::command::SettingsCommand;
 ))]
 pub(super) async fn post_reload(
     State(control): State<Arc<Control>>,
+    Extension(doors): Extension<Arc<Doors>>,
     asked: Result<Query<ReloadAsk>, QueryRejection>,
 ) -> Answer<Reloaded> {
     let asked = query(asked, "the key is dry_run, true or false")?;
-    reload(&control, asked.dry_run).await.map(Json)
+    reload(&control, &doors, asked.dry_run).await.map(Json)
 }
 
 /// As the signal does it: the log says what came of it.
-pub async fn on_signal(control: &Control) {
-    match reload(control, false).await {
+pub async fn on_signal(control: &Control, doors: &Doors) {
+    match reload(control, doors, false).await {
         Ok(done) if done.changes.is_empty() => {
             tracing::info!("the configuration was read anew: nothing is different");
         }
@@ -53,7 +61,7 @@ pub async fn on_signal(control: &Control) {
     }
 }
 
-async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
+async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloaded, Failure> {
     let loaded = &control.loaded;
     let _turn = loaded.turn.lock().await;
     let (written, config) = read(loaded)?;
@@ -67,7 +75,7 @@ async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
     }
     needs_no_restart(&changes)?;
     let names = diff::hybrids(&before.lines, &written.lines);
-    let hybrids = config.hybrids.into_iter();
+    let hybrids = config.hybrids.iter().cloned();
     let hybrids: Vec<HybridConfig> = hybrids.filter(|it| names.contains(it.name())).collect();
     let mut turns = Vec::new();
     for hybrid in &hybrids {
@@ -77,11 +85,29 @@ async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
     for hybrid in &hybrids {
         configure(control, hybrid, true).await?;
     }
+    let opened = doors.listen(&config.admin).await;
+    let opened = opened.map_err(|error| {
+        Failure::of_sentence(
+            StatusCode::CONFLICT,
+            &said::words(&error),
+            "the log says more",
+        )
+    })?;
+    let exports = exports_of_threads(control, &config)?;
+    check_exports(control, &exports).await?;
     for (number, hybrid) in hybrids.iter().enumerate() {
         let done = configure(control, hybrid, false).await;
         done.map_err(|failure| half_done(failure, &hybrids[..number]))?;
     }
-    loaded.set(written);
+    for (thread, exports) in control.threads.iter().zip(exports) {
+        let done = exports_step(thread, exports, Step::Apply).await;
+        done.map_err(|failure| half_done(failure, &hybrids))?;
+    }
+    for store in &config.stores {
+        set_scrub(control, store);
+    }
+    doors.change(&config.admin, opened);
+    loaded.set(written, config);
     for change in &changes {
         let (key, before, after) = (&change.key, &change.before, &change.after);
         tracing::info!(key, ?before, ?after, "configured anew");
@@ -90,6 +116,70 @@ async fn reload(control: &Control, dry_run: bool) -> Result<Reloaded, Failure> {
         changes,
         applied: true,
     })
+}
+
+/// What the configuration has for each data thread.
+fn exports_of_threads(
+    control: &Control,
+    config: &Config,
+) -> Result<Vec<Vec<ExportConfig>>, Failure> {
+    let before = control.loaded.config().map(|it| it.exports);
+    let all: Vec<&Things> = control.threads.iter().map(|it| &it.has).collect();
+    let split = by_thread(&before.unwrap_or_default(), &config.exports, &all);
+    split.map_err(|why| {
+        let todo = "restart the daemon when a pause of some seconds suits, or take the line back";
+        Failure::new(
+            StatusCode::CONFLICT,
+            format!("{why}; nothing was changed"),
+            todo,
+        )
+    })
+}
+
+/// Has each thread check its exports; if one cannot, none keeps what it opened for that.
+async fn check_exports(control: &Control, exports: &[Vec<ExportConfig>]) -> Result<(), Failure> {
+    for (number, (thread, exports)) in control.threads.iter().zip(exports).enumerate() {
+        if let Err(failure) = exports_step(thread, exports.clone(), Step::Check).await {
+            for thread in &control.threads[..number] {
+                // Where it has ended nothing is open.
+                let _ = exports_step(thread, Vec::new(), Step::GiveUp).await;
+            }
+            return Err(failure);
+        }
+    }
+    Ok(())
+}
+
+/// A store reads all it has at the configured rate from now on.
+fn set_scrub(control: &Control, store: &StoreConfig) {
+    let rate = store.scrub;
+    for thread in control
+        .threads
+        .iter()
+        .filter(|it| it.has.stores.contains(&store.name))
+    {
+        // One that has ended scrubs nothing.
+        let _ = thread.post(Command::Store {
+            store: store.name.clone(),
+            job: Box::new(move |store| store.set_scrub(rate)),
+        });
+    }
+}
+
+async fn exports_step(
+    thread: &ThreadHandle,
+    exports: Vec<ExportConfig>,
+    step: Step,
+) -> Result<(), Failure> {
+    let (reply, answer) = oneshot::channel();
+    let command = Command::Exports(ExportsChange {
+        step,
+        exports,
+        reply,
+    });
+    thread.post(command).map_err(|_| gone(thread))?;
+    let done = answer.await.map_err(|_| gone(thread))?;
+    Ok(done?)
 }
 
 fn read(loaded: &Loaded) -> Result<(Written, Config), Failure> {

@@ -131,7 +131,6 @@ impl Bed {
             ..Access::default()
         };
         let control = Arc::new(Control {
-            origin: "test".to_owned(),
             started_unix_seconds: 0,
             started: tokio::time::Instant::now(),
             threads: Vec::new(),
@@ -147,20 +146,20 @@ impl Bed {
                 Default::default(),
             ),
             health: crate::daemon::health::Watch::unwatched(),
-            loaded: crate::daemon::reload::Loaded::built_in(),
+            loaded: crate::daemon::reload::Loaded::built_in("test"),
             certificates: Folder::at(dir.path()),
         });
         let gate = Gate {
-            guard: guard::Guard {
+            guard: Arc::new(std::sync::RwLock::new(guard::Guard {
                 far: true,
                 hosts: Vec::new(),
-            },
+            })),
             access,
             token: ADMIN_TOKEN.to_owned(),
             audit,
         };
         Bed {
-            router: router(Arc::clone(&control), gate),
+            router: router(Arc::clone(&control), gate, Arc::default()),
             control,
             dir,
             tokens,

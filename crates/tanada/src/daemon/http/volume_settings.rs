@@ -113,7 +113,7 @@ async fn turn(
     volume: &str,
 ) -> Result<tokio::sync::OwnedMutexGuard<()>, Failure> {
     let mut threads = control.threads.iter();
-    match threads.any(|thread| thread.volumes.iter().any(|it| it == volume)) {
+    match threads.any(|thread| thread.has.volumes.iter().any(|it| it == volume)) {
         true => Ok(control.settings.turn(volume).await),
         false => Err(control.unknown(volume)),
     }
@@ -212,7 +212,7 @@ fn as_configured(volume: &str, key: &str, known: &[String]) -> Failure {
 #[utoipa::path(get, path = "/v1/settings", responses((status = 200, body = Vec<Setting>)))]
 pub(super) async fn get_settings(State(control): State<Arc<Control>>) -> Answer<Vec<Setting>> {
     let threads = control.threads.iter();
-    let names: Vec<&String> = threads.flat_map(|thread| &thread.volumes).collect();
+    let names: Vec<&String> = threads.flat_map(|thread| &thread.has.volumes).collect();
     let mut all = Vec::new();
     for name in names {
         let volume = name.clone();

@@ -44,18 +44,28 @@ fn setting(key: &[String]) -> Option<(&str, String)> {
 }
 
 fn effect(key: &[String], before: &Lines, after: &Lines) -> Effect {
-    let Some((name, setting)) = setting(key) else {
-        return Effect::Restart;
+    let parts: Vec<&str> = key.iter().map(String::as_str).collect();
+    let (name, setting) = match parts.as_slice() {
+        // Data threads poll, or not, from the start on.
+        ["export", .., "poll"] => return Effect::Restart,
+        ["export", ..] | ["web", ..] | ["admin", "tcp" | "hosts"] => return Effect::Live,
+        ["store", name, "scrub"] if is_there("store", name, before, after) => return Effect::Live,
+        ["hybrid", name, setting @ ..] => (*name, setting.join(".")),
+        _ => return Effect::Restart,
     };
     // A recording begins and ends with the daemon, or by `tanada volume set`.
     let is_begun = ["trace", "trace_max"].contains(&setting.as_str());
     let is_live = setting.starts_with("tier.") || Change::KEYS.contains(&setting.as_str());
-    let stays = ["hybrid", name, "name"].map(str::to_owned);
-    let stays = before.contains_key(&stays[..]) && after.contains_key(&stays[..]);
-    match is_live && !is_begun && stays {
+    match is_live && !is_begun && is_there("hybrid", name, before, after) {
         true => Effect::Live,
         false => Effect::Restart,
     }
+}
+
+/// Do both have this one?
+fn is_there(table: &str, name: &str, before: &Lines, after: &Lines) -> bool {
+    let key = [table, name, "name"].map(str::to_owned);
+    before.contains_key(&key[..]) && after.contains_key(&key[..])
 }
 
 #[cfg(test)]
@@ -90,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_hybrid_are_live_and_all_else_waits_for_a_restart() {
+    fn what_has_an_engine_or_a_device_of_its_own_waits_for_a_restart_and_the_rest_is_live() {
         let one = |key: &str, effect| vec![(key.to_owned(), effect)];
         assert_eq!(
             after("back", "through"),
@@ -116,7 +126,14 @@ mod tests {
         );
         assert_eq!(
             after(":10809", ":10810"),
-            one("export.vol0.nbd", Effect::Restart)
+            one("export.vol0.nbd", Effect::Live)
+        );
+        let poll = after("nbd = [", "poll = \"off\"\nnbd = [");
+        assert_eq!(poll, one("export.vol0.poll", Effect::Restart));
+        let web = after("data_dir", "[web]\nlisten = \"127.0.0.1:1\"\n[x]\ndata_dir");
+        assert!(
+            web.contains(&("web.listen".to_owned(), Effect::Live)),
+            "{web:?}"
         );
         assert_eq!(
             after("data_dir = \"d\"", "data_dir = \"e\""),
@@ -127,7 +144,10 @@ mod tests {
         // Another name is another hybrid.
         let renamed = after("name = \"vol0\"", "name = \"vol1\"");
         assert!(
-            renamed.len() > 4 && renamed.iter().all(|it| it.1 == Effect::Restart),
+            renamed.len() > 4
+                && renamed
+                    .iter()
+                    .all(|it| (it.1 == Effect::Restart) == it.0.starts_with("hybrid")),
             "{renamed:?}"
         );
         assert!(changes(BEFORE, BEFORE).is_empty());
@@ -154,10 +174,7 @@ mod tests {
         let last = two.replace("\"unix:a\"", "\"unix:b\"");
         for after in [first, last] {
             let all = changes(&two, &after);
-            assert!(
-                all.len() == 1 && all[0].effect == Effect::Restart,
-                "{all:?}"
-            );
+            assert!(all.len() == 1 && all[0].effect == Effect::Live, "{all:?}");
         }
         let dotted = format!("{BEFORE}[[hybrid]]\nname = \"vol0.tier\"\nslow = \"a\"\n");
         let all = changes(&dotted, &dotted.replace("slow = \"a\"", "slow = \"b\""));

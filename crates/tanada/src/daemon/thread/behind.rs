@@ -6,6 +6,7 @@ use hybrid::Hybrid;
 
 use super::DataThread;
 use super::hybrid::OpenVolume;
+use crate::daemon::common::starts;
 
 /// Does a device or volume show everything that an earlier daemon answered?
 pub fn found_all(thread: &DataThread, name: &str, device: &dyn Device) -> bool {
@@ -20,8 +21,16 @@ pub fn missing_cache(thread: &DataThread, name: &str) -> Option<Hybrid> {
     hybrid.why_withheld().map(|_| hybrid.clone())
 }
 
+/// What a device or volume stands on, in words that it has not had before a cache of it was missed; what it stood on before
+/// that, for a disk that still waits for it.
+pub fn identities_of(thread: &DataThread, name: &str) -> (String, Vec<String>) {
+    let source = identity_of(thread, name);
+    let mut all = starts::since_missed_caches(&source, name);
+    (all.pop().unwrap_or(source), all)
+}
+
 /// What a device or volume stands on, in words that nothing else has.
-pub fn identity_of(thread: &DataThread, name: &str) -> String {
+fn identity_of(thread: &DataThread, name: &str) -> String {
     if let Some(volume) = thread.volumes.iter().find(|v| v.config.name() == name) {
         return format!(
             "hybrid {name} on {}",

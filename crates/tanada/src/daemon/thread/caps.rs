@@ -6,6 +6,7 @@
 //!
 //! Always true: all clients of an export share its cap, wherever they come in.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
@@ -30,16 +31,27 @@ pub struct AccountTerms {
 /// The caps of the exports of one data thread, and of accounts there.
 #[derive(Default)]
 pub struct ThreadCaps {
-    exports: Vec<(ExportConfig, Rc<Throttle>)>,
+    exports: RefCell<Vec<(ExportConfig, Rc<Throttle>)>>,
     accounts: Rc<AccountCaps>,
-    stores: Vec<Weak<Manager>>,
+    stores: RefCell<Vec<Weak<Manager>>>,
 }
 
 impl ThreadCaps {
-    /// There are these exports, each with what its configuration says.
-    pub fn set_exports(&mut self, exports: &[ExportConfig]) {
-        let of = |export: &ExportConfig| (export.clone(), Throttle::new(export.caps));
-        self.exports = exports.iter().map(of).collect();
+    /// There are these exports, each with what its configuration says; of one that was there and differs in nothing else the
+    /// clients get the new caps at once.
+    pub fn set_exports(&self, exports: &[ExportConfig]) {
+        let mut own = self.exports.borrow_mut();
+        let of = |export: &ExportConfig| {
+            let known = own.iter().find(|(known, _)| is_but_capped(known, export));
+            let throttle = match known {
+                Some((_, throttle)) => Rc::clone(throttle),
+                None => Throttle::new(export.caps),
+            };
+            throttle.set(export.caps);
+            (export.clone(), throttle)
+        };
+        let all = exports.iter().map(of).collect();
+        *own = all;
     }
 
     /// What accounts get at most.
@@ -48,28 +60,29 @@ impl ThreadCaps {
     }
 
     /// Accounts weigh at this store what [`ThreadCaps::set_accounts`] says.
-    pub fn add_store(&mut self, store: &Rc<Manager>) {
-        self.stores.push(Rc::downgrade(store));
+    pub fn add_store(&self, store: &Rc<Manager>) {
+        self.stores.borrow_mut().push(Rc::downgrade(store));
     }
 
     /// What accounts weigh, and get at most, from now on.
     pub fn set_accounts(&self, terms: &AccountTerms) {
         self.accounts.set_all(terms.caps.clone());
-        for store in self.stores.iter().filter_map(Weak::upgrade) {
+        for store in self.stores.borrow().iter().filter_map(Weak::upgrade) {
             set_account_weights(&store, terms.weights.clone());
         }
     }
 
     /// That of one, if it has one.
-    pub fn of(&self, export: &ExportConfig) -> Option<&Rc<Throttle>> {
-        let found = self.exports.iter().find(|(known, _)| known == export);
+    pub fn of(&self, export: &ExportConfig) -> Option<Rc<Throttle>> {
+        let exports = self.exports.borrow();
+        let found = exports.iter().find(|(known, _)| known == export);
         let throttle = &found?.1;
-        (!throttle.caps().is_none()).then_some(throttle)
+        (!throttle.caps().is_none()).then(|| Rc::clone(throttle))
     }
 
     /// What waits may go on: the daemon stops, and answers what it took.
     pub fn lift(&self) {
-        for (_, throttle) in &self.exports {
+        for (_, throttle) in &*self.exports.borrow() {
             throttle.set(cap::Caps::default());
         }
         self.accounts.lift();
@@ -78,10 +91,20 @@ impl ThreadCaps {
     /// The device as one client, or all that come in at one place, have it.
     pub fn capped(&self, export: &ExportConfig, device: Rc<dyn Device>) -> Rc<dyn Device> {
         match self.of(export) {
-            Some(throttle) => Capped::new(device, throttle),
+            Some(throttle) => Capped::new(device, &throttle),
             None => device,
         }
     }
+}
+
+/// Do these differ in nothing but how much their clients get at most? One without caps is another export: its clients do
+/// not pass any.
+pub fn is_but_capped(one: &ExportConfig, other: &ExportConfig) -> bool {
+    let same = ExportConfig {
+        caps: other.caps,
+        ..one.clone()
+    };
+    same == *other && one.caps.is_none() == other.caps.is_none()
 }
 
 /// For `/v1/status`; nothing where nothing is capped.

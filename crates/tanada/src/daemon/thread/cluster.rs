@@ -33,8 +33,9 @@ use vdisk::meta::MetaStore;
 use vdisk::record::Name;
 use vdisk::replica::broadcast as announce;
 
+use super::caps::is_but_capped;
 use super::cluster_level;
-use super::exports::VolumeExport;
+use super::exports::{self, VolumeExport};
 use super::meta::Meta;
 use super::open::{OpenServer, nbd_limits};
 use super::reservations::ClusterReservations;
@@ -75,6 +76,7 @@ fn serve(
         configured,
         address,
         server,
+        volumes: Rc::default(),
     }
 }
 
@@ -82,9 +84,9 @@ fn serve(
 pub struct OpenCluster {
     pub config: ClusterConfig,
     pub cluster: Rc<Cluster>,
-    pub servers: Vec<OpenServer>,
+    pub servers: Vec<Rc<OpenServer>>,
     /// The volumes that have exports of their own.
-    pub exports: Vec<Rc<VolumeExport>>,
+    exports: RefCell<Vec<Rc<VolumeExport>>>,
     /// Stores that are not registered yet, and why.
     waiting: RefCell<Vec<(NewStore, String)>>,
     /// Reservations over the cluster.
@@ -147,14 +149,14 @@ impl OpenCluster {
         let served = mine.keys().map(|uuid| format!("{uuid:032x}"));
         cluster.serves(served.collect());
         let serve = |at| serve(&cluster, at, tls.clone(), connections);
-        let servers = listeners.into_iter().map(serve).collect();
+        let servers = listeners.into_iter().map(serve).map(Rc::new).collect();
         let quotas = Rc::new(AccountQuotas(meta.client()));
         let entry = (key, secured.cloned());
         let reservations = ClusterReservations::begin(&cluster, meta.client(), entry, quotas);
         let exports = exports.iter();
         let exports = exports.filter_map(|export| VolumeExport::of(export, &cluster));
         let open = Rc::new(OpenCluster {
-            exports: exports.collect(),
+            exports: RefCell::new(exports.collect()),
             config,
             cluster,
             servers,
@@ -344,13 +346,26 @@ impl OpenCluster {
     }
 
     /// The export of a volume that is configured so.
-    pub fn export(&self, config: &ExportConfig) -> Option<&Rc<VolumeExport>> {
-        self.exports.iter().find(|export| export.config == *config)
+    pub fn export(&self, config: &ExportConfig) -> Option<Rc<VolumeExport>> {
+        let exports = self.exports.borrow();
+        let is_it = |export: &&Rc<VolumeExport>| is_but_capped(&export.config, config);
+        exports.iter().find(is_it).cloned()
+    }
+
+    /// All volumes that have exports of their own.
+    pub fn exports(&self) -> Vec<Rc<VolumeExport>> {
+        self.exports.borrow().clone()
+    }
+
+    /// The configuration has these exports now: those that were there and differ in nothing but their caps stay.
+    pub fn set_exports(&self, exports: &[ExportConfig]) {
+        let all = exports::renewed(&self.exports(), exports, &self.cluster);
+        *self.exports.borrow_mut() = all;
     }
 
     /// The exports of a volume, its name at the cluster's own addresses left out.
-    pub fn exports_of(&self, volume: &Name) -> impl Iterator<Item = &Rc<VolumeExport>> {
-        let exports = self.exports.iter();
+    pub fn exports_of(&self, volume: &Name) -> impl Iterator<Item = Rc<VolumeExport>> {
+        let exports = self.exports().into_iter();
         exports.filter(move |export| export.volume.name == *volume)
     }
 

@@ -9,7 +9,7 @@
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
-use config::HybridConfig;
+use config::{ExportConfig, HybridConfig};
 use env::Poster;
 use env::net::Address;
 use hybrid::WriteMode;
@@ -122,6 +122,23 @@ impl From<SettingsCommand> for VolumeCommand {
     }
 }
 
+/// A step of a change that several threads make together, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Can it be made? What it needs is opened.
+    Check,
+    Apply,
+    /// Another thread cannot: what was opened is closed.
+    GiveUp,
+}
+
+/// A step towards these exports.
+pub struct ExportsChange {
+    pub step: Step,
+    pub exports: Vec<ExportConfig>,
+    pub reply: Reply<Result<(), Refused>>,
+}
+
 /// A command to a data thread.
 pub enum Command {
     Report(Reply<ThreadReport>),
@@ -142,6 +159,8 @@ pub enum Command {
         export: String,
         job: Box<dyn FnOnce(Option<QueueOf>) + Send>,
     },
+    /// The configuration has other exports for this thread.
+    Exports(ExportsChange),
     /// What accounts weigh and get at most from now on.
     Accounts(AccountTerms),
     /// Something to be done with this node of a cluster; as with a store.
@@ -223,14 +242,22 @@ pub struct StartedStore {
 #[derive(Debug)]
 pub struct Ended;
 
+/// What lives on a data thread.
+#[derive(Debug, Clone, Default)]
+pub struct Things {
+    pub devices: Vec<String>,
+    /// Hybrids.
+    pub volumes: Vec<String>,
+    pub stores: Vec<String>,
+    /// This node's part of a cluster.
+    pub cluster: bool,
+}
+
 /// A data thread as other threads see it.
 pub struct ThreadHandle {
     /// What stands at the top of it.
     pub names: Vec<String>,
-    pub volumes: Vec<String>,
-    pub stores: Vec<String>,
-    /// Does this node's part of a cluster live here?
-    pub cluster: bool,
+    pub has: Things,
     /// Does it still run its tasks?
     pub heartbeat: Heartbeat,
     poster: Poster<Command>,
@@ -240,17 +267,13 @@ pub struct ThreadHandle {
 impl ThreadHandle {
     pub fn new(
         names: Vec<String>,
-        volumes: Vec<String>,
-        stores: Vec<String>,
-        cluster: bool,
+        has: Things,
         (poster, heartbeat): (Poster<Command>, Heartbeat),
         thread: JoinHandle<()>,
     ) -> ThreadHandle {
         ThreadHandle {
             names,
-            volumes,
-            stores,
-            cluster,
+            has,
             heartbeat,
             poster,
             thread,

@@ -16,7 +16,8 @@ use config::export::priority_name;
 use config::{ExportConfig, VolumeConfig};
 use device::{Capped, Device, Throttle};
 use env::net::Address;
-use front::nbd::{Account, Soon, Supplied, Supply};
+use front::nbd::{Account, Server, Soon, Supplied, Supply};
+use policy::share::cap::Caps;
 use vdisk::cluster::opened::Terms;
 use vdisk::cluster::slots::InUse;
 use vdisk::cluster::{Cluster, ClusterError};
@@ -90,7 +91,15 @@ impl VolumeExport {
 
     /// Clients are let in there.
     pub fn found_at(&self, address: &Address) {
-        self.addresses.borrow_mut().push(address.clone());
+        let mut addresses = self.addresses.borrow_mut();
+        if !addresses.contains(address) {
+            addresses.push(address.clone());
+        }
+    }
+
+    /// What its clients get at most from now on.
+    pub fn set_caps(&self, caps: Caps) {
+        self.throttle.set(caps);
     }
 
     /// Where clients find it.
@@ -228,26 +237,70 @@ async fn keep_looking(export: Weak<VolumeExport>) {
     }
 }
 
+/// The exports of volumes that are configured now: those that were there and differ in nothing but their caps stay.
+pub fn renewed(
+    before: &[Rc<VolumeExport>],
+    configured: &[ExportConfig],
+    cluster: &Rc<Cluster>,
+) -> Vec<Rc<VolumeExport>> {
+    let of = |config: &ExportConfig| {
+        let mut before = before.iter();
+        match before.find(|known| caps::is_but_capped(&known.config, config)) {
+            Some(known) => {
+                known.set_caps(config.caps);
+                Some(Rc::clone(known))
+            }
+            None => VolumeExport::of(config, cluster),
+        }
+    };
+    configured.iter().filter_map(of).collect()
+}
+
 /// The exports of volumes at one address.
-pub struct AtAddress(pub Vec<Rc<VolumeExport>>);
+#[derive(Default)]
+pub struct AtAddress(RefCell<Vec<Rc<VolumeExport>>>);
+
+impl AtAddress {
+    /// None yet; what `server` supplies from now on.
+    pub fn begin(server: &Server) -> Rc<AtAddress> {
+        let volumes = Rc::new(AtAddress::default());
+        server.set_supply(Rc::clone(&volumes) as _);
+        volumes
+    }
+
+    /// These, and no others.
+    pub fn set(&self, volumes: Vec<Rc<VolumeExport>>) {
+        *self.0.borrow_mut() = volumes;
+    }
+
+    fn find(&self, name: &str) -> Option<Rc<VolumeExport>> {
+        let volumes = self.0.borrow();
+        volumes.iter().find(|it| it.config.name == name).cloned()
+    }
+}
 
 impl Supply for AtAddress {
     fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
         Box::pin(async move {
-            match self.0.iter().find(|export| export.config.name == name) {
-                Some(export) => export.open_for_client().await.map(Some),
-                None => Ok(None),
-            }
+            let Some(export) = self.find(name) else {
+                return Ok(None);
+            };
+            let opened = export.open_for_client().await?;
+            // It may have been taken away meanwhile.
+            let is_it = |found: Rc<VolumeExport>| Rc::ptr_eq(&found, &export);
+            Ok(self.find(name).is_some_and(is_it).then_some(opened))
         })
     }
 
     fn list(&self) -> Soon<'_, Vec<(String, String)>> {
-        let names = self.0.iter().map(|export| export.config.name.clone());
+        let volumes = self.0.borrow();
+        let names = volumes.iter().map(|export| export.config.name.clone());
         let all = names.map(|name| (name, String::new())).collect();
         Box::pin(async { all })
     }
 
     fn default_export(&self) -> Option<String> {
-        self.0.first().map(|export| export.config.name.clone())
+        let volumes = self.0.borrow();
+        volumes.first().map(|export| export.config.name.clone())
     }
 }

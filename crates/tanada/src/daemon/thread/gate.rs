@@ -11,6 +11,7 @@
 //!    another one asked, and nothing is sent after a connection has ended.
 //! 3. A data thread that died leaves no answer: its clients lose their connections, as without gates.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -71,6 +72,13 @@ pub(super) enum Message {
     Client(Detached, Place),
     Report(Reply<GateReport>),
     Disconnect(Which, Reply<Vec<Gone>>),
+    /// Show these exports; clients of those that are `gone` end.
+    Show {
+        exports: Vec<ExportView>,
+        tls: Option<Tls>,
+        gone: Vec<String>,
+        reply: Reply<()>,
+    },
     /// Let the clients finish, and end.
     Stop(Reply<()>),
 }
@@ -111,7 +119,7 @@ async fn serve(setup: Setup, driver: &'static str, mut mailbox: Mailbox<Message>
     let exports = setup.exports.iter().cloned();
     let supply = Rc::new(Exports {
         owner: setup.owner,
-        exports: exports.map(|view| (view, Account::default())).collect(),
+        exports: RefCell::new(exports.map(|view| (view, Account::default())).collect()),
     });
     let server = Server::new(front::nbd::Config {
         limits: Limits {
@@ -141,14 +149,17 @@ async fn serve(setup: Setup, driver: &'static str, mut mailbox: Mailbox<Message>
             })),
             Ok(Message::Disconnect(which, reply)) => {
                 let listener = setup.address.to_string();
-                let ended = server.disconnect(|client| {
-                    which.means(&listener, &numbers.of_connection(client.clone()))
-                });
-                let gone = ended.into_iter().map(|client| Gone {
-                    listener: listener.clone(),
-                    client: report_client(numbers.of_connection(client)),
-                });
-                drop(reply.send(gone.collect()));
+                drop(reply.send(disconnect(&server, (&which, &listener), numbers)));
+            }
+            Ok(Message::Show {
+                exports,
+                tls,
+                gone,
+                reply,
+            }) => {
+                server.set_tls(tls);
+                supply.show(exports, &gone);
+                env::spawn(end_clients(Rc::clone(&server), gone, reply));
             }
             Ok(Message::Stop(reply)) => break reply,
             // The data thread is gone: sockets close with this runtime.
@@ -158,6 +169,26 @@ async fn serve(setup: Setup, driver: &'static str, mut mailbox: Mailbox<Message>
     server.drain().await;
     // The asker may be gone.
     let _ = stopped.send(());
+}
+
+/// Ends connections at once; those that were.
+fn disconnect(server: &Server, (which, listener): (&Which, &str), numbers: Numbers) -> Vec<Gone> {
+    let ended =
+        server.disconnect(|client| which.means(listener, &numbers.of_connection(client.clone())));
+    let gone = ended.into_iter().map(|client| Gone {
+        listener: listener.to_owned(),
+        client: report_client(numbers.of_connection(client)),
+    });
+    gone.collect()
+}
+
+/// Clients of exports that are gone are answered, and end.
+async fn end_clients(server: Rc<Server>, gone: Vec<String>, reply: Reply<()>) {
+    for name in &gone {
+        server.end_clients_of(name).await;
+    }
+    // The asker may be gone.
+    let _ = reply.send(());
 }
 
 /// Numbers of connections that no other gate of the address gives.
@@ -186,13 +217,32 @@ impl Numbers {
 /// The exports of the gate's address, each opened at its owner for every client.
 struct Exports {
     owner: Poster<OwnerEnd>,
-    exports: Vec<(ExportView, Account)>,
+    exports: RefCell<Vec<(ExportView, Account)>>,
 }
 
 impl Exports {
+    /// These from now on; the counts of those that were there, and are not `gone`, go on.
+    fn show(&self, views: Vec<ExportView>, gone: &[String]) {
+        let mut exports = self.exports.borrow_mut();
+        let of = |view: ExportView| {
+            let stays = |(known, _): &&(ExportView, Account)| {
+                known.name == view.name && !gone.contains(&view.name)
+            };
+            let account = exports.iter().find(stays).map(|(_, it)| it.clone());
+            (view, account.unwrap_or_default())
+        };
+        let all = views.into_iter().map(of).collect();
+        *exports = all;
+    }
+
+    fn find(&self, name: &str) -> Option<(ExportView, Account)> {
+        let exports = self.exports.borrow();
+        exports.iter().find(|(view, _)| view.name == name).cloned()
+    }
+
     /// With what was done for each export.
     fn counted(&self, mut snapshot: ServerSnapshot) -> ServerSnapshot {
-        for (view, account) in &self.exports {
+        for (view, account) in &*self.exports.borrow() {
             let clients = snapshot.connections.iter();
             let theirs = clients.filter(|it| it.export.as_ref() == Some(&view.name));
             snapshot.exports.push(ExportSnapshot {
@@ -208,8 +258,7 @@ impl Exports {
 impl Supply for Exports {
     fn open<'a>(&'a self, name: &'a str) -> Soon<'a, Result<Option<Supplied>, String>> {
         Box::pin(async move {
-            let found = self.exports.iter().find(|(view, _)| view.name == name);
-            let Some((view, account)) = found else {
+            let Some((view, account)) = self.find(name) else {
                 return Ok(None);
             };
             let (end, owner) = link(CALLS);
@@ -218,11 +267,13 @@ impl Supply for Exports {
             // Without an owner the open below never ends, as is said above.
             drop(self.owner.post(owner));
             match gate.open(name).await {
+                // It may have been taken away meanwhile.
+                Ok(_) if self.find(name).is_none_or(|(_, it)| !it.is(&account)) => Ok(None),
                 Ok(device) => Ok(Some(Supplied {
-                    description: view.description.clone(),
+                    description: view.description,
                     device,
                     read_only: view.read_only,
-                    account: account.clone(),
+                    account,
                     hold: Box::new(()),
                 })),
                 // The owner's own sentence.
@@ -233,13 +284,15 @@ impl Supply for Exports {
     }
 
     fn list(&self) -> Soon<'_, Vec<(String, String)>> {
-        let names = self.exports.iter().map(|(view, _)| view.name.clone());
+        let exports = self.exports.borrow();
+        let names = exports.iter().map(|(view, _)| view.name.clone());
         let all = names.map(|name| (name, String::new())).collect();
         Box::pin(async { all })
     }
 
     fn default_export(&self) -> Option<String> {
-        self.exports.first().map(|(view, _)| view.name.clone())
+        let exports = self.exports.borrow();
+        exports.first().map(|(view, _)| view.name.clone())
     }
 }
 

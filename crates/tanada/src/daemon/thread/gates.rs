@@ -49,6 +49,11 @@ pub struct GatesPlan {
     pub limits: Limits,
     pub tls: Option<Tls>,
     pub poll: Setting,
+    pub shown: Shown,
+}
+
+/// What clients of an address with gates find, and how it is opened for them.
+pub struct Shown {
     pub exports: Vec<ExportView>,
     pub open: Open,
 }
@@ -61,6 +66,7 @@ pub struct Gates {
     pub address: Address,
     desk: Rc<Desk>,
     // As it goes.
+    open: Rc<RefCell<Open>>,
     acceptor: Task<()>,
     /// What serves each gate here; ends when the gate has.
     owners: RefCell<Vec<Task<()>>>,
@@ -88,7 +94,7 @@ struct OneGate {
 }
 
 /// An address with gates at the moment of a report.
-pub(super) struct AtGates {
+pub struct AtGates {
     pub configured: Address,
     pub address: Address,
     pub snapshot: ServerSnapshot,
@@ -124,8 +130,9 @@ impl Gates {
         let address = listener.address().clone();
         let limits = limits_of_one(plan.limits, plan.count);
         let (mut gates, mut owners) = (Vec::new(), Vec::new());
+        let open = Rc::new(RefCell::new(Rc::clone(&plan.shown.open)));
         for number in 0..plan.count {
-            let (gate, owner) = start_one(&address, limits, number, &plan).await?;
+            let (gate, owner) = start_one((&address, limits, number), &plan, &open).await?;
             gates.push(gate);
             owners.push(owner);
         }
@@ -146,6 +153,7 @@ impl Gates {
             configured: plan.configured,
             address,
             desk,
+            open,
             acceptor,
             owners: RefCell::new(owners),
             last: RefCell::new(vec![ServerSnapshot::default(); plan.count]),
@@ -173,7 +181,7 @@ impl Gates {
     }
 
     /// How the gates are now. One that is silent delays the others' report for [`LATE`] at most.
-    pub(super) async fn report(&self) -> AtGates {
+    pub async fn report(&self) -> AtGates {
         let deadline = env::now() + LATE;
         let mut reports = Vec::new();
         for answer in self.post(Message::Report) {
@@ -216,6 +224,19 @@ impl Gates {
         gone.into_iter().flatten().flatten().collect()
     }
 
+    /// Clients find these exports from now on, and TLS so; those of the exports `gone` are answered and end before this
+    /// returns.
+    pub async fn change(&self, shown: Shown, tls: Option<Tls>, gone: &[String]) {
+        *self.open.borrow_mut() = shown.open;
+        let show = |reply| Message::Show {
+            exports: shown.exports.clone(),
+            tls: tls.clone(),
+            gone: gone.to_vec(),
+            reply,
+        };
+        self.ask(show).await;
+    }
+
     /// Takes no further client.
     pub fn close(&self) {
         self.acceptor.cancel();
@@ -233,10 +254,9 @@ impl Gates {
 
 /// Starts gate `number`, and what serves its clients here.
 async fn start_one(
-    address: &Address,
-    limits: Limits,
-    number: usize,
+    (address, limits, number): (&Address, Limits, usize),
     plan: &GatesPlan,
+    open: &Rc<RefCell<Open>>,
 ) -> anyhow::Result<(OneGate, Task<()>)> {
     let name = format!("gate {number} of {address}");
     let (owner, ends) = env::mailbox();
@@ -250,7 +270,7 @@ async fn start_one(
         tls: plan.tls.clone(),
         // One that never sleeps would take a processor for each.
         poll: plan.poll.min(Setting::Adaptive),
-        exports: plan.exports.clone(),
+        exports: plan.shown.exports.clone(),
         owner,
         up,
     };
@@ -266,15 +286,16 @@ async fn start_one(
         places: Arc::new(()),
         of_hosts: RefCell::default(),
     };
-    Ok((gate, env::spawn(serve(ends, Rc::clone(&plan.open)))))
+    Ok((gate, env::spawn(serve(ends, Rc::clone(open)))))
 }
 
 /// Serves the clients of one gate until it has ended and the last of their calls too.
-async fn serve(mut ends: Mailbox<OwnerEnd>, open: Open) {
+async fn serve(mut ends: Mailbox<OwnerEnd>, open: Rc<RefCell<Open>>) {
     let (serving, ended) = (Rc::new(Cell::new(0)), Rc::new(Event::default()));
     while let Ok(end) = ends.receive().await {
         serving.set(serving.get() + 1);
-        let (open, serving, ended) = (Rc::clone(&open), Rc::clone(&serving), Rc::clone(&ended));
+        let open = Rc::clone(&open.borrow());
+        let (serving, ended) = (Rc::clone(&serving), Rc::clone(&ended));
         env::spawn(async move {
             end.serve(move |name| open(name)).await;
             serving.set(serving.get() - 1);
@@ -383,12 +404,14 @@ mod tests {
             limits: Limits::default(),
             tls: None,
             poll: Setting::Off,
-            exports: vec![ExportView {
-                description: String::new(),
-                name: "disk".to_owned(),
-                read_only: false,
-            }],
-            open,
+            shown: Shown {
+                exports: vec![ExportView {
+                    description: String::new(),
+                    name: "disk".to_owned(),
+                    read_only: false,
+                }],
+                open,
+            },
         };
         let listener = Listener::bind(&at(folder)).expect("a free socket");
         Gates::open(listener, plan).await.expect("two threads")

@@ -16,8 +16,10 @@ pub mod cluster;
 mod cluster_level;
 pub mod command;
 pub mod disks;
+pub mod entrances;
 pub mod export_calendars;
 pub mod exports;
+pub mod exports_wanted;
 pub mod gate;
 pub mod gates;
 pub mod health;
@@ -47,8 +49,6 @@ use base::{Instant, Nanos};
 use config::{ExportConfig, Kind};
 use device::{Device, Meter};
 use env::Mailbox;
-use env::net::Address;
-use front::nbd::Soon;
 use policy::poll::Setting;
 
 use crate::api::clients::{Gone, Which};
@@ -57,10 +57,10 @@ use crate::daemon::common::polling;
 use crate::daemon::thread::caps::ThreadCaps;
 use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
-    Command, QueueOf, Reply, Started, StartedCluster, StartedExport, StartedStore, ThreadReport,
+    Command, ExportsChange, QueueOf, Reply, Started, StartedCluster, StartedExport, StartedStore,
+    ThreadReport,
 };
-use crate::daemon::thread::disks::Disks;
-use crate::daemon::thread::gates::Gates;
+use crate::daemon::thread::entrances::Entrances;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
@@ -68,7 +68,6 @@ use crate::daemon::thread::secured::Secured;
 use crate::daemon::thread::shown::{device_of, export_of};
 use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::ublk::UblkDisk;
-use crate::daemon::thread::vhost::VhostDisk;
 
 /// Everything on one data thread.
 pub struct DataThread {
@@ -83,18 +82,14 @@ pub struct DataThread {
     pub volumes: Vec<OpenVolume>,
     pub stores: Vec<Rc<OpenStore>>,
     pub cluster: Option<Rc<OpenCluster>>,
-    pub exports: Vec<ExportConfig>,
-    /// What their clients get at most.
+    /// Where clients come.
+    pub entrances: Entrances,
+    /// What clients of exports get at most.
     pub caps: ThreadCaps,
-    pub servers: Vec<OpenServer>,
-    /// Addresses whose clients are served by threads of their own.
-    pub gates: Vec<Gates>,
-    /// Exports that the kernel shows.
-    pub disks: Rc<Disks>,
-    /// Those for virtual machines.
-    pub sockets: Vec<VhostDisk>,
     /// What it shows where TLS is spoken.
     pub secured: Option<Rc<Secured>>,
+    /// Lets clients in otherwise.
+    pub change_exports: fn(Rc<DataThread>, ExportsChange),
 }
 
 impl DataThread {
@@ -108,13 +103,10 @@ impl DataThread {
             volumes: Vec::new(),
             stores: Vec::new(),
             cluster: None,
-            exports: Vec::new(),
+            entrances: Entrances::default(),
             caps: ThreadCaps::default(),
-            servers: Vec::new(),
-            gates: Vec::new(),
-            disks: Rc::default(),
-            sockets: Vec::new(),
             secured: None,
+            change_exports: |_, _| (),
         }
     }
 
@@ -136,7 +128,8 @@ impl DataThread {
 
     /// The queue of the hybrid that an export of this name shows, and how the hybrid writes.
     fn queue_of(&self, export: &str) -> Option<QueueOf> {
-        let mut exports = self.exports.iter().filter(|it| it.name == export);
+        let exports = self.entrances.exports();
+        let mut exports = exports.iter().filter(|it| it.name == export);
         exports.find_map(|export| self.queue_behind(export))
     }
 
@@ -192,9 +185,7 @@ impl DataThread {
         let owner = volume_of_it.map(|v| v.config.name());
         let in_use = match owner.or(self.stripe_of(name)).or(self.store_on(name)) {
             Some(owner) => Some(format!("part of {owner}")),
-            None => self
-                .exports
-                .iter()
+            None => (self.entrances.exports().iter())
                 .find(|export| export.device == name)
                 .map(|export| format!("exported as {}", export.name)),
         };
@@ -217,12 +208,10 @@ impl DataThread {
                 .chain(volumes)
                 .map(|(name, meter)| (name.to_owned(), meter.info().size.0))
                 .collect(),
-            exports: self
-                .exports
-                .iter()
+            exports: (self.entrances.exports().iter())
                 .map(|export| StartedExport {
                     name: export.name.clone(),
-                    nbd: self.addresses(export),
+                    nbd: self.entrances.addresses(export),
                     ublk: self
                         .disk(export)
                         .map(|disk| disk.path.display().to_string()),
@@ -251,21 +240,10 @@ impl DataThread {
 
     /// The disk of the kernel that an export is.
     fn disk(&self, export: &ExportConfig) -> Option<Rc<UblkDisk>> {
-        self.disks.find(&export.name).filter(|_| export.ublk)
-    }
-
-    fn addresses(&self, export: &ExportConfig) -> Vec<Address> {
-        export
-            .nbd
-            .iter()
-            .filter_map(|configured| {
-                let servers = self.servers.iter().map(|it| (&it.configured, &it.address));
-                let gates = self.gates.iter().map(|it| (&it.configured, &it.address));
-                let mut all = servers.chain(gates);
-                let (_, address) = all.find(|(known, _)| *known == configured)?;
-                Some(address.clone())
-            })
-            .collect()
+        self.entrances
+            .disks
+            .find(&export.name)
+            .filter(|_| export.ublk)
     }
 
     /// Answers messages until one of them ends the thread.
@@ -308,6 +286,7 @@ impl DataThread {
                     job(Rc::clone(store));
                 }
             }
+            Command::Exports(change) => (self.change_exports)(Rc::clone(self), change),
             Command::Accounts(terms) => self.caps.set_accounts(&terms),
             Command::Queue { export, job } => job(self.queue_of(&export)),
             Command::Cluster(job) => {
@@ -374,7 +353,9 @@ impl DataThread {
 
     /// How everything here is now.
     async fn report(&self) -> ThreadReport {
-        let gates = env::sync::join_all(self.gates.iter().map(|at| at.report())).await;
+        let gates = self.entrances.gates();
+        let gates = env::sync::join_all(gates.iter().map(|at| at.report())).await;
+        let exports = self.entrances.exports();
         ThreadReport {
             driver: self.driver.to_owned(),
             thread: polling::report(&self.names, self.poll, self.since),
@@ -382,13 +363,11 @@ impl DataThread {
             devices: self.devices.iter().map(|d| device_of(self, d)).collect(),
             volumes: self.volumes.iter().map(OpenVolume::report).collect(),
             stores: self.stores.iter().map(|store| store.report()).collect(),
-            exports: self
-                .exports
+            exports: exports
                 .iter()
                 .map(|export| export_of(self, export, &gates))
                 .collect(),
-            nbd: self
-                .nbd_servers()
+            nbd: (self.nbd_servers().iter())
                 .map(|it| report_server(&it.address, it.server.snapshot()))
                 .chain(
                     gates
@@ -400,9 +379,11 @@ impl DataThread {
     }
 
     /// Every address that NBD clients connect to, those of the cluster's volumes too.
-    fn nbd_servers(&self) -> impl Iterator<Item = &OpenServer> {
+    fn nbd_servers(&self) -> Vec<Rc<OpenServer>> {
         let volumes = self.cluster.iter().flat_map(|open| &open.servers);
-        self.servers.iter().chain(volumes)
+        let mut all = self.entrances.servers();
+        all.extend(volumes.cloned());
+        all
     }
 
     async fn disconnect(&self, which: &Which) -> Vec<Gone> {
@@ -417,7 +398,7 @@ impl DataThread {
                 client: report_client(client),
             }));
         }
-        for at in &self.gates {
+        for at in self.entrances.gates() {
             gone.extend(at.disconnect(which).await);
         }
         gone
@@ -426,23 +407,12 @@ impl DataThread {
     /// Closes everything, top down; says what went wrong.
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
-        self.gates.iter().for_each(Gates::close);
+        self.entrances.close_gates();
         // Else the slowest that waits behind a cap would hold up the end.
         self.caps.lift();
         self.volumes.iter().for_each(OpenVolume::lift_caps);
         self.cluster.iter().for_each(|it| it.lift_caps());
-        // Together: each may wait for its slowest client.
-        let servers = self
-            .servers
-            .iter()
-            .map(|it| Box::pin(it.server.drain()) as Soon<'_, ()>);
-        let gates = self
-            .gates
-            .iter()
-            .map(|it| Box::pin(it.drain()) as Soon<'_, ()>);
-        env::sync::join_all(servers.chain(gates)).await;
-        env::sync::join_all(self.sockets.iter().map(|socket| socket.server.drain())).await;
-        troubles.extend(self.disks.close().await);
+        troubles.extend(self.entrances.drain().await);
         if let Some(cluster) = &self.cluster {
             troubles.extend(cluster.close().await);
         }

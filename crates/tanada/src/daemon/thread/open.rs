@@ -7,6 +7,7 @@ use device::Meter;
 use env::net::Address;
 use front::nbd;
 
+use super::exports::{AtAddress, VolumeExport};
 use crate::api;
 
 /// A device that is open.
@@ -21,6 +22,23 @@ pub struct OpenServer {
     /// The real one: port 0 asks for any.
     pub address: Address,
     pub server: Rc<nbd::Server>,
+    /// Beside exports of its own.
+    pub volumes: Rc<AtAddress>,
+}
+
+impl OpenServer {
+    /// These volumes are found here from now on, and no others.
+    pub fn show(&self, volumes: Vec<Rc<VolumeExport>>) {
+        volumes.iter().for_each(|it| it.found_at(&self.address));
+        self.volumes.set(volumes);
+    }
+}
+
+/// An export that is served to virtual machines.
+pub struct VhostDisk {
+    /// Of its socket.
+    pub address: Address,
+    pub server: Rc<front::vhost::Server>,
 }
 
 /// What a server takes on that may have so many connections.

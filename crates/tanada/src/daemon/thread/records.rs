@@ -112,7 +112,7 @@ impl Records {
     async fn post(&self, threads: &[ThreadHandle], job: Job) -> Result<(), Silent> {
         let ended = || Silent("the thread that has them has ended".to_owned());
         let Some(own) = &self.own else {
-            let cluster = threads.iter().find(|it| it.cluster).ok_or_else(ended)?;
+            let cluster = threads.iter().find(|it| it.has.cluster).ok_or_else(ended)?;
             let job = move |open: Rc<OpenCluster>| job(open.meta());
             let posted = cluster.post(Command::Cluster(Box::new(job)));
             return posted.map_err(|_| ended());

@@ -12,10 +12,10 @@ use env::net::Address;
 use front::Counters;
 use front::nbd::{ConnectionSnapshot, ServerSnapshot};
 
+use super::DataThread;
 use super::behind::missing_cache;
 use super::gates::AtGates;
 use super::open::OpenDevice;
-use super::{DataThread, vhost};
 use crate::api;
 use crate::api::clients::Which;
 use crate::api::figures::{self, Latency, Operation, Power, Share, Written};
@@ -45,7 +45,8 @@ fn of_clients(thread: &DataThread, export: &ExportConfig, gates: &[AtGates]) -> 
     for at in gates.iter().filter(|at| is_here(&at.configured)) {
         count(&at.snapshot);
     }
-    for server in thread.servers.iter().filter(|it| is_here(&it.configured)) {
+    let servers = thread.entrances.servers();
+    for server in servers.iter().filter(|it| is_here(&it.configured)) {
         count(&server.server.snapshot());
     }
     all
@@ -61,8 +62,8 @@ pub(super) fn export_of(
     let ublk = disk.as_ref().map(|disk| disk.path.display().to_string());
     let ublk_requests = disk.map(|disk| disk.requests());
     let failed = ublk_requests.map_or(0, |requests| requests.errors);
-    let machine = vhost::machine(&thread.sockets, export);
-    let vhost_user = machine.map(|machine| machine.address.to_string());
+    let machine = thread.entrances.socket(export);
+    let vhost_user = machine.as_ref().map(|machine| machine.address.to_string());
     let machine = machine.map(|machine| machine.server.snapshot());
     let vhost_user_requests = machine.as_ref().map(|of| DiskRequests::from(of.requests));
     let failed = failed + vhost_user_requests.map_or(0, |requests| requests.errors);
@@ -83,7 +84,7 @@ pub(super) fn export_of(
             // Clients of gates are counted by the volume itself.
             connections: report.connections + machines,
             errors: report.errors + clients.errors + failed,
-            why: report.why.or(thread.disks.why_away(&export.name)),
+            why: report.why.or(thread.entrances.disks.why_away(&export.name)),
             ..report
         };
     }
@@ -101,7 +102,10 @@ pub(super) fn export_of(
         read_only: export.read_only || thread.is_read_only(&export.device),
         tls: export.tls.is_some(),
         terms: api::status::ExportTerms {
-            caps: thread.caps.of(export).and_then(|it| super::caps::shown(it)),
+            caps: thread
+                .caps
+                .of(export)
+                .and_then(|it| super::caps::shown(&it)),
             ..Default::default()
         },
         connections: clients.connections + machines,
@@ -111,7 +115,7 @@ pub(super) fn export_of(
 }
 
 fn places_of(thread: &DataThread, export: &ExportConfig) -> Vec<String> {
-    let addresses = thread.addresses(export);
+    let addresses = thread.entrances.addresses(export);
     addresses.iter().map(Address::to_string).collect()
 }
 

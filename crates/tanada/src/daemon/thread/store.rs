@@ -53,6 +53,10 @@ pub struct OpenStore {
     /// The key that signs capabilities.
     signing_key: PathBuf,
     scrub: RefCell<Scrub>,
+    /// Of the rounds that begin by themselves; `None`: there are none.
+    scrub_rate: Cell<Option<BytesPerSec>>,
+    /// A task begins them.
+    scrubs: Cell<bool>,
     calibrating: RefCell<api::Calibrating>,
     stopped: Cell<bool>,
 }
@@ -130,12 +134,12 @@ impl OpenStore {
             server,
             signing_key,
             scrub: RefCell::default(),
+            scrub_rate: Cell::default(),
+            scrubs: Cell::default(),
             calibrating: RefCell::default(),
             stopped: Cell::new(false),
         });
-        if let Some(rate) = store.config.scrub {
-            env::spawn(scrub_now_and_then(Rc::downgrade(&store), rate));
-        }
+        store.set_scrub(store.config.scrub);
         Ok(store)
     }
 
@@ -175,7 +179,7 @@ impl OpenStore {
             figures: self.node.requests().into(),
             scrub: api::Scrub {
                 running: scrub.running,
-                bytes_per_second: self.config.scrub.map(|rate| rate.0),
+                bytes_per_second: self.scrub_rate.get().map(|rate| rate.0),
                 rounds: scrub.rounds,
                 read_bytes: scrub.read.0,
                 of_bytes: scrub.of.0,
@@ -241,6 +245,14 @@ impl OpenStore {
         Some(self.node.calibration()?.surface.clone())
     }
 
+    /// All data are read at this rate now and then, from now on; `None`: when asked alone.
+    pub fn set_scrub(self: &Rc<Self>, rate: Option<BytesPerSec>) {
+        self.scrub_rate.set(rate);
+        if rate.is_some() && !self.scrubs.replace(true) {
+            env::spawn(scrub_now_and_then(Rc::downgrade(self)));
+        }
+    }
+
     /// Begins a round of the scrub, or goes on with the one that was cut off.
     pub fn begin_scrub(self: &Rc<Self>) -> Result<(), Refused> {
         if self.scrub.borrow().running {
@@ -251,7 +263,7 @@ impl OpenStore {
         }
         let store = Rc::clone(self);
         self.mark_scrub_begun();
-        env::spawn(async move { store.scrub_round(None).await });
+        env::spawn(async move { store.scrub_round(false).await });
         Ok(())
     }
 
@@ -267,8 +279,9 @@ impl OpenStore {
         };
     }
 
-    /// Reads to the end of the round, at most at `rate`; the queue holds it below its ceiling in any case.
-    async fn scrub_round(&self, rate: Option<BytesPerSec>) {
+    /// Reads to the end of the round, `paced` at most at the rate that is set; the queue holds it below its ceiling in any
+    /// case.
+    async fn scrub_round(&self, paced: bool) {
         // A round that was cut off at its very end has nothing left; then the next one is meant, once.
         let mut may_go_on = true;
         while !self.stopped.get() {
@@ -299,7 +312,10 @@ impl OpenStore {
             if step.round_done && !(nothing_yet && std::mem::take(&mut may_go_on)) {
                 break;
             }
-            if let Some(rate) = rate {
+            if paced {
+                let Some(rate) = self.scrub_rate.get() else {
+                    break;
+                };
                 let spent = env::now().since(begun);
                 env::sleep(rate.time_for(step.read).saturating_sub(spent)).await;
             }
@@ -319,16 +335,17 @@ impl OpenStore {
     }
 }
 
-async fn scrub_now_and_then(store: Weak<OpenStore>, rate: BytesPerSec) {
+async fn scrub_now_and_then(store: Weak<OpenStore>) {
     loop {
         {
             let Some(store) = store.upgrade() else { return };
-            if store.stopped.get() {
+            if store.stopped.get() || store.scrub_rate.get().is_none() {
+                store.scrubs.set(false);
                 return;
             }
             if !store.scrub.borrow().running {
                 store.mark_scrub_begun();
-                store.scrub_round(Some(rate)).await;
+                store.scrub_round(true).await;
             }
         }
         env::sleep(SCRUB_PAUSE).await;

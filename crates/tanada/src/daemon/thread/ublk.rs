@@ -24,7 +24,7 @@ use anyhow::{Context, anyhow, bail};
 use base::{Bytes, Nanos};
 use device::Device;
 use front::ublk::proto::{DiskInfo, NEEDED, State, feature};
-use front::ublk::recover::{Export, Identity, Plan, plan, server_number};
+use front::ublk::recover::{Export, Identity, Plan, past, plan, server_number};
 use front::ublk::{Control, Growth, Kernel, Server, control};
 use report::terminal::said;
 
@@ -84,6 +84,8 @@ pub struct Wanted<'a> {
     pub device: Rc<dyn Device>,
     /// What the device stands on, in words that no other device has.
     pub identity: &'a str,
+    /// What it stood on before: a disk that waits for that ends.
+    pub former: &'a [String],
     pub read_only: bool,
     /// Does the device show every write that an earlier daemon answered?
     pub found_all: bool,
@@ -94,11 +96,20 @@ pub struct Wanted<'a> {
 impl Wanted<'_> {
     /// By which the driver keeps the disk.
     fn number(&self) -> u64 {
+        self.number_on(self.identity)
+    }
+
+    /// By which it kept the disks of before.
+    fn former_numbers(&self) -> Vec<u64> {
+        self.former.iter().map(|it| self.number_on(it)).collect()
+    }
+
+    fn number_on(&self, identity: &str) -> u64 {
         let only = if self.read_only { ", read-only" } else { "" };
         server_number(Identity {
             daemon: &daemon_of(self.data_dir),
             export: self.export,
-            device: &format!("{}{only}", self.identity),
+            device: &format!("{identity}{only}"),
         })
     }
 }
@@ -115,6 +126,7 @@ impl UblkDisk {
         let read_only = wanted.read_only;
         let asked = Asked {
             number: wanted.number(),
+            former: wanted.former_numbers(),
             info: info.clone(),
             read_only,
             found_all: wanted.found_all,
@@ -172,6 +184,13 @@ impl UblkDisk {
         counters.unwrap_or_default().into()
     }
 
+    /// Does a program or a file system have it open?
+    pub async fn is_in_use(&self) -> anyhow::Result<bool> {
+        let path = self.path.clone();
+        // On a thread: the system may wait for a request that this one serves.
+        on_a_thread(move || Ok(in_use(&path))).await
+    }
+
     /// Ends it. One that is in use and recoverable answers nothing more from here on, and waits for the next daemon.
     ///
     /// # Errors
@@ -181,9 +200,7 @@ impl UblkDisk {
         if let Some(growing) = growing {
             growing.end().await;
         }
-        let path = self.path.clone();
-        // On a thread: the system may wait for a request that this one serves.
-        let in_use = on_a_thread(move || Ok(in_use(&path))).await?;
+        let in_use = self.is_in_use().await?;
         if self.recovers && in_use {
             let server = self
                 .served
@@ -282,6 +299,8 @@ async fn update_size(disk: u32, size: Bytes) -> io::Result<()> {
 struct Asked {
     /// Of its server.
     number: u64,
+    /// Of the servers of disks that are not to go on.
+    former: Vec<u64>,
     info: device::Info,
     read_only: bool,
     found_all: bool,
@@ -309,6 +328,9 @@ fn ready(asked: &Asked) -> anyhow::Result<Ready> {
     let mut disks = driver.disks()?;
     for disk in disks.iter_mut().filter(|it| it.server == asked.number) {
         disk.size = driver.size(disk.disk);
+    }
+    for disk in past(&disks, &asked.former, lives) {
+        end(&mut driver, &disk)?;
     }
     let export = Export {
         server: asked.number,

@@ -11,72 +11,58 @@ use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use config::ExportConfig;
 use device::Device;
-use env::net::{Address, Listener};
+use env::net::Listener;
 use front::ublk::recover::{Identity, server_number};
 use front::vhost::{GuestBook, Opened, Server, Source};
 use hybrid::Hybrid;
 
 use super::DataThread;
-use super::behind::{found_all, identity_of, missing_cache};
+use super::behind::{found_all, identities_of, missing_cache};
 use super::exports::VolumeExport;
+use super::open::VhostDisk;
 use super::ublk::daemon_of;
 use crate::daemon::common::guests::GuestFile;
 
-/// An export that is served to virtual machines.
-pub struct VhostDisk {
-    /// Of its socket.
-    pub address: Address,
-    pub server: Rc<Server>,
-}
-
-impl VhostDisk {
-    /// Takes clients from `listener`, which was opened for an export of the daemon with this data directory.
-    ///
-    /// # Panics
-    /// If there is no such export or device: the configuration was checked.
-    pub fn serve(thread: &DataThread, listener: Listener, data_dir: &Path) -> VhostDisk {
-        let address = listener.address().clone();
-        let mut exports = thread.exports.iter();
-        let export = exports.find(|export| export.vhost_user.as_ref() == Some(&address));
-        let export = export.expect("the socket was opened for it");
-        let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
-        let identity = server_number(Identity {
-            daemon: &daemon_of(data_dir),
-            export: &export.name,
-            device: &identity_of(thread, &export.device),
-        });
-        let lasting = Lasting {
-            identity,
-            book: Rc::new(GuestFile::in_dir(data_dir, identity)),
-        };
-        let source: Rc<dyn Source> = match volume {
-            Some(volume) => Rc::new(OfVolume(Rc::clone(volume), lasting)),
-            None => {
-                let device = thread.find(&export.device);
-                let device = device.expect("the configuration was checked");
-                let found_all = found_all(thread, &export.device, &*device);
-                let flowed = thread.flowed(export).unwrap_or(device);
-                Rc::new(OfDevice {
-                    found_all,
-                    waits_for: missing_cache(thread, &export.device),
-                    lasting,
-                    read_only: export.read_only || thread.is_read_only(&export.device),
-                    device: thread.caps.capped(export, flowed),
-                })
-            }
-        };
-        let server = Server::new(&export.name, source);
-        server.serve(listener);
-        VhostDisk { address, server }
-    }
-}
-
-/// Where virtual machines find an export.
-pub fn machine<'a>(disks: &'a [VhostDisk], export: &ExportConfig) -> Option<&'a VhostDisk> {
-    let mut disks = disks.iter();
-    disks.find(|disk| Some(&disk.address) == export.vhost_user.as_ref())
+/// Takes clients from `listener`, which was opened for an export of the daemon with this data directory.
+///
+/// # Panics
+/// If there is no such export or device: the configuration was checked.
+pub fn serve(thread: &DataThread, listener: Listener, data_dir: &Path) -> VhostDisk {
+    let address = listener.address().clone();
+    let exports = thread.entrances.exports();
+    let mut exports = exports.iter();
+    let export = exports.find(|export| export.vhost_user.as_ref() == Some(&address));
+    let export = export.expect("the socket was opened for it");
+    let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
+    let identity = server_number(Identity {
+        daemon: &daemon_of(data_dir),
+        export: &export.name,
+        device: &identities_of(thread, &export.device).0,
+    });
+    let lasting = Lasting {
+        identity,
+        book: Rc::new(GuestFile::in_dir(data_dir, identity)),
+    };
+    let source: Rc<dyn Source> = match volume {
+        Some(volume) => Rc::new(OfVolume(volume, lasting)),
+        None => {
+            let device = thread.find(&export.device);
+            let device = device.expect("the configuration was checked");
+            let found_all = found_all(thread, &export.device, &*device);
+            let flowed = thread.flowed(export).unwrap_or(device);
+            Rc::new(OfDevice {
+                found_all,
+                waits_for: missing_cache(thread, &export.device),
+                lasting,
+                read_only: export.read_only || thread.is_read_only(&export.device),
+                device: thread.caps.capped(export, flowed),
+            })
+        }
+    };
+    let server = Server::new(&export.name, source);
+    server.serve(listener);
+    VhostDisk { address, server }
 }
 
 type Soon<'a> = Pin<Box<dyn Future<Output = Result<Opened, String>> + 'a>>;

@@ -1,9 +1,10 @@
-//! Where clients of a data thread come: NBD addresses, stores' addresses, and disks of the kernel.
+//! Lets clients in: at NBD addresses, as disks of the kernel.
 //!
-//! Always true: every address is listened at before any disk is touched.
+//! ```text
+//! exports of an address -> nbd::Server | Gates -> device behind its flow and its cap
+//! ```
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::rc::Rc;
 
 use config::ExportConfig;
@@ -13,20 +14,19 @@ use env::net::{Address, Listener};
 use front::nbd;
 use hybrid::Hybrid;
 
-use super::common::starts;
-use super::listen::{listen, read_tls};
-use super::plan::Plan;
-use super::thread::DataThread;
-use super::thread::behind::{found_all, identity_of, missing_cache};
-use super::thread::cluster;
-use super::thread::disks::{Behind, Showing};
-use super::thread::exports::{AtAddress, VolumeExport};
-use super::thread::gate::ExportView;
-use super::thread::gates::{Gates, GatesPlan, Open};
-use super::thread::open::{OpenServer, nbd_limits};
+use crate::daemon::common::starts;
+use crate::daemon::thread::DataThread;
+use crate::daemon::thread::behind::{found_all, identities_of, missing_cache};
+use crate::daemon::thread::cluster;
+use crate::daemon::thread::disks::{Behind, Showing};
+use crate::daemon::thread::exports::{AtAddress, VolumeExport};
+use crate::daemon::thread::exports_wanted::{at, gates_at};
+use crate::daemon::thread::gate::ExportView;
+use crate::daemon::thread::gates::{Gates, GatesPlan, Open, Shown};
+use crate::daemon::thread::open::{OpenServer, nbd_limits};
 
 /// The device or volume called `name`, which the configuration says is there.
-pub(super) fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
+pub fn meter(thread: &DataThread, name: &str) -> Rc<Meter> {
     thread.find(name).expect("the configuration was checked")
 }
 
@@ -41,73 +41,19 @@ fn exported(thread: &DataThread, export: &ExportConfig) -> Rc<dyn Device> {
     thread.caps.capped(export, flowed(thread, export))
 }
 
-/// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
-pub(super) struct Listeners {
-    pub exports: Vec<(Address, Listener, Option<nbd::Tls>)>,
-    /// Where virtual machines connect.
-    pub sockets: Vec<Listener>,
-    /// Those of each store.
-    pub stores: Vec<Vec<Listener>>,
-    pub cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
-}
-
-impl Listeners {
-    pub async fn open(plan: &Plan) -> anyhow::Result<Listeners> {
-        let mut exports: Vec<(Address, Listener, Option<nbd::Tls>)> = Vec::new();
-        for export in &plan.exports {
-            for address in &export.nbd {
-                if exports.iter().all(|(known, _, _)| known != address) {
-                    let tls = export.tls.as_ref().map(read_tls).transpose()?;
-                    let what = ("NBD clients", "[[export]] nbd");
-                    let listener = listen(address, plan.socket_mode, what).await?;
-                    exports.push((address.clone(), listener, tls));
-                }
-            }
-        }
-        let mut sockets = Vec::new();
-        for export in &plan.exports {
-            if let Some(address) = &export.vhost_user {
-                let what = ("virtual machines", "[[export]] vhost-user");
-                let listener = listen(address, plan.socket_mode, what).await?;
-                sockets.push(listener);
-            }
-        }
-        let mut stores = Vec::new();
-        for store in &plan.stores {
-            let mut listeners = Vec::new();
-            for address in &store.listen {
-                let what = ("clients of a store", "[[store]] listen");
-                listeners.push(listen(address, plan.socket_mode, what).await?);
-            }
-            stores.push(listeners);
-        }
-        let tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
-        let tls = tls.map(read_tls).transpose()?;
-        let mut entrances = Vec::new();
-        for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
-            let what = ("NBD clients", "[cluster] nbd");
-            let listener = listen(address, plan.socket_mode, what).await?;
-            entrances.push((address.clone(), listener));
-        }
-        Ok(Listeners {
-            exports,
-            sockets,
-            stores,
-            cluster: (tls, entrances),
-        })
-    }
-}
-
 /// What it takes to make an export a disk of the kernel.
-pub(super) fn showing(thread: &DataThread, export: &ExportConfig, data_dir: &Path) -> Showing {
+pub fn showing(thread: &DataThread, export: &ExportConfig) -> Showing {
+    let data_dir = &thread.entrances.terms.data_dir;
     let volume = thread.cluster.as_ref().and_then(|open| open.export(export));
+    let (identity, former) = identities_of(thread, &export.device);
     Showing {
         export: export.clone(),
-        data_dir: data_dir.to_owned(),
-        identity: identity_of(thread, &export.device),
+        data_dir: data_dir.clone(),
+        identity,
+        former,
         read_only: export.read_only || thread.is_read_only(&export.device),
         behind: match volume {
-            Some(volume) => Behind::Volume(Rc::clone(volume)),
+            Some(volume) => Behind::Volume(volume),
             None => {
                 let device = meter(thread, &export.device);
                 let found_all = found_all(thread, &export.device, &*device);
@@ -128,22 +74,26 @@ fn described(thread: &DataThread, export: &ExportConfig) -> String {
     if !misses && !found_all(thread, &export.device, &*device) {
         starts::note_loss();
     }
-    let source = identity_of(thread, &export.device);
-    let source = starts::since_missed_caches(source, &export.device);
+    let (source, _) = identities_of(thread, &export.device);
     starts::describe(&source, device.info().crash_keeping)
 }
 
+/// The volumes of the cluster that NBD clients find at an address.
+pub(super) fn volumes_at(thread: &DataThread, address: &Address) -> Vec<Rc<VolumeExport>> {
+    let volumes = thread.cluster.iter().flat_map(|open| open.exports());
+    let here = |it: &Rc<VolumeExport>| it.config.nbd.contains(address);
+    volumes.filter(here).collect()
+}
+
 /// Lets NBD clients in at an address, to all exports of it.
-pub(super) async fn serve(
-    thread: &mut DataThread,
+pub async fn serve(
+    thread: &DataThread,
     (configured, listener, tls): (Address, Listener, Option<nbd::Tls>),
-    connections: usize,
 ) -> anyhow::Result<()> {
-    let here = |export: &ExportConfig| export.nbd.contains(&configured);
-    let exports = thread.exports.iter().filter(|export| here(export));
-    let gates = exports.map(|export| export.gates).max().unwrap_or(0);
-    let volumes = thread.cluster.iter().flat_map(|open| &open.exports);
-    let volumes: Vec<_> = volumes.filter(|it| here(&it.config)).cloned().collect();
+    let exports = thread.entrances.exports();
+    let connections = thread.entrances.terms.connections;
+    let gates = gates_at(&exports, &configured);
+    let volumes = volumes_at(thread, &configured);
     let limits = match volumes.is_empty() {
         true => nbd_limits(connections),
         false => cluster::limits(connections),
@@ -152,45 +102,53 @@ pub(super) async fn serve(
         volumes
             .iter()
             .for_each(|it| it.found_at(listener.address()));
-        let (exports, open) = through_gates(thread, &configured, volumes);
         let plan = GatesPlan {
+            shown: through_gates(thread, &configured, volumes),
             configured,
             count: gates as usize,
             limits,
             tls,
             poll: thread.poll,
-            exports,
-            open,
         };
-        thread.gates.push(Gates::open(listener, plan).await?);
+        let gates = Gates::open(listener, plan).await?;
+        thread.entrances.gates.borrow_mut().push(Rc::new(gates));
         return Ok(());
     }
     let server = nbd::Server::new(nbd::Config { limits, tls });
-    for export in &thread.exports {
-        if export.volume.is_none() && here(export) {
-            let device = exported(thread, export);
-            server.add_export(nbd::Export {
-                name: export.name.clone(),
-                description: described(thread, export),
-                device,
-                read_only: export.read_only || thread.is_read_only(&export.device),
-            })?;
-            if let Some(hybrid) = missing_cache(thread, &export.device) {
-                server.close_while(&export.name, Rc::new(move || hybrid.why_withheld()))?;
-            }
-        }
+    for export in at(&exports, &configured) {
+        add_to(&server, thread, export)?;
     }
     let address = listener.address().clone();
-    if !volumes.is_empty() {
-        volumes.iter().for_each(|it| it.found_at(&address));
-        server.set_supply(Rc::new(AtAddress(volumes)));
-    }
-    server.serve(listener);
-    thread.servers.push(OpenServer {
+    let open = OpenServer {
         configured,
         address,
+        volumes: AtAddress::begin(&server),
         server,
-    });
+    };
+    open.show(volumes);
+    open.server.serve(listener);
+    thread.entrances.servers.borrow_mut().push(Rc::new(open));
+    Ok(())
+}
+
+/// Has a server show a device or hybrid; a volume comes in another way.
+pub(super) fn add_to(
+    server: &nbd::Server,
+    thread: &DataThread,
+    export: &ExportConfig,
+) -> anyhow::Result<()> {
+    if export.volume.is_some() {
+        return Ok(());
+    }
+    server.add_export(nbd::Export {
+        name: export.name.clone(),
+        description: described(thread, export),
+        device: exported(thread, export),
+        read_only: export.read_only || thread.is_read_only(&export.device),
+    })?;
+    if let Some(hybrid) = missing_cache(thread, &export.device) {
+        server.close_while(&export.name, Rc::new(move || hybrid.why_withheld()))?;
+    }
     Ok(())
 }
 
@@ -198,22 +156,22 @@ pub(super) async fn serve(
 type CappedDevice = (Rc<dyn Device>, Option<Rc<Throttle>>, Option<Hybrid>);
 
 /// What clients of gates at an address see, and how it is opened for them: devices first, as a server without gates has them.
-fn through_gates(
+pub(super) fn through_gates(
     thread: &DataThread,
     address: &Address,
     volumes: Vec<Rc<VolumeExport>>,
-) -> (Vec<ExportView>, Open) {
+) -> Shown {
     let mut views = Vec::new();
     let mut devices: BTreeMap<String, CappedDevice> = BTreeMap::new();
-    for export in &thread.exports {
-        if export.volume.is_none() && export.nbd.contains(address) {
+    for export in at(&thread.entrances.exports(), address) {
+        if export.volume.is_none() {
             views.push(ExportView {
                 name: export.name.clone(),
                 description: described(thread, export),
                 read_only: export.read_only || thread.is_read_only(&export.device),
             });
             let device = flowed(thread, export);
-            let throttle = thread.caps.of(export).cloned();
+            let throttle = thread.caps.of(export);
             let hybrid = missing_cache(thread, &export.device);
             devices.insert(export.name.clone(), (device, throttle, hybrid));
         }
@@ -251,5 +209,8 @@ fn through_gates(
             Ok(Opened::holding(supplied.device, supplied.hold))
         })
     });
-    (views, open)
+    Shown {
+        exports: views,
+        open,
+    }
 }

@@ -1,8 +1,5 @@
 //! NBD addresses: listened at, with or without TLS.
 
-use super::assemble::ADDRESS_TIMEOUT;
-use super::common::address::plain;
-use super::common::{secrets, socket_folder};
 use anyhow::{Context, anyhow};
 use base::Nanos;
 use config::TlsConfig;
@@ -11,9 +8,15 @@ use front::nbd;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
+use crate::daemon::common::address::plain;
+use crate::daemon::common::{secrets, socket_folder};
+
+/// How long to wait for an address that another process has.
+const ADDRESS_TIMEOUT: Nanos = Nanos::secs(2);
+
 /// Listens, once the address is free: the kernel gives the sockets of a killed daemon back a moment after
 /// its end.
-pub(super) async fn listen(
+pub async fn listen(
     address: &Address,
     mode: u32,
     (clients, key): (&str, &str),
@@ -41,7 +44,7 @@ pub(super) async fn listen(
     })
 }
 
-pub(super) fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
+pub fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
     let read = |path: &PathBuf| {
         std::fs::read(path).with_context(|| format!("tls: cannot read {}", path.display()))
     };

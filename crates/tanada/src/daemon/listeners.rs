@@ -1,0 +1,64 @@
+//! The addresses of a data thread, all listened at before anything else of it is opened.
+
+use env::net::{Address, Listener};
+use front::nbd;
+
+use super::entrances::listen::{listen, read_tls};
+use super::plan::Plan;
+
+/// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
+pub struct Listeners {
+    pub exports: Vec<(Address, Listener, Option<nbd::Tls>)>,
+    /// Where virtual machines connect.
+    pub sockets: Vec<Listener>,
+    /// Those of each store.
+    pub stores: Vec<Vec<Listener>>,
+    pub cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
+}
+
+impl Listeners {
+    pub async fn open(plan: &Plan) -> anyhow::Result<Listeners> {
+        let mut exports: Vec<(Address, Listener, Option<nbd::Tls>)> = Vec::new();
+        for export in &plan.exports {
+            for address in &export.nbd {
+                if exports.iter().all(|(known, _, _)| known != address) {
+                    let tls = export.tls.as_ref().map(read_tls).transpose()?;
+                    let what = ("NBD clients", "[[export]] nbd");
+                    let listener = listen(address, plan.socket_mode, what).await?;
+                    exports.push((address.clone(), listener, tls));
+                }
+            }
+        }
+        let mut sockets = Vec::new();
+        for export in &plan.exports {
+            if let Some(address) = &export.vhost_user {
+                let what = ("virtual machines", "[[export]] vhost-user");
+                let listener = listen(address, plan.socket_mode, what).await?;
+                sockets.push(listener);
+            }
+        }
+        let mut stores = Vec::new();
+        for store in &plan.stores {
+            let mut listeners = Vec::new();
+            for address in &store.listen {
+                let what = ("clients of a store", "[[store]] listen");
+                listeners.push(listen(address, plan.socket_mode, what).await?);
+            }
+            stores.push(listeners);
+        }
+        let tls = plan.cluster.as_ref().and_then(|it| it.tls.as_ref());
+        let tls = tls.map(read_tls).transpose()?;
+        let mut entrances = Vec::new();
+        for address in plan.cluster.iter().flat_map(|cluster| &cluster.nbd) {
+            let what = ("NBD clients", "[cluster] nbd");
+            let listener = listen(address, plan.socket_mode, what).await?;
+            entrances.push((address.clone(), listener));
+        }
+        Ok(Listeners {
+            exports,
+            sockets,
+            stores,
+            cluster: (tls, entrances),
+        })
+    }
+}

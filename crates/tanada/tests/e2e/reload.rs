@@ -1,0 +1,239 @@
+//! Exports and addresses of a configuration that is read anew while clients are served.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+
+use base::{Bytes, Nanos, Sector};
+use device::{DeviceError, DeviceExt};
+use env::net::Address;
+use env::{RealConfig, Runtime};
+use front::nbd::{Client, ClientOptions};
+use serde_json::Value;
+
+use crate::common::{Daemon, SMALL, http, json, run, stderr, text};
+
+/// [`SMALL`] with an address of two gates, and a virtual disk's store beside it.
+fn before() -> String {
+    let more = "[[export]]\ndevice = \"vol0\"\nname = \"gated\"\nnbd = \"unix:gated.sock\"\ngates = 2\n\
+                [[device]]\nname = \"d1\"\nmemory = true\nsize = \"64MiB\"\n\
+                [[store]]\nname = \"s1\"\ndevice = \"d1\"\nlisten = \"unix:s1.sock\"\ncreate = true\n\
+                [cluster]\nnode = \"n1\"\nnbd = \"unix:disks.sock\"\n[admin]";
+    SMALL.replace("[admin]", more)
+}
+
+fn configure(dir: &Path, config: &str) {
+    fs::write(dir.join("tanada.toml"), config).expect("the folder is ours");
+}
+
+/// Reads the file anew, which is refused with these words, and with status 5.
+fn refused(dir: &Path, config: &str, words: &str) {
+    configure(dir, config);
+    let refused = run(dir, &["reload"]);
+    assert_eq!(refused.status.code(), Some(5), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains(words), "{}", stderr(&refused));
+}
+
+fn reload(dir: &Path, config: &str) {
+    configure(dir, config);
+    let page = text(dir, &["reload"]);
+    assert!(page.contains("it is in force"), "{page}");
+}
+
+fn export(name: &str, rest: &str) -> String {
+    format!("[[export]]\nname = \"{name}\"\n{rest}\n")
+}
+
+async fn connect(dir: &Path, socket: &str, export: &str) -> Result<Client, String> {
+    let options = ClientOptions {
+        export: export.to_owned(),
+        timeout: Nanos::secs(90),
+        ..ClientOptions::default()
+    };
+    let address = Address::Unix(dir.join(socket));
+    let client = Client::connect(&address, &options).await;
+    client.map_err(|error| error.to_string())
+}
+
+async fn read(client: &Client) -> Result<(), DeviceError> {
+    client.read_at(Sector(0), Bytes(4096)).await.map(drop)
+}
+
+/// An export as `status` shows it.
+fn shown(dir: &Path, name: &str) -> Value {
+    let status = json(dir, &["status", "--json"]);
+    let exports = status["exports"].as_array().expect("a list");
+    let found = exports.iter().find(|it| it["name"] == name);
+    found.cloned().unwrap_or(Value::Null)
+}
+
+fn with_runtime(scene: impl AsyncFnOnce(&Path) + 'static) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
+    let here = dir.path().to_owned();
+    runtime.block_on(async move { scene(&here).await });
+}
+
+#[test]
+fn exports_come_and_go_and_no_other_client_feels_it() {
+    with_runtime(async |dir| {
+        let before = before();
+        let daemon = Daemon::start(dir, &before);
+        let one = connect(dir, "vol0.sock", "vol0").await.unwrap();
+        let gated = connect(dir, "gated.sock", "gated").await.unwrap();
+        text(
+            dir,
+            &[
+                "volume", "create", "vm1", "--size", "16MiB", "--copies", "1",
+            ],
+        );
+
+        // At addresses that are there, with gates and without, and at new ones.
+        let more = [
+            export(
+                "view",
+                "device = \"vol0\"\nnbd = [\"unix:vol0.sock\", \"unix:gated.sock\"]\nread_only = true",
+            ),
+            export("vm", "device = \"volume:vm1\"\nnbd = \"unix:disk.sock\""),
+            export(
+                "gated-vm",
+                "device = \"volume:vm1\"\nnbd = \"unix:disks2.sock\"\ngates = 2",
+            ),
+        ];
+        let all = before.replace("[admin]", &format!("{}[admin]", more.concat()));
+        reload(dir, &all);
+        for (socket, name) in [
+            ("vol0.sock", "view"),
+            ("gated.sock", "view"),
+            ("disk.sock", "vm"),
+            ("disks2.sock", "gated-vm"),
+        ] {
+            let client = connect(dir, socket, name).await.unwrap();
+            read(&client).await.unwrap();
+            client.close().await;
+        }
+        assert_eq!(shown(dir, "view")["read_only"], true);
+
+        // One with a client stays, and all that would change with it.
+        let user = connect(dir, "disks2.sock", "gated-vm").await.unwrap();
+        let without = before.replace("[admin]", &format!("{}[admin]", more[0]));
+        refused(dir, &without, "export gated-vm has 1 client");
+        read(&user).await.unwrap();
+        user.close().await;
+        reload(dir, &without);
+        assert!(connect(dir, "disks2.sock", "gated-vm").await.is_err());
+        assert!(!dir.join("disk.sock").exists(), "its address is given up");
+        assert_eq!(shown(dir, "vm"), Value::Null);
+
+        // Other terms: who comes again finds them, at the gates, too.
+        let viewer = connect(dir, "gated.sock", "view").await.unwrap();
+        reload(
+            dir,
+            &without.replace("read_only = true", "read_only = false"),
+        );
+        assert!(read(&viewer).await.is_err(), "it comes again");
+        let viewer = connect(dir, "gated.sock", "view").await.unwrap();
+        read(&viewer).await.unwrap();
+        assert_eq!(shown(dir, "view")["read_only"], false);
+        viewer.close().await;
+        reload(dir, &before);
+
+        // All this time.
+        read(&one).await.unwrap();
+        read(&gated).await.unwrap();
+        let (status, log) = daemon.stop();
+        assert_eq!(status, Some(0), "{log}");
+    });
+}
+
+#[test]
+fn caps_of_an_export_are_raised_under_its_clients() {
+    with_runtime(async |dir| {
+        let capped = SMALL.replace(
+            "nbd = \"unix:plain.sock\"",
+            "nbd = \"unix:plain.sock\"\nmax_read = \"1MB/s\"",
+        );
+        let _daemon = Daemon::start(dir, &capped);
+        let client = connect(dir, "plain.sock", "plain").await.unwrap();
+        reload(dir, &capped.replace("1MB/s", "900MB/s"));
+        assert_eq!(shown(dir, "plain")["caps"]["max_read"], 900_000_000);
+        let begun = env::now();
+        client.read_at(Sector(0), Bytes::mib(8)).await.unwrap();
+        assert!(
+            env::now().since(begun) < Nanos::secs(5),
+            "8 s at its old cap"
+        );
+    });
+}
+
+#[test]
+fn what_cannot_be_put_in_force_leaves_all_as_it_was() {
+    with_runtime(async |dir| {
+        let before = before();
+        let _daemon = Daemon::start(dir, &before);
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = taken.local_addr().unwrap();
+        let with = |export: &str| before.replace("[admin]", &format!("{export}[admin]"));
+        let good = export("new", "device = \"plain\"\nnbd = \"unix:new.sock\"");
+        let bad = export("taken", &format!("device = \"vol0\"\nnbd = \"{taken}\""));
+        refused(dir, &with(&(good + &bad)), "another program has it");
+        assert!(!dir.join("new.sock").exists(), "nothing is listened at");
+        let gates = before.replace("gates = 2", "gates = 3");
+        refused(dir, &gates, "another number of gates");
+        let shared = export("shared", "device = \"plain\"\nnbd = \"unix:vol0.sock\"");
+        refused(dir, &with(&shared), "share a thread after a restart alone");
+        configure(dir, &before);
+        assert!(text(dir, &["reload"]).contains("nothing is different"));
+        assert!(connect(dir, "new.sock", "new").await.is_err());
+    });
+}
+
+#[test]
+fn a_store_is_scrubbed_at_another_rate() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let before = before();
+    let _daemon = Daemon::start(dir, &before);
+    let rate =
+        || json(dir, &["store", "show", "s1", "--json"])["scrub"]["bytes_per_second"].clone();
+    let usual = rate();
+    reload(
+        dir,
+        &before.replace("create = true", "create = true\nscrub = \"3MB/s\""),
+    );
+    assert_eq!(rate(), 3_000_000);
+    reload(dir, &before);
+    assert_eq!(rate(), usual);
+}
+
+#[test]
+fn the_dashboard_moves_to_another_address() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let port = || {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        free.local_addr().unwrap().to_string()
+    };
+    let (one, other) = (port(), port());
+    let at = |address: &str| format!("{SMALL}[web]\nlisten = \"{address}\"\n");
+    let daemon = Daemon::start(dir, &at(&one));
+    let healthy = |address: &str| {
+        let request =
+            format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        http(address, &request).0
+    };
+    assert_eq!(healthy(&one), 200);
+    reload(dir, &at(&other));
+    assert_eq!(healthy(&other), 200);
+    assert!(
+        std::net::TcpStream::connect(&one).is_err(),
+        "it is given up"
+    );
+    reload(dir, SMALL);
+    assert!(
+        std::net::TcpStream::connect(&other).is_err(),
+        "it is given up"
+    );
+    let (status, _) = daemon.stop();
+    assert_eq!(status, Some(0));
+}
