@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::audit_log::AuditLog;
 use super::charged::Making;
+use super::jobs::Jobs;
 use super::kernel_disks::KernelDisks;
 use super::settings_book::SettingsBook;
 use crate::api::access::Access;
@@ -47,8 +48,7 @@ pub(super) fn query<T>(
 pub struct Control {
     /// Where the configuration came from.
     pub origin: String,
-    pub started_unix_seconds: u64,
-    pub started: tokio::time::Instant,
+    pub started: Began,
     pub threads: Vec<ThreadHandle>,
     /// Who commands the daemon, and where.
     pub access: Access,
@@ -71,6 +71,23 @@ pub struct Control {
     pub health: Watch,
     /// The configuration, and where it is read anew.
     pub loaded: Loaded,
+    /// Its long work.
+    pub jobs: Jobs,
+}
+
+/// When a daemon began.
+#[derive(Debug, Clone, Copy)]
+pub struct Began {
+    pub unix_seconds: u64,
+    pub at: tokio::time::Instant,
+}
+
+impl Began {
+    /// It begins now; by the clock of the machine at `unix_seconds`.
+    pub fn now(unix_seconds: u64) -> Began {
+        let at = tokio::time::Instant::now();
+        Began { unix_seconds, at }
+    }
 }
 
 /// An answer that is no success.
@@ -214,8 +231,8 @@ impl Control {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             config: self.origin.clone(),
-            started_unix_seconds: self.started_unix_seconds,
-            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            started_unix_seconds: self.started.unix_seconds,
+            uptime_seconds: self.started.at.elapsed().as_secs_f64(),
             dead: self.dead(),
             drivers: Vec::new(),
             threads: Vec::new(),

@@ -14,8 +14,8 @@ use crate::daemon::thread::records::Records;
 pub(super) fn control() -> Arc<Control> {
     Arc::new(Control {
         origin: "test".to_owned(),
-        started_unix_seconds: 0,
-        started: tokio::time::Instant::now(),
+        started: super::control::Began::now(0),
+        jobs: super::jobs::Jobs::default(),
         threads: Vec::new(),
         access: Access::default(),
         records: Records::in_dir(std::path::Path::new("/nonexistent")),

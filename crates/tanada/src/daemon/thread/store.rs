@@ -54,6 +54,8 @@ pub struct OpenStore {
     signing_key: PathBuf,
     scrub: RefCell<Scrub>,
     calibrating: RefCell<api::Calibrating>,
+    /// The round of the scrub that runs is to be cut off.
+    scrub_stopped: Cell<bool>,
     stopped: Cell<bool>,
 }
 
@@ -131,6 +133,7 @@ impl OpenStore {
             signing_key,
             scrub: RefCell::default(),
             calibrating: RefCell::default(),
+            scrub_stopped: Cell::new(false),
             stopped: Cell::new(false),
         });
         if let Some(rate) = store.config.scrub {
@@ -173,6 +176,7 @@ impl OpenStore {
             node: self.node.report(),
             sessions: self.node.sessions(),
             figures: self.node.requests().into(),
+            job: None,
             scrub: api::Scrub {
                 running: scrub.running,
                 bytes_per_second: self.config.scrub.map(|rate| rate.0),
@@ -255,7 +259,13 @@ impl OpenStore {
         Ok(())
     }
 
+    /// Cuts off the round of the scrub that runs; the next one goes on where it was.
+    pub fn stop_scrub(&self) {
+        self.scrub_stopped.set(true);
+    }
+
     fn mark_scrub_begun(&self) {
+        self.scrub_stopped.set(false);
         let of = self.node.store().space().used;
         let mut scrub = self.scrub.borrow_mut();
         let rounds = scrub.rounds;
@@ -271,7 +281,7 @@ impl OpenStore {
     async fn scrub_round(&self, rate: Option<BytesPerSec>) {
         // A round that was cut off at its very end has nothing left; then the next one is meant, once.
         let mut may_go_on = true;
-        while !self.stopped.get() {
+        while !self.stopped.get() && !self.scrub_stopped.get() {
             let begun = env::now();
             let step = match self.node.store().scrub_step(SCRUB_STEP).await {
                 Ok(step) => step,
