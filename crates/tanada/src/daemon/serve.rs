@@ -288,7 +288,7 @@ fn control_of(
     Control {
         origin: origin.name,
         started: Began::now(0),
-        jobs: http::jobs::Jobs::default(),
+        jobs: super::jobs::shared::Jobs::default(),
         threads: Vec::new(),
         access: gate.access.clone(),
         records: Records::of(config),

@@ -23,7 +23,7 @@ use super::cluster_thread::{ClusterThread, disks, silent_seconds, store, stores_
 use super::control;
 use super::control::{Answer, Control, Failure, body, unprocessable};
 use super::disk_terms::{called, check_holder, fairness, on_meta_loss};
-use super::{level_report, names};
+use super::{jobs, level_report, names};
 use crate::api::cluster::{
     Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, StoreAsk, StoreChange,
     TakeOverAsk,
@@ -358,7 +358,7 @@ pub async fn change_store(
     if state == StoreState::Active {
         return changed.await.map(Json);
     }
-    let (begun, job) = control.jobs.begin(work, &caller, changed).await?;
+    let (begun, job) = jobs::begin(&control, work, &caller, changed).await?;
     let job = Some(job);
     Ok(Json(ClusterStore { job, ..begun }))
 }

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 
 use super::audit_log::AuditLog;
 use super::charged::Making;
-use super::jobs::Jobs;
 use super::kernel_disks::KernelDisks;
 use super::settings_book::SettingsBook;
 use crate::api::access::Access;
@@ -27,6 +26,7 @@ use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::{Folder, own_certificate};
 use crate::daemon::common::revocation::Revocation;
 use crate::daemon::health::Watch;
+use crate::daemon::jobs::shared::Jobs;
 use crate::daemon::reload::Loaded;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport, VolumeCommand};
 use crate::daemon::thread::records::Records;

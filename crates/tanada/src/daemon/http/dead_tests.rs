@@ -51,7 +51,7 @@ fn control_of(threads: Vec<ThreadHandle>) -> Arc<Control> {
     Arc::new(Control {
         origin: "test".to_owned(),
         started: super::control::Began::now(0),
-        jobs: super::jobs::Jobs::default(),
+        jobs: crate::daemon::jobs::shared::Jobs::default(),
         threads,
         access: Access::default(),
         records: Records::in_dir(std::path::Path::new("/nonexistent")),

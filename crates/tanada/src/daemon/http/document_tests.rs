@@ -15,7 +15,7 @@ pub(super) fn control() -> Arc<Control> {
     Arc::new(Control {
         origin: "test".to_owned(),
         started: super::control::Began::now(0),
-        jobs: super::jobs::Jobs::default(),
+        jobs: crate::daemon::jobs::shared::Jobs::default(),
         threads: Vec::new(),
         access: Access::default(),
         records: Records::in_dir(std::path::Path::new("/nonexistent")),

@@ -1,14 +1,14 @@
 //! Long work over the admin API: listed, followed, cancelled.
 //!
 //! ```text
-//! work that goes on by itself:   request -> Jobs::begin -> command to its thread -> answered at once, with its job
+//! work that goes on by itself:   request -> begin -> command to its thread -> answered at once, with its job
 //! work that ends with an answer: request -> Answering   -> a task waits for it   -> the answer, or the job at once
 //! now and then, and when asked:  look -> status, cluster -> jobs::sight -> jobs::Registry
 //! ```
 //!
 //! Always true: while work is begun nothing looks, so none is seen to have ended that only begins.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use access::caller::Caller;
@@ -41,59 +41,45 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 /// What is refused sooner is answered as a refusal, and was no job.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 
-/// The long work of a daemon.
-#[derive(Default)]
-pub struct Jobs {
-    registry: Mutex<Registry>,
-    /// Held while work is begun, and while it is looked at.
-    looking: tokio::sync::Mutex<()>,
-}
-
-impl Jobs {
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has `begun` begin work; answers what that did, and the number of the work's job.
-    ///
-    /// # Errors
-    /// Those of `begun`; where the work runs already, with the job that does it.
-    pub(super) async fn begin<T>(
-        &self,
-        work: Work,
-        caller: &Caller,
-        begun: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<(T, u64), Failure> {
-        let _turn = self.looking.lock().await;
-        match begun.await {
-            Ok(now) => {
-                let by = caller.to_string();
-                let job = self.registry().begin(work, by, unix_seconds());
-                Ok((now, job))
+/// Has `begun` begin work; answers what that did, and the number of the work's job.
+///
+/// # Errors
+/// Those of `begun`; where the work runs already, with the job that does it.
+pub(super) async fn begin<T>(
+    control: &Control,
+    work: Work,
+    caller: &Caller,
+    begun: impl Future<Output = Result<T, Failure>>,
+) -> Result<(T, u64), Failure> {
+    let _turn = control.jobs.looking.lock().await;
+    match begun.await {
+        Ok(now) => {
+            let by = caller.to_string();
+            let job = control.jobs.registry().begin(work, by, unix_seconds());
+            Ok((now, job))
+        }
+        Err(mut failure) => {
+            let registry = control.jobs.registry();
+            let job = registry.running(&work);
+            if let Some(job) = job.filter(|_| failure.status == StatusCode::CONFLICT) {
+                failure.refusal.what_to_do = follows(job.id);
             }
-            Err(mut failure) => {
-                let registry = self.registry();
-                let job = registry.running(&work);
-                if let Some(job) = job.filter(|_| failure.status == StatusCode::CONFLICT) {
-                    failure.refusal.what_to_do = follows(job.id);
-                }
-                Err(failure)
-            }
+            Err(failure)
         }
     }
+}
 
-    /// The job of that number as `caller` sees it.
-    fn shown(&self, id: u64, caller: &Caller) -> Result<Job, Failure> {
-        let registry = self.registry();
-        let job = registry.get(id).ok_or_else(|| {
-            Failure::new(
-                StatusCode::NOT_FOUND,
-                format!("there is no job {id}"),
-                "`tanada job list` shows those that run, and those that ended within a day while this daemon ran",
-            )
-        })?;
-        Ok(shown(job, caller, true))
-    }
+/// The job of that number as `caller` sees it.
+fn shown_of(control: &Control, id: u64, caller: &Caller) -> Result<Job, Failure> {
+    let registry = control.jobs.registry();
+    let job = registry.get(id).ok_or_else(|| {
+        Failure::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no job {id}"),
+            "`tanada job list` shows those that run, and those that ended within a day while this daemon ran",
+        )
+    })?;
+    Ok(shown(job, caller, true))
 }
 
 fn follows(job: u64) -> String {
@@ -171,7 +157,7 @@ impl<T: Serialize + Send + 'static> Answering<T> {
             }
             Some(Ok(answer)) if ask.wait => Ok(Json(answer).into_response()),
             _ => {
-                let job = self.control.jobs.shown(self.job, &self.caller)?;
+                let job = shown_of(&self.control, self.job, &self.caller)?;
                 Ok((StatusCode::ACCEPTED, Json(job)).into_response())
             }
         }
@@ -262,7 +248,7 @@ pub(super) async fn get_job(
 ) -> Answer<Job> {
     let id = number(id)?;
     look_soon(&control).await;
-    control.jobs.shown(id, &caller).map(Json)
+    shown_of(&control, id, &caller).map(Json)
 }
 
 /// Has a job stop where it is. Answers at once; it runs until what it does has stopped.
@@ -278,7 +264,7 @@ pub(super) async fn cancel_job(
 ) -> Answer<Job> {
     let id = number(id)?;
     look_soon(&control).await;
-    let job = control.jobs.shown(id, &caller)?;
+    let job = shown_of(&control, id, &caller)?;
     let work = to_cancel(&control.jobs.registry(), id)?;
     let Some(work) = work else {
         return Ok(Json(job));
@@ -286,7 +272,7 @@ pub(super) async fn cancel_job(
     stop(&control, &work).await?;
     control.jobs.registry().cancel(id);
     look_soon(&control).await;
-    control.jobs.shown(id, &caller).map(Json)
+    shown_of(&control, id, &caller).map(Json)
 }
 
 /// The work that is to stop; `None`: it was told to already.

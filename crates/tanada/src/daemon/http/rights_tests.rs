@@ -136,7 +136,7 @@ impl Bed {
         let control = Arc::new(Control {
             origin: "test".to_owned(),
             started: super::control::Began::now(0),
-            jobs: super::jobs::Jobs::default(),
+            jobs: crate::daemon::jobs::shared::Jobs::default(),
             threads: Vec::new(),
             access: access.clone(),
             records: Records::in_dir(dir.path()),

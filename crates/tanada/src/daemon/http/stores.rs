@@ -12,6 +12,7 @@ use report::terminal::said;
 use super::booking::Stores;
 use super::control;
 use super::control::{Answer, Control, Failure, body};
+use super::jobs;
 use super::names;
 use super::reserve_words::shown;
 use crate::api::refusal::Refusal;
@@ -75,7 +76,7 @@ async fn begun_job(
 ) -> Answer<Store> {
     let begun = async { Ok(begun.await??) };
     let work = Work::new(kind, name);
-    let (store, job) = control.jobs.begin(work, caller, begun).await?;
+    let (store, job) = jobs::begin(control, work, caller, begun).await?;
     let job = Some(job);
     Ok(Json(Store { job, ..store }))
 }

@@ -6,7 +6,7 @@
 //! its answer comes      -> Registry::end --------------/
 //! ```
 //!
-//! Pure: no clock, no thread, no socket; `http::jobs` looks and carries out.
+//! Pure but for the lock of `shared`: no clock, no thread, no socket; `http::jobs` looks and carries out.
 //!
 //! ```text
 //! running -> done        observe (it is seen to have ended), end
@@ -19,19 +19,20 @@
 //! 2. How far a job is was said by the engine that does it; of what an engine says nothing, the job stays as it was.
 //! 3. Of jobs that ended, the last [`ENDED_MAX`] are kept, for [`ENDED_SECONDS`].
 
+pub mod shared;
 pub mod sight;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
-use sight::{Look, Now, Seen};
+use sight::{Look, Now, Sighting};
 
 /// So many jobs that ended are listed at most.
 pub const ENDED_MAX: usize = 100;
 /// And each for a day.
 pub const ENDED_SECONDS: f64 = 24.0 * 3600.0;
-/// What nobody asked for and was over sooner is not kept: a resync after each short silence of a store would push out all else.
+/// What no request began and was over sooner is not kept: a resync after each short silence of a store would push out all else.
 const WORTH_SECONDS: f64 = 10.0;
 
 /// What kind of work.
@@ -82,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Does it end with the answer to the request that began it? Else it is seen to run, whoever began it.
+    /// Does it end with the answer to the request that began it? Else it is seen to run, whatever began it.
     pub fn is_answered(self) -> bool {
         matches!(self, Kind::Detach | Kind::Repair)
     }
@@ -347,7 +348,7 @@ impl Registry {
         self.sweep(now);
     }
 
-    fn see(&mut self, seen: Seen, now: f64) {
+    fn see(&mut self, seen: Sighting, now: f64) {
         let is_it = |job: &Job| job.is_running() && job.work == seen.work;
         let known = self.running.iter().position(is_it);
         let (progress, words) = match seen.now {

@@ -11,7 +11,7 @@ use crate::daemon::metrics::page::ClusterSnapshot;
 
 /// Work on one thing, as it is at one moment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Seen {
+pub struct Sighting {
     pub work: Work,
     pub now: Now,
 }
@@ -28,7 +28,7 @@ pub enum Now {
 /// All that was seen at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Look {
-    pub seen: Vec<Seen>,
+    pub seen: Vec<Sighting>,
     /// Kinds of which everything is seen that is there.
     pub whole: Vec<Kind>,
 }
@@ -59,7 +59,7 @@ impl Look {
 
     fn of(&mut self, kind: Kind, name: &str, now: Now) {
         let work = Work::new(kind, name);
-        self.seen.push(Seen { work, now });
+        self.seen.push(Sighting { work, now });
     }
 }
 

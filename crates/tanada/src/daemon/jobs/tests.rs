@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::sight::{Look, Now, Seen};
+use super::sight::{Look, Now, Sighting};
 use super::*;
 
 fn at(kind: Kind, name: &str, now: Now) -> Look {
     let work = Work::new(kind, name);
     Look {
-        seen: vec![Seen { work, now }],
+        seen: vec![Sighting { work, now }],
         whole: Vec::new(),
     }
 }
@@ -131,7 +131,7 @@ fn a_silent_thread_ends_no_job_and_a_store_that_is_gone_ends_its_own() {
 }
 
 #[test]
-fn a_job_that_was_told_to_stop_is_cancelled_when_it_has() {
+fn a_job_that_is_to_stop_is_cancelled_when_it_has() {
     let mut jobs = Registry::default();
     let id = jobs.begin(scrub(), user(), 0.0);
     jobs.cancel(id);
