@@ -42,6 +42,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Device(command) => cli::device::run(command),
         Command::Model(command) => cli::model::run(command),
         Command::Client(command) => cli::clients::run(command),
+        Command::Job(command) => cli::job::run(command),
         Command::Config(command) => cli::configuration::run(command),
         Command::Volume(command) => cli::volume::run(command),
         Command::Snapshot(command) => cli::snapshot::run(command),

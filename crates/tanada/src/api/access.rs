@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 /// What every process of this machine may `GET`: health, metrics, the dashboard and what it shows; no secret, and no name
 /// of an account or holder. What stands in braces is any one part of a path.
-pub const READABLE: [&str; 22] = [
+pub const READABLE: [&str; 24] = [
     "/",
     "/healthz",
     "/metrics",
@@ -18,6 +18,8 @@ pub const READABLE: [&str; 22] = [
     "/v1/events",
     "/v1/exports",
     "/v1/health",
+    "/v1/jobs",
+    "/v1/jobs/{id}",
     "/v1/status",
     "/v1/stores",
     "/v1/stores/{name}",

@@ -221,6 +221,9 @@ pub struct ClusterStore {
     /// While it is drained: volumes that may still have something there, and what those have that are open on this node.
     pub volumes_left: Option<Vec<String>>,
     pub extents_left_here: u64,
+    /// In the answer to what began a drain: its job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
 }
 
 /// A store to be registered by hand.

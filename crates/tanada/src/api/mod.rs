@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod events;
 pub mod figures;
 pub mod health;
+pub mod job;
 pub mod learn;
 pub mod level;
 pub mod rates;

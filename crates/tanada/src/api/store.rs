@@ -50,6 +50,9 @@ pub struct Store {
     /// What was asked of its objects, by `read`, `write`, `create`, `delete`, `change`, `look` and `flush`.
     #[serde(default)]
     pub figures: Counters,
+    /// In the answer to what began long work: its job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<u64>,
 }
 
 /// How the calibration goes that runs, or ran last since the start.

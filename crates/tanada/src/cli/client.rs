@@ -30,6 +30,7 @@ use hyper_util::rt::TokioIo;
 use report::terminal::{Usage, said};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use super::client_error::{ClientError, Target};
 use super::client_tls;
@@ -86,6 +87,18 @@ impl Client {
         // The timer belongs to the runtime, so it is made inside.
         self.runtime
             .block_on(async { tokio::time::sleep(span).await });
+    }
+
+    /// What Ctrl-C sends, from now on: it ends the command no more.
+    pub fn interrupts(&self) -> io::Result<Signal> {
+        let _inside = self.runtime.enter();
+        signal(SignalKind::interrupt())
+    }
+
+    /// Lets time pass, or less of it if Ctrl-C was pressed meanwhile or before; was it?
+    pub fn wait_or_interrupted(&self, span: Duration, interrupts: &mut Signal) -> bool {
+        let pressed = async { tokio::time::timeout(span, interrupts.recv()).await };
+        self.runtime.block_on(pressed).is_ok()
     }
 
     /// Reads `path`.

@@ -19,8 +19,9 @@ use super::ask::Ask;
 use super::client::Client;
 use super::cluster_files::{export, import};
 use super::named::At;
-use super::{old_words, show};
+use super::{follow, old_words, show};
 use crate::api::cluster::{Disk as Shown, NewDisk, RepairAsk, Repaired, TakeOverAsk};
+use crate::api::job::Job;
 use crate::daemon::common::repair_text;
 
 /// Commands about virtual disks.
@@ -89,6 +90,9 @@ pub struct Repair {
     /// Delete copies that no map needs, of all volumes.
     #[arg(long)]
     free: bool,
+    /// Begin it and do not wait for its end; `tanada job show` has what it found.
+    #[arg(long)]
+    no_wait: bool,
     #[command(flatten)]
     ask: Ask,
 }
@@ -234,13 +238,20 @@ pub(super) fn new_disk(name: &Name, size: Bytes, settings: &DiskSettings) -> New
 }
 
 fn repair(wanted: Repair) -> anyhow::Result<()> {
-    let (name, ask) = (wanted.name, wanted.ask);
+    let (name, ask, no_wait) = (wanted.name, wanted.ask, wanted.no_wait);
     let client = Client::new(ask.admin)?;
     let wanted = RepairAsk {
         timeout_seconds: wanted.timeout.map(|span| span.0.div_ceil(Nanos::secs(1).0)),
         free: wanted.free,
     };
-    let found: Repaired = client.send_json(Method::POST, &path(&name, "/repair"), &wanted)?;
+    let begin = path(&name, "/repair?wait=false");
+    let job: Job = client.send_json(Method::POST, &begin, &wanted)?;
+    if no_wait {
+        return show::answer(ask.json, &job, || {
+            format!("`tanada job show {} --wait` follows it\n", job.id)
+        });
+    }
+    let found: Repaired = follow::result(&client, job.id)?;
     show::answer(ask.json, &found, || repaired(&found))?;
     let well =
         found.volume.health == "healthy" && found.losses.is_empty() && found.damage_left.is_empty();

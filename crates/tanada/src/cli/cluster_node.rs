@@ -13,7 +13,7 @@ use super::cluster::nothing;
 use super::cluster_ca::{self, CertificateOptions};
 use super::cluster_pages::stores;
 use super::consent::{self, Loss};
-use super::{old_words, show};
+use super::{follow, old_words, show};
 use crate::api::cluster::{ClusterStore, Done, Here, StoreAsk, StoreChange};
 
 /// Commands about nodes and their stores.
@@ -30,7 +30,8 @@ pub enum Node {
     Create(Box<CreateNode>),
     /// Move what is on a node's stores, or on one of them, to others; with --undo, let new data go there again.
     #[command(
-        after_help = "It goes on by itself, also after restarts; `tanada node list` shows how far it is."
+        after_help = "It goes on by itself, also after restarts; `tanada node list` and `tanada job list` show how far it is. Ctrl-C leaves \
+                      it running."
     )]
     Drain {
         /// The node, or a store.
@@ -210,34 +211,15 @@ pub(super) fn drain(name: &Name, undo: bool, wait: bool, ask: Ask) -> anyhow::Re
     })
 }
 
-/// The stores as they are when no volume has anything on them; says how far it is whenever that changes.
-pub(super) fn wait_until_empty(
-    client: &Client,
-    stores: &[ClusterStore],
-) -> anyhow::Result<Vec<ClusterStore>> {
-    let mut said = String::new();
-    loop {
-        let here: Here = client.get("/v1/cluster")?;
-        let mut now = here.stores;
-        now.retain(|it| stores.iter().any(|store| store.name == it.name));
-        let lines = now.iter().filter_map(|it| {
-            let left = it.volumes_left.as_ref().filter(|left| !left.is_empty())?;
-            Some(format!(
-                "{} has something of {}\n",
-                it.name,
-                left.join(", ")
-            ))
-        });
-        let text: String = lines.collect();
-        if text.is_empty() {
-            return Ok(now);
-        }
-        if text != said {
-            eprint!("{text}");
-            said = text;
-        }
-        client.wait(std::time::Duration::from_secs(1));
+/// The stores as they are when no volume has anything on them.
+fn wait_until_empty(client: &Client, stores: &[ClusterStore]) -> anyhow::Result<Vec<ClusterStore>> {
+    for job in stores.iter().filter_map(|store| store.job) {
+        follow::follow(client, job)?;
     }
+    let here: Here = client.get("/v1/cluster")?;
+    let mut now = here.stores;
+    now.retain(|it| stores.iter().any(|store| store.name == it.name));
+    Ok(now)
 }
 
 /// The stores of a node, or the store of that name.

@@ -14,19 +14,22 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use base::{Buf, Nanos, Sector, Span, View};
+use base::{Buf, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, WriteFlags};
 use env::net::Address;
 use env::sync::join_all;
 use front::nbd::{Client, ClientOptions};
-use report::terminal::progress;
+use report::terminal::progress::Shown;
+use report::terminal::table::size as size_text;
 use rustix::fs::SeekFrom;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::disk_image::{self, Format};
+use super::follow;
 
 /// Read or written at once.
 const PIECE: u64 = 1 << 20;
@@ -101,12 +104,42 @@ fn with_volume<T: 'static>(
     })
 }
 
+/// How far a copy is.
+struct Far {
+    shown: Shown,
+    begun: Instant,
+    total: u64,
+}
+
+impl Far {
+    fn of(total: u64) -> Far {
+        Far {
+            shown: Shown::new(),
+            begun: env::now(),
+            total,
+        }
+    }
+
+    /// It is at byte `at`.
+    fn at(&mut self, at: u64) {
+        let spent = Duration::from_nanos(env::now().since(self.begun).0);
+        let left = self.total.saturating_sub(at) as f64;
+        let left = follow::span(spent.as_secs_f64() * left / at.max(1) as f64);
+        let line = format!(
+            "{} of {}, {left} left",
+            size_text(at),
+            size_text(self.total)
+        );
+        self.shown.at((at, self.total), spent, &line);
+    }
+}
+
 /// Writes a volume to a file; `-` is the standard output.
 pub fn export(address: &Address, name: &str, path: &Path) -> anyhow::Result<Copied> {
     let path = path.to_owned();
     with_volume(address, name, async move |client| {
         let size = client.info().size.0;
-        let bar = progress::bar("{bytes} of {total_bytes} {bar:30} {eta}", size);
+        let mut bar = Far::of(size);
         let mut sink = Sink::new(&path, size)?;
         let mut data_bytes = 0;
         let mut at = 0;
@@ -121,11 +154,11 @@ pub fn export(address: &Address, name: &str, path: &Path) -> anyhow::Result<Copi
                     false => sink.hole(len)?,
                 }
                 at += len;
-                bar.set_position(at);
+                bar.at(at);
             }
         }
         sink.finish()?;
-        bar.finish_and_clear();
+        bar.shown.end();
         Ok(Copied {
             size_bytes: size,
             data_bytes,
@@ -216,7 +249,7 @@ pub fn import(path: &Path, address: &Address, name: &str, fresh: bool) -> anyhow
         let said = || format!("cannot read {}", path.display());
         let size = size_of(&path)?;
         let file = File::open(&path).with_context(said)?;
-        let bar = progress::bar("{bytes} of {total_bytes} {bar:30} {eta}", size);
+        let mut bar = Far::of(size);
         let room = client.info().size.0;
         if room < size {
             return Err(anyhow!("the volume has {room} bytes, and the file {size}"));
@@ -231,13 +264,13 @@ pub fn import(path: &Path, address: &Address, name: &str, fresh: bool) -> anyhow
                 .with_context(|| format!("cannot copy {}", path.display()))?;
             data_bytes += data.1 - data.0;
             at = data.1;
-            bar.set_position(at);
+            bar.at(at);
         }
         // What lies behind the file's end belongs to no file.
         let end = size.next_multiple_of(512);
         clear(&client, end, room - end.min(room), fresh).await?;
         client.flush().await?;
-        bar.finish_and_clear();
+        bar.shown.end();
         Ok(Copied {
             size_bytes: size,
             data_bytes,

@@ -36,8 +36,10 @@ mod disk_image;
 pub mod doctor;
 mod doctor_kernel;
 pub mod ending;
+pub mod follow;
 pub mod frame;
 pub mod health;
+pub mod job;
 mod kernel_client;
 pub mod laboratory;
 pub mod manual;
@@ -125,6 +127,9 @@ pub enum Command {
     /// Look who is connected over NBD, and end connections.
     #[command(subcommand)]
     Client(clients::Client),
+    /// List, follow and cancel the long work of a daemon: scrubs, drains, detaches, repairs.
+    #[command(subcommand)]
+    Job(job::Job),
     /// Check a configuration, and see what was set of volumes beside it.
     #[command(subcommand)]
     Config(configuration::Config),

@@ -26,9 +26,12 @@ pub enum Volume {
     /// Delete a virtual disk with its snapshots: it is in the trash for 7 days, and then gone.
     #[command(visible_alias = "rm")]
     Delete(trash::DeleteVolume),
-    /// Write all dirty data to the slow device and go on without the fast one.
+    /// Write all dirty data to the slow device and go on without the fast one; Ctrl-C leaves that running.
     Detach {
         name: String,
+        /// Begin it and do not wait for its end.
+        #[arg(long)]
+        no_wait: bool,
         #[command(flatten)]
         ask: Ask,
     },

@@ -32,6 +32,7 @@ use crate::api::access::{Account, AccountsGone, AuditLine, MadeToken, Token};
 use crate::api::clients::{Gone, NbdListener};
 use crate::api::cluster::{ClusterStore, Disk, Done, Here, Repaired};
 use crate::api::health::Health;
+use crate::api::job::Job;
 use crate::api::level::Upgraded;
 use crate::api::reload::Reloaded;
 use crate::api::reservation::WholeReservation;
@@ -98,7 +99,7 @@ fn volume_then() -> Shape {
 type Printed = (&'static str, fn() -> Shape);
 
 /// Each command and what it prints; a dry run prints [`DryRun`].
-const COMMANDS: [Printed; 75] = [
+const COMMANDS: [Printed; 80] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
@@ -117,6 +118,9 @@ const COMMANDS: [Printed; 75] = [
     ("health mute", one::<Health>),
     ("health show", one::<Health>),
     ("health unmute", one::<Health>),
+    ("job cancel", one::<Job>),
+    ("job list", many::<Job>),
+    ("job show", one::<Job>),
     ("model list", many::<Model>),
     ("node check-stop", many::<Left>),
     ("node create", one::<MadeCertificate>),
@@ -164,12 +168,14 @@ const COMMANDS: [Printed; 75] = [
     ("volume delete", one::<Deleted>),
     ("volume delete --dry-run", one::<DryRun>),
     ("volume detach", one::<Volume>),
+    ("volume detach --no-wait", one::<Job>),
     ("volume export", one::<Copied>),
     ("volume heat", one::<Heat>),
     ("volume import", one::<Copied>),
     ("volume list", many::<AnyVolume>),
     ("volume moves", one::<Moves>),
     ("volume repair", one::<Repaired>),
+    ("volume repair --no-wait", one::<Job>),
     ("volume rescue", one::<Rescued>),
     ("volume set", volume_then),
     ("volume show", one::<AnyVolume>),

@@ -15,12 +15,13 @@ use base::Bytes;
 use clap::{Args, Subcommand};
 use device::{Device, FileOptions};
 use hyper::Method;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use report::terminal::Usage;
 use store::qos::calibrate::Surface;
 
 use super::ask::Ask;
 use super::client::Client;
+use super::follow::follow;
 use super::show::{self, stores_table};
 use super::store_pages::{page, scrub_line, surface_page};
 use super::{old_words, store_offline};
@@ -47,7 +48,7 @@ pub enum Store {
     },
     /// Read all data of a store now and compare them with their checksums, in the background of all else.
     #[command(
-        after_help = "Ends when the round ends, with exit status 1 if anything was found. A round that was cut off \
+        after_help = "Ends when the round ends, with exit status 1 if anything was found; Ctrl-C leaves it running. A round that was cut off \
                             goes on where it stopped."
     )]
     Scrub {
@@ -220,25 +221,20 @@ fn scrub(name: &str, no_wait: bool, ask: &Ask) -> anyhow::Result<()> {
     let mut store: api::Store = client.send_json(Method::POST, &format!("{path}/scrub"), &())?;
     if no_wait {
         return show::answer(ask.json, &store.scrub, || {
-            format!("{name}: {}\n", scrub_line(&store.scrub))
+            format!(
+                "{name}: {}{}\n",
+                scrub_line(&store.scrub),
+                follows(store.job)
+            )
         });
     }
-    let bar = match io::stderr().is_terminal() {
-        true => ProgressBar::new(store.scrub.of_bytes),
-        false => ProgressBar::hidden(),
-    };
-    while store.scrub.running {
-        client.wait(Duration::from_millis(200));
+    if let Some(job) = store.job {
+        follow(&client, job)?;
         store = client.get(&path)?;
-        bar.set_position(store.scrub.read_bytes);
     }
-    bar.finish_and_clear();
     show::answer(ask.json, &store.scrub, || {
         format!("{name}: {}\n", scrub_line(&store.scrub))
     })?;
-    if let Some(why) = &store.scrub.failed {
-        return Err(anyhow!("the scrub ended early: {why}"));
-    }
     match store.bad_blocks {
         0 => Ok(()),
         bad => Err(anyhow!(
@@ -252,30 +248,24 @@ fn calibrate(name: &str, full: bool, no_wait: bool, ask: &Ask) -> anyhow::Result
     let client = Client::new(ask.admin.clone())?;
     let path = path(name)?;
     let wanted = api::CalibrateAsk { full };
-    let mut store: api::Store =
+    let store: api::Store =
         client.send_json(Method::POST, &format!("{path}/calibrate"), &wanted)?;
     if no_wait {
-        return show::answer(ask.json, &store, || format!("{name} is being calibrated\n"));
+        return show::answer(ask.json, &store, || {
+            format!("{name} is being calibrated{}\n", follows(store.job))
+        });
     }
-    let bar = match io::stderr().is_terminal() {
-        true => ProgressBar::new(1000),
-        false => ProgressBar::hidden(),
-    };
-    bar.set_style(
-        ProgressStyle::with_template("{wide_bar} {elapsed} {msg}").expect("a constant template"),
-    );
-    while store.calibrating.running {
-        client.wait(Duration::from_millis(500));
-        store = client.get(&path)?;
-        bar.set_position((store.calibrating.done_percent * 10.0) as u64);
-        bar.set_message(store.calibrating.what.clone());
-    }
-    bar.finish_and_clear();
-    if let Some(why) = &store.calibrating.failed {
-        return Err(anyhow!("{why}"));
+    if let Some(job) = store.job {
+        follow(&client, job)?;
     }
     let surface: Surface = client.get(&format!("{path}/calibration"))?;
     show::answer(ask.json, &surface, || surface_page(name, &surface))
+}
+
+/// How the work is followed that was begun, behind what is said of it.
+fn follows(job: Option<u64>) -> String {
+    let said = |job| format!("; `tanada job show {job} --wait` follows it");
+    job.map(said).unwrap_or_default()
 }
 
 /// A sign of life on a terminal.

@@ -12,10 +12,11 @@ use super::ask::Ask;
 use super::client::{Client, path};
 use super::consent;
 use super::{
-    cache, cluster, cluster_pages, options, rescue, show, store_pages, trash, volume_heat,
+    cache, cluster, cluster_pages, follow, options, rescue, show, store_pages, trash, volume_heat,
     volume_list, volume_moves, volume_set,
 };
 use crate::api::figures::{Share, Written};
+use crate::api::job::Job;
 use crate::api::tier::{Tier, TierSettings};
 use crate::api::volume::{Attach, Cache, Trace, Volume};
 use crate::api::volumes::AnyVolume;
@@ -32,7 +33,7 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             })
         }
         options::Volume::Delete(wanted) => trash::delete(wanted),
-        options::Volume::Detach { name, ask } => detach(&name, ask),
+        options::Volume::Detach { name, no_wait, ask } => detach(&name, no_wait, &ask),
         options::Volume::Attach {
             name,
             fast,
@@ -86,9 +87,10 @@ fn lost_by(name: &str, attach: &Attach) -> String {
     lost.join("; ")
 }
 
-fn detach(name: &str, ask: Ask) -> anyhow::Result<()> {
+fn detach(name: &str, no_wait: bool, ask: &Ask) -> anyhow::Result<()> {
+    let client = Client::new(ask.admin.clone())?;
     if !ask.json {
-        let before: Volume = Client::new(ask.admin.clone())?.get(&path(name, "")?)?;
+        let before: Volume = client.get(&path(name, "")?)?;
         eprintln!(
             "writing {} of dirty data to {} ...",
             size(before.cache.dirty_bytes),
@@ -96,8 +98,15 @@ fn detach(name: &str, ask: Ask) -> anyhow::Result<()> {
         );
     }
     let nothing: Map<String, Value> = Map::new();
-    let path = path(name, "/detach")?;
-    ask.send(Method::POST, &path, &nothing, |volume: &Volume| {
+    let begin = path(name, "/detach?wait=false")?;
+    let job: Job = client.send_json(Method::POST, &begin, &nothing)?;
+    if no_wait {
+        return show::answer(ask.json, &job, || {
+            format!("`tanada job show {} --wait` follows it\n", job.id)
+        });
+    }
+    let volume: Volume = follow::result(&client, job.id)?;
+    show::answer(ask.json, &volume, || {
         format!(
             "{name} stands on {} alone; `tanada volume attach {name}` gives it a fast device again\n",
             volume.slow

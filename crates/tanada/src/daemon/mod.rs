@@ -4,6 +4,7 @@
 //! serve -> assemble -> thread (data threads) -> common (files, addresses, words)
 //!       -> http (admin API) -> thread
 //!                          -> health (the verdict)
+//!                          -> jobs (long work: what runs, how far it is)
 //!                           -> metrics (a page for Prometheus, from types of `api`)
 //! ```
 //!
@@ -15,6 +16,7 @@ pub mod descriptors;
 mod entrances;
 pub mod health;
 pub mod http;
+pub mod jobs;
 mod lifetime;
 mod listeners;
 pub mod log;

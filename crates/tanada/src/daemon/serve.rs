@@ -26,7 +26,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use super::health::Watch;
 use super::http::admin_tls::AdminTls;
-use super::http::control::Control;
+use super::http::control::{Began, Control};
 use super::http::doors::{self, Doors};
 use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
@@ -228,7 +228,7 @@ async fn daemon(
         }
     };
     let control = Arc::new(Control {
-        started_unix_seconds: started_at(&ready),
+        started: Began::now(started_at(&ready)),
         threads,
         revocation,
         ..control_of(&config, loaded, lost, (&gate, kept))
@@ -277,8 +277,8 @@ fn control_of(
     (gate, kept): (&Gate, SavedSettings),
 ) -> Control {
     Control {
-        started_unix_seconds: 0,
-        started: tokio::time::Instant::now(),
+        started: Began::now(0),
+        jobs: super::jobs::shared::Jobs::default(),
         threads: Vec::new(),
         access: gate.access.clone(),
         records: Records::of(config),
@@ -352,6 +352,7 @@ fn beside(
     ));
     tasks.spawn(http::charged::keep(Arc::clone(control)));
     tasks.spawn(http::health::keep(Arc::clone(control)));
+    tasks.spawn(http::jobs::keep(Arc::clone(control)));
     tasks.spawn(http::account_terms::keep(Arc::clone(control)));
     if let Some(tls) = tls {
         tasks.spawn(tls.keep_looking(control.revocation.clone()));

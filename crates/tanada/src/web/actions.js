@@ -1,6 +1,6 @@
 // What can be done with a token: each says what it does, shows the same as a command, and asks.
 //
-// None of them destroys data: nothing is deleted, rolled back or detached here.
+// None of them destroys data: nothing is deleted, rolled back or detached here; a job that is cancelled leaves what it did.
 
 import { get, part, Refusal, send, token } from "./api.js";
 import { h, patch } from "./dom.js";
@@ -89,6 +89,14 @@ export const calibrate = store => ({
   fields: [field("Measure everything, which takes some hours", h("input", { name: "full", type: "checkbox" }))],
   command: ({ full }) => `tanada store calibrate ${word(store)}${full ? " --full" : ""} --no-wait`,
   run: ({ full }) => send("POST", `/v1/stores/${part(store)}/calibrate`, { full }),
+});
+
+export const cancel = job => ({
+  title: `Cancel job ${job.id}`,
+  verb: "Cancel it",
+  text: `The ${job.kind} of ${job.name} stops where it is, and can be begun again.`,
+  command: () => `tanada job cancel ${job.id}`,
+  run: () => send("DELETE", `/v1/jobs/${job.id}`),
 });
 
 export const snapshot = volume => ({

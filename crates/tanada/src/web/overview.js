@@ -1,11 +1,12 @@
-// Is all well, and how busy is it? Verdict, rates, latency, hits; volumes and stores in a line each.
+// Is all well, and how busy is it? Verdict, rates, latency, hits, long work; volumes and stores in a line each.
 
-import { find } from "./api.js";
+import { act, cancel } from "./actions.js";
+import { find, get } from "./api.js";
 import { history } from "./draw.js";
 import { h, s } from "./dom.js";
 import { ratesBetween } from "./rates.js";
 import { code, facts, kindOf, mark, note, section, state, table, trouble } from "./parts.js";
-import { bytes, count, latency, none, percent, perSecond, rate, share, span, ticks } from "./units.js";
+import { bytes, count, latency, none, percent, perSecond, rate, share, span, ticks, whole } from "./units.js";
 
 const SECONDS = 300;
 
@@ -60,6 +61,12 @@ const lines = (sample, disks, rates) => {
 const ROWS_MAX = 60;
 const worstFirst = all => [...all].sort((a, b) => (kindOf(a.health) === "good") - (kindOf(b.health) === "good"));
 
+// How far long work is, in its own unit.
+const far = job => job.unit === "bytes" ? `${bytes(job.done)} of ${bytes(job.total)}` : job.unit === "percent" ? percent(job.done) : `${count(job.done)} of ${count(job.total)} ${job.unit}`;
+const jobsNow = (app, jobs) => jobs.length ? section("Jobs", table("Jobs", ["Job", "What", "Done", "", "Time left", "Says", ""], jobs.map(it => [
+  whole(it.id), `${it.kind} of ${it.name}`, part(it.done, it.total), it.total ? far(it) : "begun", it.left_seconds === undefined ? none : span(it.left_seconds),
+  it.words, it.cancellable ? act(app, "Cancel", cancel(it)) : null]))) : null;
+
 const sumOf = (sample, key) => sample.stores.reduce((sum, it) => sum + (it[key] ?? NaN), 0);
 
 export const overview = app => {
@@ -72,11 +79,12 @@ export const overview = app => {
   // A node without hybrids has its stores to show.
   const ofStores = history("Throughput of stores", rateAxis, ["read", "write"], it => [sumOf(it, "read_bytes_per_second"), sumOf(it, "write_bytes_per_second")], SECONDS);
   const page = { title: overview.title, every: 5 };
-  let disks = [], rates = new Map();
+  let disks = [], jobs = [], rates = new Map();
   page.load = async signal => {
     const before = new Map(disks.map(it => [it.name, it.figures]));
     await app.first;
     disks = app.sample?.cluster ? (await find("/v1/cluster/volumes", signal)) ?? [] : [];
+    jobs = (await get("/v1/jobs", signal)).filter(it => it.state === "running");
     rates = new Map(disks.map(it => [it.name, ratesBetween(before.get(it.name), it.figures)]));
   };
   page.show = () => {
@@ -100,6 +108,7 @@ export const overview = app => {
         ["Clients", count(sample.clients), "NBD"], ["Up", span(sample.uptime_seconds), `version ${sample.version}`],
       ]),
       sample.silent?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "No answer from the threads of "), sample.silent.join(", "), ". Their figures are missing here; the daemon's log says more.")) : null,
+      jobsNow(app, jobs),
       h("div", { class: "grid" }, shown.map(it => it.node)),
       section("Volumes", table("Volumes", ["Volume", "Kind", "Health", "#Size", "#Reads/s", "#Read", "#Writes/s", "#Written", "#p99", "#Hits", "#Dirty"],
         lines(sample, disks, rates), ["There is no volume. A ", code("[[hybrid]]"), " in the configuration makes one, and in a cluster ", code("tanada volume create NAME --size 10GiB"), "."]),

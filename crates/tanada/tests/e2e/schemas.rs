@@ -130,13 +130,14 @@ fn is_of(wanted: &Value, value: &Value) -> bool {
 }
 
 /// All commands that list or show something, with what they are asked.
-const LOOKING: [(&str, &str); 24] = [
+const LOOKING: [(&str, &str); 25] = [
     ("account list", ""),
     ("account show", "ann"),
     ("audit list", ""),
     ("client list", ""),
     ("config diff", ""),
     ("device list", ""),
+    ("job list", ""),
     ("model list", ""),
     ("node list", ""),
     (

@@ -16,22 +16,21 @@ use base::Nanos;
 use config::export;
 use vdisk::StoreNumber;
 use vdisk::cluster::ClusterError;
-use vdisk::cluster::overview::condition_name;
 use vdisk::cluster::stores::{NewStore, StoreState};
 use vdisk::cluster::volumes::NewVolume;
 
-use super::cluster_thread::{ClusterThread, disk, disks, silent_seconds, store, stores_of};
+use super::cluster_thread::{ClusterThread, disks, silent_seconds, store, stores_of};
 use super::control;
 use super::control::{Answer, Control, Failure, body, unprocessable};
 use super::disk_terms::{called, check_holder, fairness, on_meta_loss};
-use super::{level_report, names};
+use super::{jobs, level_report, names};
 use crate::api::cluster::{
-    Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, RepairAsk, Repaired,
-    StoreAsk, StoreChange, TakeOverAsk,
+    Called, ClusterStore, Disk, DiskChange, Done, Here, NewDisk, RemoveAsk, StoreAsk, StoreChange,
+    TakeOverAsk,
 };
 use crate::api::refusal::Refusal;
 use crate::daemon::common::address::from_anywhere;
-use crate::daemon::common::repair_text::{damage, loss};
+use crate::daemon::jobs::{Kind, Work};
 
 /// Clients that sent nothing for so long are idle.
 const IDLE_SECONDS: u64 = 30;
@@ -255,64 +254,6 @@ pub async fn remove_snapshot(
     removed.await.map(|()| DONE)
 }
 
-/// Opens a volume, waits until its copies are equal and complete, and looks whether all are there.
-#[utoipa::path(post, path = "/v1/cluster/volumes/{name}/repair", params(("name" = String, Path)),
-    request_body = RepairAsk, responses(
-    (status = 200, body = Repaired),
-    (status = 404, body = Refusal),
-    (status = 409, description = "It cannot be opened here", body = Refusal),
-))]
-pub async fn repair_disk(
-    State(control): State<Arc<Control>>,
-    Path(name): Path<String>,
-    headers: HeaderMap,
-    text: axum::body::Bytes,
-) -> Answer<Repaired> {
-    let ask: RepairAsk = body(&headers, &text, r#"{"free": true}"#)?;
-    let name = called(&name)?;
-    let timeout = ask.timeout_seconds;
-    let timeout = timeout.map(|it| Nanos::secs(it.min(24 * 3600)));
-    let repaired = ClusterThread(&control).at_cluster(async move |open| {
-        let found = open
-            .cluster
-            .repairs
-            .repair(&name, timeout, ask.free)
-            .await?;
-        let now = open.cluster.view.overview(&name).await?;
-        let label = |store| open.cluster.stores.label(store);
-        let volume = Disk {
-            health: condition_name(found.health.condition).to_owned(),
-            why: found.health.why.clone(),
-            ..disk(&open, &now)
-        };
-        Ok(Repaired {
-            volume,
-            reconciled_extents: found.counters.reconciled,
-            resynced_extents: found.counters.resynced,
-            repaired_copies: found.counters.read_repairs,
-            repaired_bytes: found.counters.repaired_bytes,
-            damage_left: found
-                .damage
-                .left
-                .iter()
-                .map(|it| damage(it, &label(it.store)))
-                .collect(),
-            damage_left_more: found.damage.beyond(),
-            missing_copies: found.missing_copies,
-            losses: found
-                .losses
-                .iter()
-                .map(|it| loss(it, &label(it.store)))
-                .collect(),
-            unknown_stores: found.unknown.iter().map(|it| it.0).collect(),
-            unknown_store_names: found.unknown.iter().map(|it| label(*it)).collect(),
-            leaked_copies: found.leaks as u64,
-            freed: ask.free,
-        })
-    });
-    repaired.await.map(Json)
-}
-
 // --- nodes and stores ---------------------------------------------------------------------------------
 
 /// This node, and the stores of the cluster.
@@ -393,6 +334,7 @@ pub async fn add_store(
 ))]
 pub async fn change_store(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
     text: axum::body::Bytes,
@@ -407,11 +349,18 @@ pub async fn change_store(
             return Err(unprocessable(error, "write active or draining"));
         }
     };
-    let changed = ClusterThread(&control).at_cluster(async move |open| {
+    let changed = ClusterThread(&control);
+    let work = Work::new(Kind::Drain, name.as_str());
+    let changed = changed.at_cluster(async move |open| {
         let record = open.cluster.membership.set_state(&name, state).await?;
         Ok(store(&record, None, None))
     });
-    changed.await.map(Json)
+    if state == StoreState::Active {
+        return changed.await.map(Json);
+    }
+    let (begun, job) = jobs::begin(&control, work, &caller, changed).await?;
+    let job = Some(job);
+    Ok(Json(ClusterStore { job, ..begun }))
 }
 
 /// Forgets a store that was drained and has nothing, or, with `lost`, one that is gone for good.

@@ -228,6 +228,7 @@ pub(super) fn store(record: &StoreRecord, up: Option<bool>, heard: Option<Heard>
         uuid: record.uuid.clone(),
         volumes_left: None,
         extents_left_here: 0,
+        job: None,
     }
 }
 

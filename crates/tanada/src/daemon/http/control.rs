@@ -26,6 +26,7 @@ use crate::api::status::{Machine, Status};
 use crate::daemon::common::certificates::{Folder, own_certificate};
 use crate::daemon::common::revocation::Revocation;
 use crate::daemon::health::Watch;
+use crate::daemon::jobs::shared::Jobs;
 use crate::daemon::reload::Loaded;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport, VolumeCommand};
 use crate::daemon::thread::records::Records;
@@ -45,8 +46,7 @@ pub(super) fn query<T>(
 
 /// What the handlers share.
 pub struct Control {
-    pub started_unix_seconds: u64,
-    pub started: tokio::time::Instant,
+    pub started: Began,
     pub threads: Vec<ThreadHandle>,
     /// Who commands the daemon, and where.
     pub access: Access,
@@ -69,6 +69,23 @@ pub struct Control {
     pub health: Watch,
     /// The configuration, and where it is read anew.
     pub loaded: Loaded,
+    /// Its long work.
+    pub jobs: Jobs,
+}
+
+/// When a daemon began.
+#[derive(Debug, Clone, Copy)]
+pub struct Began {
+    pub unix_seconds: u64,
+    pub at: tokio::time::Instant,
+}
+
+impl Began {
+    /// It begins now; by the clock of the machine at `unix_seconds`.
+    pub fn now(unix_seconds: u64) -> Began {
+        let at = tokio::time::Instant::now();
+        Began { unix_seconds, at }
+    }
 }
 
 /// An answer that is no success.
@@ -212,8 +229,8 @@ impl Control {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             config: self.loaded.origin.clone(),
-            started_unix_seconds: self.started_unix_seconds,
-            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            started_unix_seconds: self.started.unix_seconds,
+            uptime_seconds: self.started.at.elapsed().as_secs_f64(),
             dead: self.dead(),
             drivers: Vec::new(),
             threads: Vec::new(),

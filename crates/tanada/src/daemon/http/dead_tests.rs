@@ -49,8 +49,8 @@ fn silent_thread(name: &str) -> (ThreadHandle, std::sync::mpsc::Sender<()>) {
 
 fn control_of(threads: Vec<ThreadHandle>) -> Arc<Control> {
     Arc::new(Control {
-        started_unix_seconds: 0,
-        started: tokio::time::Instant::now(),
+        started: super::control::Began::now(0),
+        jobs: crate::daemon::jobs::shared::Jobs::default(),
         threads,
         access: Access::default(),
         records: Records::in_dir(std::path::Path::new("/nonexistent")),

@@ -13,8 +13,8 @@ use crate::daemon::thread::records::Records;
 /// One that has no data threads.
 pub(super) fn control() -> Arc<Control> {
     Arc::new(Control {
-        started_unix_seconds: 0,
-        started: tokio::time::Instant::now(),
+        started: super::control::Began::now(0),
+        jobs: crate::daemon::jobs::shared::Jobs::default(),
         threads: Vec::new(),
         access: Access::default(),
         records: Records::in_dir(std::path::Path::new("/nonexistent")),

@@ -125,8 +125,8 @@ impl Look {
             at_unix_seconds: unix_seconds(),
             seconds: seconds.unwrap_or_default(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started_unix_seconds: control.started_unix_seconds,
-            uptime_seconds: control.started.elapsed().as_secs_f64(),
+            started_unix_seconds: control.started.unix_seconds,
+            uptime_seconds: control.started.at.elapsed().as_secs_f64(),
             cluster: control.threads.iter().any(|thread| thread.has.cluster),
             health: Health {
                 // Who muted what has a name.

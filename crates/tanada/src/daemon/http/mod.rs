@@ -27,6 +27,7 @@ mod cluster_thread;
 pub mod control;
 #[cfg(test)]
 mod dead_tests;
+mod detach;
 mod disk_terms;
 #[cfg(test)]
 mod document_tests;
@@ -38,6 +39,7 @@ pub mod flattened;
 pub mod gate;
 pub mod guard;
 pub mod health;
+pub mod jobs;
 pub mod kernel_disks;
 pub mod learn;
 mod level;
@@ -46,6 +48,7 @@ pub mod listen;
 mod names;
 mod release;
 pub mod reload;
+mod repair;
 mod reservation_words;
 mod reservations;
 mod reserve;
@@ -109,7 +112,7 @@ const BODY_MAX: usize = 64 * 1024;
         volume_settings::change_volume,
         volume_settings::reset_volume,
         volume_settings::get_settings,
-        detach_volume,
+        detach::detach_volume,
         attach_volume,
         export_booking::get_reservations,
         export_booking::add_reservation,
@@ -146,7 +149,7 @@ const BODY_MAX: usize = 64 * 1024;
         cluster::clone_snapshot,
         cluster::roll_back,
         cluster::remove_snapshot,
-        cluster::repair_disk,
+        repair::repair_disk,
         cluster::take_over,
         cluster::add_store,
         cluster::change_store,
@@ -173,6 +176,9 @@ const BODY_MAX: usize = 64 * 1024;
         health::mute,
         health::unmute,
         reload::post_reload,
+        jobs::get_jobs,
+        jobs::get_job,
+        jobs::cancel_job,
         events::get_events,
         web::get_page,
         web::get_file
@@ -306,23 +312,6 @@ async fn get_moves(
     let volume = name.clone();
     control
         .command(&name, |reply| VolumeCommand::Moves { volume, ask, reply })
-        .await
-}
-
-/// Writes all dirty data to the slow device and goes on without the fast one. Answers when done.
-#[utoipa::path(post, path = "/v1/volumes/{name}/detach", params(("name" = String, Path)), responses(
-    (status = 200, description = "The volume as it is now", body = Volume),
-    (status = 404, body = Refusal),
-    (status = 409, description = "Detached already", body = Refusal),
-    (status = 500, description = "A device failed", body = Refusal),
-))]
-async fn detach_volume(
-    State(control): State<Arc<Control>>,
-    Path(name): Path<String>,
-) -> Answer<Volume> {
-    let volume = name.clone();
-    control
-        .command(&name, |reply| VolumeCommand::Detach { volume, reply })
         .await
 }
 

@@ -19,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 81] = [
+const RIGHTS: [Right; 84] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -32,6 +32,9 @@ const RIGHTS: [Right; 81] = [
     Right("GET", "/", Action::Look),
     Right("GET", "/web/{file}", Action::Look),
     Right("GET", "/v1/events", Action::Look),
+    Right("GET", "/v1/jobs", Action::Look),
+    Right("GET", "/v1/jobs/{id}", Action::Look),
+    Right("DELETE", "/v1/jobs/{id}", Action::Operate),
 
     Right("GET", "/v1/devices", Action::Look),
     Right("GET", "/v1/exports", Action::Look),

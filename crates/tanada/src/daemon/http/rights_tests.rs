@@ -37,6 +37,9 @@ DELETE /v1/health/mutes/{code}                                   operator
 GET    /                                                         -
 GET    /web/{file}                                               -
 GET    /v1/events                                                -
+GET    /v1/jobs                                                  -
+GET    /v1/jobs/{id}                                             -
+DELETE /v1/jobs/{id}                                             operator
 GET    /v1/devices                                               -
 GET    /v1/exports                                               -
 GET    /v1/exports/{name}/reservations                           reader
@@ -131,8 +134,8 @@ impl Bed {
             ..Access::default()
         };
         let control = Arc::new(Control {
-            started_unix_seconds: 0,
-            started: tokio::time::Instant::now(),
+            started: super::control::Began::now(0),
+            jobs: crate::daemon::jobs::shared::Jobs::default(),
             threads: Vec::new(),
             access: access.clone(),
             records: Records::in_dir(dir.path()),

@@ -6,8 +6,9 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 
 use super::control::Control;
 use super::{
-    accounts, audit, certificates, clients, cluster, events, export_booking, health, learn, level,
-    reload, reservations, reserve, stores, trash, volume_settings, volumes, web,
+    accounts, audit, certificates, clients, cluster, detach, events, export_booking, health, jobs,
+    learn, level, reload, repair, reservations, reserve, stores, trash, volume_settings, volumes,
+    web,
 };
 
 /// A path, and what answers there.
@@ -34,6 +35,8 @@ pub(super) fn routes() -> Vec<Route> {
             "/v1/health/mutes/{code}",
             put(health::mute).delete(health::unmute),
         ),
+        ("/v1/jobs", get(jobs::get_jobs)),
+        ("/v1/jobs/{id}", get(jobs::get_job).delete(jobs::cancel_job)),
         ("/v1/events", get(events::get_events)),
         ("/", get(web::get_page)),
         ("/web/{file}", get(web::get_file)),
@@ -68,7 +71,7 @@ fn volume_routes() -> Vec<Route> {
             "/v1/volumes/{name}/tier-advice",
             get(learn::get_tier_advice),
         ),
-        ("/v1/volumes/{name}/detach", post(super::detach_volume)),
+        ("/v1/volumes/{name}/detach", post(detach::detach_volume)),
         ("/v1/volumes/{name}/attach", post(super::attach_volume)),
     ]
 }
@@ -168,7 +171,7 @@ fn cluster_routes() -> Vec<Route> {
         ),
         (
             "/v1/cluster/volumes/{name}/repair",
-            post(cluster::repair_disk),
+            post(repair::repair_disk),
         ),
         (
             "/v1/cluster/volumes/{name}/takeover",

@@ -12,10 +12,12 @@ use report::terminal::said;
 use super::booking::Stores;
 use super::control;
 use super::control::{Answer, Control, Failure, body};
+use super::jobs;
 use super::names;
 use super::reserve_words::shown;
 use crate::api::refusal::Refusal;
 use crate::api::store::{Calendar, CalendarAsk, CalibrateAsk, RotateAsk, Store};
+use crate::daemon::jobs::{Kind, Work};
 use crate::daemon::thread::refused::Refused;
 
 /// A calendar shows a day at least.
@@ -56,15 +58,30 @@ pub(super) async fn get_store(
 ))]
 pub(super) async fn scrub_store(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
 ) -> Answer<Store> {
     let begun = Stores(&control).at_store(&name, async |store| {
         store.begin_scrub().map(|()| store.report())
     });
-    Ok(Json(begun.await??))
+    begun_job(&control, Kind::Scrub, (&name, &caller), begun).await
 }
 
-/// Measures the device below the store, where nothing is reserved for so long. Answers at once; `calibrating` of the store says how far.
+/// What began work on a store, with the work's job.
+async fn begun_job(
+    control: &Control,
+    kind: Kind,
+    (name, caller): (&str, &Caller),
+    begun: impl Future<Output = Result<Result<Store, Refused>, Failure>>,
+) -> Answer<Store> {
+    let begun = async { Ok(begun.await??) };
+    let work = Work::new(kind, name);
+    let (store, job) = jobs::begin(control, work, caller, begun).await?;
+    let job = Some(job);
+    Ok(Json(Store { job, ..store }))
+}
+
+/// Measures the device below the store, where nothing is reserved for so long. Answers at once; `job` and `calibrating` of the store say how far.
 #[utoipa::path(post, path = "/v1/stores/{name}/calibrate", params(("name" = String, Path)),
     request_body = CalibrateAsk, responses(
     (status = 200, body = Store),
@@ -73,6 +90,7 @@ pub(super) async fn scrub_store(
 ))]
 pub(super) async fn calibrate_store(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     Path(name): Path<String>,
     headers: HeaderMap,
     text: axum::body::Bytes,
@@ -84,7 +102,7 @@ pub(super) async fn calibrate_store(
             .await
             .map(|()| store.report())
     });
-    Ok(Json(begun.await??))
+    begun_job(&control, Kind::Calibrate, (&name, &caller), begun).await
 }
 
 /// What the device below a store was measured to do: costs, and what must stay free by direction and number of sessions.

@@ -308,6 +308,7 @@ fn page() -> Page {
                 heard_ago_ms: Some(20),
                 volumes_left: None,
                 extents_left_here: 0,
+                job: None,
             }],
             in_trash: 0,
             meta_silent_seconds: Some(0.0),

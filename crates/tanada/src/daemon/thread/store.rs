@@ -58,6 +58,8 @@ pub struct OpenStore {
     /// A task begins them.
     scrubs: Cell<bool>,
     calibrating: RefCell<api::Calibrating>,
+    /// The round of the scrub that runs is to be cut off.
+    scrub_stopped: Cell<bool>,
     stopped: Cell<bool>,
 }
 
@@ -137,6 +139,7 @@ impl OpenStore {
             scrub_rate: Cell::default(),
             scrubs: Cell::default(),
             calibrating: RefCell::default(),
+            scrub_stopped: Cell::new(false),
             stopped: Cell::new(false),
         });
         store.set_scrub(store.config.scrub);
@@ -177,6 +180,7 @@ impl OpenStore {
             node: self.node.report(),
             sessions: self.node.sessions(),
             figures: self.node.requests().into(),
+            job: None,
             scrub: api::Scrub {
                 running: scrub.running,
                 bytes_per_second: self.scrub_rate.get().map(|rate| rate.0),
@@ -267,7 +271,13 @@ impl OpenStore {
         Ok(())
     }
 
+    /// Cuts off the round of the scrub that runs; the next one goes on where it was.
+    pub fn stop_scrub(&self) {
+        self.scrub_stopped.set(true);
+    }
+
     fn mark_scrub_begun(&self) {
+        self.scrub_stopped.set(false);
         let of = self.node.store().space().used;
         let mut scrub = self.scrub.borrow_mut();
         let rounds = scrub.rounds;
@@ -284,7 +294,7 @@ impl OpenStore {
     async fn scrub_round(&self, paced: bool) {
         // A round that was cut off at its very end has nothing left; then the next one is meant, once.
         let mut may_go_on = true;
-        while !self.stopped.get() {
+        while !self.stopped.get() && !self.scrub_stopped.get() {
             let begun = env::now();
             let step = match self.node.store().scrub_step(SCRUB_STEP).await {
                 Ok(step) => step,
