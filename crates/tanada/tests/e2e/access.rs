@@ -49,7 +49,7 @@ pub fn as_another(dir: &Path, arguments: &[&str], token: Option<&Path>) -> Optio
 }
 
 /// What `GET` answers over TCP on loopback without a token, beside [`EVENTS`], which has no end.
-const OPEN: [&str; 21] = [
+const OPEN: [&str; 23] = [
     "/",
     "/healthz",
     "/metrics",
@@ -61,6 +61,8 @@ const OPEN: [&str; 21] = [
     "/v1/devices",
     "/v1/exports",
     "/v1/health",
+    "/v1/jobs",
+    "/v1/jobs/{id}",
     "/v1/status",
     "/v1/stores",
     "/v1/stores/{name}",
@@ -81,11 +83,15 @@ fn over_tcp_a_stranger_reads_status_and_metrics_and_commands_nothing() {
     let daemon = Daemon::start(dir, SMALL);
     let address = daemon.admin_tcp();
     for path in OPEN {
-        let path = path.replace("{name}", "vol0").replace("{file}", "main.js");
+        let path = path
+            .replace("{name}", "vol0")
+            .replace("{file}", "main.js")
+            .replace("{id}", "1");
         let (code, said) = ask(&address, "GET", &path, "");
         let expected = match path.as_str() {
             "/v1/stores/vol0" | "/v1/stores/vol0/calendar" => 404,
             "/v1/cluster" | "/v1/cluster/volumes/vol0" => 404,
+            "/v1/jobs/1" => 404,
             // No shadow watches it.
             "/v1/volumes/vol0/advice" => 409,
             _ => 200,

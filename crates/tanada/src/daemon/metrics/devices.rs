@@ -23,7 +23,7 @@ pub(super) fn devices(
             labels
         });
     }
-    rows.write(encoder, "device")?;
+    rows.write_without("work", encoder, "device")?;
     let loads = devices.iter();
     let loads = loads.map(|device| (labels([("device", &device.name)]), &device.figures));
     let loads: Vec<(Labels<'_>, &Counters)> = loads.collect();

@@ -51,6 +51,17 @@ impl Requests {
         self.sort_in(&of.latency);
     }
 
+    fn join(&mut self, other: &Requests) {
+        self.requests += other.requests;
+        self.bytes += other.bytes;
+        self.errors += other.errors;
+        self.latency_sum_ns = self.latency_sum_ns.saturating_add(other.latency_sum_ns);
+        self.latency_count += other.latency_count;
+        for (own, other) in self.buckets.iter_mut().zip(other.buckets) {
+            *own += other;
+        }
+    }
+
     /// A measured bucket is at most 1/16 wide; it counts where its upper end lies.
     fn sort_in(&mut self, latency: &Latency) {
         for &(bound, count) in &latency.buckets {
@@ -87,14 +98,53 @@ impl<'a> Rows<'a> {
 
     /// Writes them down as `PREFIX_requests_total` and so on.
     pub fn write(&self, encoder: &mut DescriptorEncoder<'_>, prefix: &str) -> Result<(), Error> {
+        self.totals(encoder, prefix)?;
+        self.latencies(encoder, prefix)
+    }
+
+    /// As [`Rows::write`], with one histogram for all that differ in the label `dropped` alone: a series has some 15 lines.
+    pub fn write_without(
+        &self,
+        dropped: &str,
+        encoder: &mut DescriptorEncoder<'_>,
+        prefix: &str,
+    ) -> Result<(), Error> {
+        self.totals(encoder, prefix)?;
+        self.without(dropped).latencies(encoder, prefix)
+    }
+
+    fn totals(&self, encoder: &mut DescriptorEncoder<'_>, prefix: &str) -> Result<(), Error> {
         let rows = self.0.iter();
         let rows: Vec<(Labels<'_>, &Requests)> =
             rows.map(|(labels, it)| (labels.clone(), it)).collect();
-        counters(encoder, prefix, &ANSWERED, &rows)?;
+        counters(encoder, prefix, &ANSWERED, &rows)
+    }
+
+    /// The same without a label, those that are equal then summed.
+    fn without(&self, dropped: &str) -> Rows<'a> {
+        let mut summed: Vec<(Labels<'a>, Requests)> = Vec::new();
+        for (labels, of) in &self.0 {
+            let mut labels = labels.clone();
+            labels.retain(|(name, _)| *name != dropped);
+            // Those of one thing stand together.
+            let others = summed.iter().rev();
+            let same = others.take_while(|(it, _)| it.first() == labels.first());
+            let first = summed.len() - same.count();
+            let known = summed[first..].iter().position(|(it, _)| *it == labels);
+            let at = known.map_or(summed.len(), |at| first + at);
+            if at == summed.len() {
+                summed.push((labels, Requests::default()));
+            }
+            summed[at].1.join(of);
+        }
+        Rows(summed)
+    }
+
+    fn latencies(&self, encoder: &mut DescriptorEncoder<'_>, prefix: &str) -> Result<(), Error> {
         let name = format!("{prefix}_latency_seconds");
         let help = "From the call to the answer, good and bad";
         let mut family = Family::of_histograms(encoder, &name, help)?;
-        for (labels, of) in &rows {
+        for (labels, of) in &self.0 {
             let (sum, count) = (of.latency_sum_ns as f64 / 1e9, of.latency_count);
             family.histogram(labels, (sum, count), &of.bounded())?;
         }
@@ -189,5 +239,37 @@ mod tests {
         assert_eq!(*normal, labels([("class", "normal")]));
         assert_eq!((alone.buckets[1], alone.requests), (2, 2));
         assert_eq!(sum.bounded()[12], (f64::INFINITY, 2));
+    }
+
+    #[test]
+    fn a_label_that_is_dropped_sums_the_rows_of_each_thing_and_of_no_other() {
+        let figures = Counters {
+            operations: vec![
+                operation("metadata", 50_000),
+                operation("background", 3_000_000_000),
+            ],
+            ..Counters::default()
+        };
+        let mut rows = Rows::default();
+        for device in ["a", "b"] {
+            rows.add(&figures, |of| {
+                let mut labels = labels([("device", device)]);
+                labels.push(("work", of.class.as_str().into()));
+                labels
+            });
+        }
+        assert_eq!(rows.0.len(), 4);
+        let summed = rows.without("work").0;
+        let names: Vec<_> = summed.iter().map(|(labels, _)| labels.clone()).collect();
+        assert_eq!(
+            names,
+            [labels([("device", "a")]), labels([("device", "b")])]
+        );
+        for (_, of) in &summed {
+            assert_eq!(
+                (of.requests, of.latency_count, of.buckets[0], of.buckets[12]),
+                (4, 4, 2, 2)
+            );
+        }
     }
 }
