@@ -94,10 +94,14 @@ fn start(dir: &Path, manager: &Manager) -> Child {
     child.expect("bash is there")
 }
 
-fn end(mut child: Child, manager: &mut Manager) {
+fn signal(child: &Child, name: &str) {
     let pid = child.id().to_string();
-    let killed = Command::new("kill").args(["-TERM", &pid]).status();
+    let killed = Command::new("kill").args([name, &pid]).status();
     assert!(killed.expect("kill is there").success());
+}
+
+fn end(mut child: Child, manager: &mut Manager) {
+    signal(&child, "-TERM");
     manager.until("STOPPING=1");
     assert!(child.wait().expect("it is our child").success());
 }
@@ -156,6 +160,76 @@ fn who_comes_while_the_daemon_is_restarted_is_served_after_it() {
     assert!(answer.ends_with("ok\n"), "{answer}");
     assert!(text(dir, &["status"]).contains("HEALTH_OK"));
     end(second, &mut manager);
+}
+
+#[test]
+fn a_reload_is_told_to_the_service_manager_which_keeps_new_sockets_and_drops_old_ones() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let config = SMALL.replace(", \"127.0.0.1:0\"]", "]") + "[web]\nlisten = []\n";
+    fs::write(dir.join("tanada.toml"), &config).expect("the folder is ours");
+    let mut manager = Manager::at(&dir.join("notify.sock"));
+    let daemon = start(dir, &manager);
+    manager.until("EXTEND_TIMEOUT_USEC=");
+    manager.until("READY=1");
+    let moved = config.replace("plain.sock", "other.sock");
+    fs::write(dir.join("tanada.toml"), moved).expect("the folder is ours");
+    signal(&daemon, "-HUP");
+    let mut said = String::new();
+    while !said.contains("READY=1") {
+        said += &manager.next();
+        said.push('\n');
+    }
+    let place = |part: &str| {
+        said.find(part)
+            .unwrap_or_else(|| panic!("no {part} in {said}"))
+    };
+    assert!(place("RELOADING=1") < place("FDSTORE=1"), "{said}");
+    assert!(place("MONOTONIC_USEC=") < place("READY=1"), "{said}");
+    assert!(place("FDNAME=unix-other.sock") < place("READY=1"), "{said}");
+    let dropped = &said[place("FDSTOREREMOVE=1")..];
+    assert!(dropped.contains("FDNAME=unix-plain.sock"), "{said}");
+    assert!(dir.join("other.sock").exists() && !dir.join("plain.sock").exists());
+    end(daemon, &mut manager);
+}
+
+#[test]
+fn the_journal_gets_lines_with_a_priority_and_without_a_time() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    fs::write(dir.join("tanada.toml"), SMALL).expect("the folder is ours");
+    let mut manager = Manager::at(&dir.join("notify.sock"));
+    let log = fs::File::create(dir.join("log")).expect("the folder is ours");
+    let stream = log.metadata().expect("it is there");
+    let child = Command::new(env!("CARGO_BIN_EXE_tanada"))
+        .current_dir(dir)
+        .args(["serve", "tanada.toml"])
+        .env("NOTIFY_SOCKET", dir.join("notify.sock"))
+        .env(
+            "JOURNAL_STREAM",
+            format!("{}:{}", stream.dev(), stream.ino()),
+        )
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn();
+    let child = child.expect("it is built");
+    manager.until("READY=1");
+    // A configuration that is not good is an error.
+    fs::write(dir.join("tanada.toml"), "nonsense").expect("the folder is ours");
+    signal(&child, "-HUP");
+    manager.until("RELOADING=1");
+    manager.until("READY=1");
+    end(child, &mut manager);
+    let log = fs::read_to_string(dir.join("log")).expect("it is there");
+    let lines: Vec<&str> = log.lines().filter(|line| line.starts_with('<')).collect();
+    assert!(lines.iter().any(|it| it.starts_with("<6>serving")), "{log}");
+    let error = lines.iter().find(|it| it.starts_with("<3>"));
+    assert!(
+        error.is_some_and(|it| it.contains("was not read anew")),
+        "{log}"
+    );
 }
 
 #[test]
