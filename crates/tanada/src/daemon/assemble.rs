@@ -200,8 +200,10 @@ async fn build_into(thread: &mut DataThread, plan: Plan) -> anyhow::Result<()> {
     for at in listeners.exports {
         serve(thread, at).await?;
     }
-    let exports = thread.entrances.exports();
-    begin_elsewhere(thread, &exports, listeners.sockets).await?;
+    let mut sockets = listeners.sockets;
+    for export in thread.entrances.exports().iter() {
+        begin_elsewhere(thread, export, &mut sockets).await?;
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 use std::io;
+use std::sync::Arc;
 
 use anyhow::anyhow;
 use report::terminal::said;
@@ -20,7 +21,7 @@ use super::{http, log};
 
 /// Waits until the daemon is to close: which data thread died, if one did.
 pub async fn ended(
-    (control, doors): (&Control, &Doors),
+    (control, doors): (&Arc<Control>, &Arc<Doors>),
     signals: &mut Signals,
     manager: ServiceManager,
 ) -> Option<String> {
@@ -40,12 +41,17 @@ pub async fn ended(
                 return dead.map(|thread| thread.names.join(", "));
             }
             Asked::Reload => {
-                manager.reloading();
-                http::reload::on_signal(control, doors).await;
-                manager.reloaded();
+                // A thread that does not answer keeps no later signal waiting.
+                tokio::spawn(reload(Arc::clone(control), Arc::clone(doors), manager));
             }
         }
     }
+}
+
+async fn reload(control: Arc<Control>, doors: Arc<Doors>, manager: ServiceManager) {
+    manager.reloading();
+    http::reload::on_signal(&control, &doors).await;
+    manager.reloaded();
 }
 
 /// What a signal asks for.

@@ -5,12 +5,13 @@ use front::nbd;
 
 use super::entrances::listen::{listen, read_tls};
 use super::plan::Plan;
+use super::thread::entrances::Unserved;
 
 /// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
 pub struct Listeners {
     pub exports: Vec<(Address, Listener, Option<nbd::Tls>)>,
     /// Where virtual machines connect.
-    pub sockets: Vec<Listener>,
+    pub sockets: Unserved,
     /// Those of each store.
     pub stores: Vec<Vec<Listener>>,
     pub cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
@@ -29,12 +30,12 @@ impl Listeners {
                 }
             }
         }
-        let mut sockets = Vec::new();
+        let mut sockets = Unserved::default();
         for export in &plan.exports {
             if let Some(address) = &export.vhost_user {
                 let what = ("virtual machines", "[[export]] vhost-user");
                 let listener = listen(address, plan.socket_mode, what).await?;
-                sockets.push(listener);
+                sockets.put(address, listener);
             }
         }
         let mut stores = Vec::new();

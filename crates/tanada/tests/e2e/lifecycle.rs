@@ -163,7 +163,7 @@ fn who_comes_while_the_daemon_is_restarted_is_served_after_it() {
 }
 
 #[test]
-fn a_reload_is_told_to_the_service_manager_which_keeps_new_sockets_and_drops_old_ones() {
+fn at_a_reload_the_service_manager_keeps_new_sockets_and_drops_old_ones() {
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();
     let config = SMALL.replace(", \"127.0.0.1:0\"]", "]") + "[web]\nlisten = []\n";

@@ -125,17 +125,21 @@ fn exports_come_and_go_and_no_other_client_feels_it() {
         assert!(!dir.join("disk.sock").exists(), "its address is given up");
         assert_eq!(shown(dir, "vm"), Value::Null);
 
-        // Other terms: who comes again finds them, at the gates, too.
+        // Other terms: not under a client, and after that at once, at the gates, too.
+        let other = without.replace("read_only = true", "read_only = false");
         let viewer = connect(dir, "gated.sock", "view").await.unwrap();
-        reload(
-            dir,
-            &without.replace("read_only = true", "read_only = false"),
-        );
-        assert!(read(&viewer).await.is_err(), "it comes again");
-        let viewer = connect(dir, "gated.sock", "view").await.unwrap();
-        read(&viewer).await.unwrap();
-        assert_eq!(shown(dir, "view")["read_only"], false);
+        refused(dir, &other, "export view has 1 client");
         viewer.close().await;
+        reload(dir, &other);
+        for socket in ["gated.sock", "vol0.sock"] {
+            let viewer = connect(dir, socket, "view").await.unwrap();
+            read(&viewer).await.unwrap();
+            viewer.close().await;
+        }
+        assert_eq!(shown(dir, "view")["read_only"], false);
+        // Who asks for no name goes on with the same disk.
+        let first = before.replacen("[[export]]", &format!("{}[[export]]", more[0]), 1);
+        refused(dir, &first, "ask for no export by its name");
         reload(dir, &before);
 
         // All this time.
@@ -163,6 +167,24 @@ fn caps_of_an_export_are_raised_under_its_clients() {
             env::now().since(begun) < Nanos::secs(5),
             "8 s at its old cap"
         );
+    });
+}
+
+#[test]
+fn a_device_that_became_a_cache_is_not_exported() {
+    with_runtime(async |dir| {
+        let spare = "[[device]]\nname = \"spare\"\npath = \"spare.img\"\nsize = \"16MiB\"\n[admin]";
+        let before = SMALL.replace("[admin]", spare);
+        let _daemon = Daemon::start(dir, &before);
+        let shows = export("spare", "device = \"spare\"\nnbd = \"unix:spare.sock\"");
+        let after = before.replace("[admin]", &format!("{shows}[admin]"));
+        text(dir, &["volume", "detach", "vol0"]);
+        text(dir, &["volume", "attach", "vol0", "--fast", "spare"]);
+        refused(dir, &after, "spare, which is part of vol0");
+        text(dir, &["volume", "detach", "vol0"]);
+        reload(dir, &after);
+        let taken = run(dir, &["volume", "attach", "vol0", "--fast", "spare"]);
+        assert_eq!(taken.status.code(), Some(5), "{}", stderr(&taken));
     });
 }
 

@@ -10,7 +10,7 @@
 //!
 //! Always true: the counts are durable before the first client is let in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,6 +52,8 @@ pub struct Begun {
     written: Written,
     /// The last one was not closed.
     is_unclean: bool,
+    /// Devices that may not have found all.
+    lost: BTreeSet<String>,
 }
 
 /// Counts one more if the last daemon was not closed.
@@ -62,10 +64,14 @@ pub fn begin(data_dir: &Path) -> anyhow::Result<Begun> {
     Ok(begun)
 }
 
-/// An export may not have found all that was answered before: after an unclean start that is a loss.
-pub fn note_loss() {
+/// An export of `device` may not have found all that was answered before: after an unclean start that is a loss, however
+/// often it is exported since.
+pub fn note_loss(device: &str) {
     let mut now = NOW.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(begun) = now.as_mut().filter(|begun| begun.is_unclean) {
+        if !begun.lost.insert(device.to_owned()) {
+            return;
+        }
         begun.written.losses += 1;
         if let Err(error) = begun.write() {
             tracing::warn!(%error, "cannot write {}", begun.path.display());
@@ -168,6 +174,7 @@ impl Begun {
                 ..before
             },
             is_unclean,
+            lost: BTreeSet::new(),
         };
         begun.write().with_context(cannot)?;
         Ok(begun)

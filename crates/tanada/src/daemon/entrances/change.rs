@@ -7,13 +7,15 @@
 //!
 //! Always true:
 //! 1. A check changes nothing: what it opened is closed again where another part of the daemon refuses.
-//! 2. No client loses its data under its hands: an export that clients use ends only where they find it again.
+//! 2. An export that clients use neither ends nor changes, but for its caps: who came again by another name, or on other
+//!    terms, could take another disk for its own.
+//! 3. What fails while a change is made is not in force: the next reload tries it again.
 
 use std::rc::Rc;
 
 use config::ExportConfig;
 use env::net::{Address, Listener};
-use front::nbd::Tls;
+use front::nbd::{ConnectionSnapshot, Tls};
 use report::terminal::said;
 
 use super::listen::{listen, read_tls};
@@ -21,12 +23,15 @@ use super::serve::{add_to, serve, showing, through_gates, volumes_at};
 use crate::api::refusal::Refusal;
 use crate::daemon::thread::DataThread;
 use crate::daemon::thread::command::{ExportsChange, Step};
-use crate::daemon::thread::entrances::Prepared;
-use crate::daemon::thread::exports_wanted::{Difference, Gone, addresses, at, other_gates};
+use crate::daemon::thread::entrances::{Prepared, Unserved};
+use crate::daemon::thread::exports_wanted::{Difference, addresses, at, default_at, other_gates};
 use crate::daemon::thread::gates::Gates;
 use crate::daemon::thread::open::{OpenServer, VhostDisk};
 use crate::daemon::thread::refused::Refused;
-use crate::daemon::thread::vhost;
+use crate::daemon::thread::{ublk, vhost};
+
+/// What to do where a reload cannot.
+const RESTART: &str = "restart the daemon for it, or take the line back";
 
 /// Takes a step towards other exports, as a task of its own.
 pub fn begin(thread: Rc<DataThread>, change: ExportsChange) {
@@ -52,63 +57,77 @@ async fn check(thread: &DataThread, after: &[ExportConfig]) -> Result<(), Refuse
     let difference = Difference::between(&before, after);
     if let Some(address) = other_gates(&before, after) {
         let error = format!("{address} would have another number of gates");
-        return Err(refused(
-            error,
-            "restart the daemon for it, or take the line back",
-        ));
+        return Err(refused(error, RESTART));
     }
-    for gone in &difference.gone {
-        may_end(thread, gone).await?;
-    }
-    let tls = certificates(after).map_err(cannot)?;
-    let listeners = listeners(thread, &before, after).await.map_err(cannot)?;
-    let sockets = sockets(thread, &difference).await.map_err(cannot)?;
-    *entrances.prepared.borrow_mut() = Some(Prepared {
+    may_change(thread, &difference, after).await?;
+    let mut prepared = Prepared {
         difference,
-        listeners,
-        sockets,
-        tls,
-    });
+        tls: certificates(after).map_err(cannot)?,
+        listeners: Unserved::default(),
+    };
+    // What is open already is closed with `prepared` if one cannot be.
+    listen_at_new(thread, &before, after, &mut prepared)
+        .await
+        .map_err(cannot)?;
+    *entrances.prepared.borrow_mut() = Some(prepared);
     Ok(())
 }
 
 /// Puts the exports in force for which the last check was.
 async fn apply(thread: &DataThread, after: Vec<ExportConfig>) -> Result<(), Refused> {
     let entrances = &thread.entrances;
-    let Some(prepared) = entrances.prepared.take() else {
-        return Err(refused(
-            "the exports were not checked".to_owned(),
-            "ask for the reload once more",
-        ));
+    let (Some(prepared), Some(_making)) = (entrances.prepared.take(), entrances.begin_change())
+    else {
+        let error = "the exports were not checked, or the daemon closes".to_owned();
+        return Err(refused(error, "ask for the reload once more"));
     };
     let Prepared {
         difference,
-        listeners,
-        sockets,
+        mut listeners,
         tls,
     } = prepared;
+    // Clients may have come since.
+    may_change(thread, &difference, &after).await?;
     *entrances.exports.borrow_mut() = after.clone().into();
     thread.caps.set_exports(&after);
     if let Some(cluster) = &thread.cluster {
         cluster.set_exports(&after);
     }
     end_addresses(thread, &after).await;
-    change_servers(thread, &difference, &tls)
-        .await
-        .map_err(cannot)?;
+    let mut failed = change_servers(thread, &difference, &tls).await;
     change_gates(thread, &difference, &tls).await;
-    end_elsewhere(thread, &difference.gone)
-        .await
-        .map_err(cannot)?;
-    for (address, listener) in listeners {
-        let tls = tls_of(&tls, &address);
-        serve(thread, (address, listener, tls))
-            .await
-            .map_err(cannot)?;
+    end_sockets(thread, &difference.gone).await;
+    for address in addresses(&after) {
+        if let Some(listener) = listeners.take(address) {
+            let opened = (address.clone(), listener, tls_of(&tls, address));
+            if let Err(error) = serve(thread, opened).await {
+                let here = at(&after, address).map(|export| export.name.clone());
+                failed.extend(here.map(|name| (name, said::words(&error))));
+            }
+        }
     }
-    begin_elsewhere(thread, &difference.new, sockets)
-        .await
-        .map_err(cannot)
+    for export in &difference.new {
+        if let Err(error) = begin_elsewhere(thread, export, &mut listeners).await {
+            failed.push((export.name.clone(), said::words(&error)));
+        }
+    }
+    forget(thread, &failed)
+}
+
+/// Exports that could not begin are not in force.
+fn forget(thread: &DataThread, failed: &[(String, String)]) -> Result<(), Refused> {
+    let Some((name, why)) = failed.first() else {
+        return Ok(());
+    };
+    let exports = thread.entrances.exports();
+    let served = exports
+        .iter()
+        .filter(|export| failed.iter().all(|(name, _)| *name != export.name));
+    *thread.entrances.exports.borrow_mut() = served.cloned().collect();
+    Err(Refused::Failed(Refusal {
+        error: format!("export {name} cannot begin: {why}; what else is different is in force"),
+        what_to_do: "see to it, and ask for the reload once more".to_owned(),
+    }))
 }
 
 fn refused(error: String, what_to_do: &str) -> Refused {
@@ -132,57 +151,111 @@ fn tls_of(all: &[(Address, Option<Tls>)], address: &Address) -> Option<Tls> {
         .and_then(|(_, tls)| tls.clone())
 }
 
-/// Refuses where clients would lose what they use.
-async fn may_end(thread: &DataThread, gone: &Gone) -> Result<(), Refused> {
-    let name = &gone.export.name;
-    if !gone.returns {
-        let clients = clients_of(thread, &gone.export).await;
-        if clients > 0 {
-            let what = if clients == 1 { "client" } else { "clients" };
-            return Err(refused(
-                format!("export {name} has {clients} {what}, who would not find it again"),
-                "end them first (`tanada client list`, `tanada client delete`), or leave the export as it was",
-            ));
+/// Refuses where clients would lose what they use, or find another disk in its place, or write to a part of a whole.
+async fn may_change(
+    thread: &DataThread,
+    difference: &Difference,
+    after: &[ExportConfig],
+) -> Result<(), Refused> {
+    for export in &difference.gone {
+        may_end(thread, export).await?;
+    }
+    for export in &difference.new {
+        may_begin(thread, export)?;
+    }
+    let before = thread.entrances.exports();
+    for address in addresses(&before) {
+        let stays = at(after, address).next().is_some();
+        if stays && default_at(&before, address) != default_at(after, address) {
+            let clients = clients_at(thread, address, |_| true).await;
+            if clients > 0 {
+                let error = format!(
+                    "clients of {address} that ask for no export by its name would get another one"
+                );
+                return Err(refused(
+                    error,
+                    "leave the first export of that address the first one, or end the clients (`tanada client list`)",
+                ));
+            }
         }
     }
-    let machine = thread.entrances.socket(&gone.export);
+    Ok(())
+}
+
+async fn may_end(thread: &DataThread, export: &ExportConfig) -> Result<(), Refused> {
+    let name = &export.name;
+    if export.ublk {
+        let error = format!("export {name} is a block device of the kernel");
+        return Err(refused(error, RESTART));
+    }
+    let mut clients = 0;
+    for address in &export.nbd {
+        clients += clients_at(thread, address, |it| it == name).await;
+    }
+    if clients > 0 {
+        let what = if clients == 1 { "client" } else { "clients" };
+        return Err(refused(
+            format!("export {name} has {clients} {what}"),
+            "end them first (`tanada client list`, `tanada client delete`), or restart the daemon",
+        ));
+    }
+    let machine = thread.entrances.socket(export);
     if machine.is_some_and(|it| it.server.snapshot().client.is_some()) {
         return Err(refused(
             format!("a virtual machine uses export {name}"),
-            "detach the disk from it first, or leave the export as it was",
-        ));
-    }
-    let disk = thread
-        .entrances
-        .disks
-        .find(name)
-        .filter(|_| gone.export.ublk);
-    if let Some(disk) = disk
-        && disk.is_in_use().await.map_err(cannot)?
-    {
-        return Err(refused(
-            format!("export {name} is in use as {}", disk.path.display()),
-            "unmount it and close what has it open first, or leave the export as it was",
+            "detach the disk from it first, or restart the daemon",
         ));
     }
     Ok(())
 }
 
-/// NBD clients of an export.
-async fn clients_of(thread: &DataThread, export: &ExportConfig) -> u64 {
+/// Is what it shows free? A volume may have taken it since the start.
+fn may_begin(thread: &DataThread, export: &ExportConfig) -> Result<(), Refused> {
+    let device = &export.device;
+    let mut volumes = thread.volumes.iter();
+    if let Some(command) = volumes.find_map(|volume| volume.command()) {
+        let error = format!(
+            "what export {} shows may be taken: {command} is under way",
+            export.name
+        );
+        return Err(refused(
+            error,
+            "wait for it (`tanada job list`), and ask once more",
+        ));
+    }
+    if export.volume.is_none()
+        && let Some(use_of_it) = thread.part_of(device)
+    {
+        let error = format!(
+            "export {} shows {device}, which is {use_of_it}",
+            export.name
+        );
+        return Err(refused(error, "export the whole instead"));
+    }
+    Ok(())
+}
+
+/// NBD clients at an address, of exports with such names.
+async fn clients_at(
+    thread: &DataThread,
+    address: &Address,
+    is_meant: impl Fn(&String) -> bool,
+) -> usize {
     let mut clients = 0;
+    let mut count = |seen: &[ConnectionSnapshot]| {
+        let theirs = seen
+            .iter()
+            .filter(|it| it.export.as_ref().is_some_and(&is_meant));
+        clients += theirs.count();
+    };
     for open in thread.entrances.servers() {
-        if export.nbd.contains(&open.configured) {
-            clients += open.server.clients_of(&export.name);
+        if open.configured == *address {
+            count(&open.server.snapshot().connections);
         }
     }
     for gates in thread.entrances.gates() {
-        if export.nbd.contains(&gates.configured) {
-            let seen = gates.report().await.snapshot.connections;
-            let theirs = seen
-                .iter()
-                .filter(|it| it.export.as_ref() == Some(&export.name));
-            clients += theirs.count() as u64;
+        if gates.configured == *address {
+            count(&gates.report().await.snapshot.connections);
         }
     }
     clients
@@ -198,35 +271,33 @@ fn certificates(exports: &[ExportConfig]) -> anyhow::Result<Vec<(Address, Option
     addresses(exports).into_iter().map(of).collect()
 }
 
-/// Listens at the addresses that are new.
-async fn listeners(
+/// Listens at the addresses that are new, but for sockets of virtual machines that an export has which ends.
+async fn listen_at_new(
     thread: &DataThread,
     before: &[ExportConfig],
     after: &[ExportConfig],
-) -> anyhow::Result<Vec<(Address, Listener)>> {
+    prepared: &mut Prepared,
+) -> anyhow::Result<()> {
     let known = addresses(before);
-    let mut all = Vec::new();
     for address in addresses(after) {
         if !known.contains(&address) {
             let what = ("NBD clients", "[[export]] nbd");
             let listener = listen(address, thread.entrances.terms.socket_mode, what).await?;
-            all.push((address.clone(), listener));
+            prepared.listeners.put(address, listener);
         }
     }
-    Ok(all)
-}
-
-/// Listens where virtual machines are to come, but for sockets that an export has which ends.
-async fn sockets(thread: &DataThread, difference: &Difference) -> anyhow::Result<Vec<Listener>> {
-    let mut all = Vec::new();
-    for export in &difference.new {
+    for export in &prepared.difference.new {
         if let Some(address) = &export.vhost_user
             && thread.entrances.socket(export).is_none()
         {
-            all.push(listen_for_machines(thread, address).await?);
+            let listener = listen_for_machines(thread, address).await?;
+            prepared.listeners.put(address, listener);
         }
     }
-    Ok(all)
+    if prepared.difference.new.iter().any(|export| export.ublk) {
+        ublk::is_offered().await?;
+    }
+    Ok(())
 }
 
 async fn listen_for_machines(thread: &DataThread, address: &Address) -> anyhow::Result<Listener> {
@@ -260,31 +331,45 @@ async fn end_addresses(thread: &DataThread, after: &[ExportConfig]) {
 }
 
 /// The names of exports that end at an address.
-fn gone_at(gone: &[Gone], address: &Address) -> Vec<String> {
-    let here = gone.iter().filter(|it| it.export.nbd.contains(address));
-    here.map(|it| it.export.name.clone()).collect()
+fn gone_at(gone: &[ExportConfig], address: &Address) -> Vec<String> {
+    let here = at(gone, address);
+    here.map(|export| export.name.clone()).collect()
 }
 
-/// Changes what is found at addresses that stay.
+/// Changes what is found at addresses that stay; exports that cannot begin, and why.
 async fn change_servers(
     thread: &DataThread,
     difference: &Difference,
     tls: &[(Address, Option<Tls>)],
-) -> anyhow::Result<()> {
+) -> Vec<(String, String)> {
+    let mut failed = Vec::new();
     for open in thread.entrances.servers() {
         open.server.set_tls(tls_of(tls, &open.configured));
         open.show(volumes_at(thread, &open.configured));
-        for name in gone_at(&difference.gone, &open.configured) {
+        let gone = gone_at(&difference.gone, &open.configured);
+        if !gone.is_empty() {
+            // Those who are being let in may have been shown what is gone; they come again.
+            open.server.disconnect(|client| client.export.is_none());
+        }
+        for name in gone {
             // A volume's export is not in the list of the server.
             if open.server.remove_export(&name).await.is_err() {
                 open.server.end_clients_of(&name).await;
             }
         }
         for export in at(&difference.new, &open.configured) {
-            add_to(&open.server, thread, export)?;
+            if let Err(error) = add_to(&open.server, thread, export) {
+                failed.push((export.name.clone(), said::words(&error)));
+            }
+        }
+        let exports = thread.entrances.exports();
+        let mut devices = at(&exports, &open.configured).filter(|it| it.volume.is_none());
+        if let Some(first) = devices.next() {
+            // As at a start; one that could not begin is the default of no client.
+            let _ = open.server.set_default(&first.name);
         }
     }
-    Ok(())
+    failed
 }
 
 /// The same at addresses with gates.
@@ -303,42 +388,35 @@ async fn change_gates(
     }
 }
 
-/// Ends disks of the kernel and of virtual machines.
-async fn end_elsewhere(thread: &DataThread, gone: &[Gone]) -> anyhow::Result<()> {
-    for Gone { export, .. } in gone {
+/// Ends disks of virtual machines.
+async fn end_sockets(thread: &DataThread, gone: &[ExportConfig]) {
+    for export in gone {
         if let Some(socket) = thread.entrances.socket(export) {
             let is_other = |it: &Rc<VhostDisk>| !Rc::ptr_eq(it, &socket);
             thread.entrances.sockets.borrow_mut().retain(is_other);
             socket.server.drain().await;
             env::net::inherited::closed(&socket.address);
         }
-        if export.ublk {
-            thread.entrances.disks.hide(&export.name).await?;
-        }
     }
-    Ok(())
 }
 
-/// Begins them; `ready` are sockets that were listened at before.
+/// Shows an export to virtual machines and as a disk of the kernel; `ready` are sockets that are listened at.
 pub async fn begin_elsewhere(
     thread: &DataThread,
-    new: &[ExportConfig],
-    mut ready: Vec<Listener>,
+    export: &ExportConfig,
+    ready: &mut Unserved,
 ) -> anyhow::Result<()> {
-    let data_dir = &thread.entrances.terms.data_dir;
-    for export in new {
-        if let Some(address) = &export.vhost_user {
-            let listener = match ready.iter().position(|it| it.address() == address) {
-                Some(place) => ready.swap_remove(place),
-                None => listen_for_machines(thread, address).await?,
-            };
-            let disk = vhost::serve(thread, listener, data_dir);
-            thread.entrances.sockets.borrow_mut().push(Rc::new(disk));
-        }
-        if export.ublk {
-            let showing = showing(thread, export);
-            thread.entrances.disks.show(showing).await?;
-        }
+    if let Some(address) = &export.vhost_user {
+        let listener = match ready.take(address) {
+            Some(listener) => listener,
+            None => listen_for_machines(thread, address).await?,
+        };
+        let disk = vhost::serve(thread, listener, &thread.entrances.terms.data_dir);
+        thread.entrances.sockets.borrow_mut().push(Rc::new(disk));
+    }
+    if export.ublk {
+        let showing = showing(thread, export);
+        thread.entrances.disks.show(showing).await?;
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ fn described(thread: &DataThread, export: &ExportConfig) -> String {
     // One whose cache is missed has another source from now on: others go on.
     let misses = missing_cache(thread, &export.device).is_some();
     if !misses && !found_all(thread, &export.device, &*device) {
-        starts::note_loss();
+        starts::note_loss(&export.device);
     }
     let (source, _) = identities_of(thread, &export.device);
     starts::describe(&source, device.info().crash_keeping)

@@ -48,6 +48,14 @@ struct Door {
 /// What is new, and listened at.
 pub struct Opened(Vec<(Address, AdminListener)>);
 
+impl Drop for Opened {
+    fn drop(&mut self) {
+        for (_, listener) in &self.0 {
+            inherited::closed(&listener.address);
+        }
+    }
+}
+
 impl Doors {
     /// Serves these from now on; what this answers with serves them, and ends with it.
     pub fn begin(
@@ -91,7 +99,10 @@ impl Doors {
         let guard = Guard::of(admin);
         *state.guard.write().unwrap_or_else(PoisonError::into_inner) = guard;
         state.end(|address| !admin.has(address));
-        opened.0.into_iter().for_each(|it| state.open(it));
+        let mut opened = opened;
+        std::mem::take(&mut opened.0)
+            .into_iter()
+            .for_each(|it| state.open(it));
     }
 
     /// They answer what they have read, and take no more.

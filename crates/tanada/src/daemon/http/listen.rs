@@ -157,6 +157,8 @@ impl AdminListener {
                 }
             }
         }
+        // Another listener may have the address at once.
+        drop(self.listener);
         while open.join_next().await.is_some() {}
     }
 }

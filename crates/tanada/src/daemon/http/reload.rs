@@ -9,6 +9,7 @@
 //! Always true: one reload at a time; what `volume set` made last stands before the file, as at a start.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
@@ -28,6 +29,9 @@ use crate::daemon::reload::{Loaded, diff, modified};
 use crate::daemon::thread::command::{
     Command, ExportsChange, SettingsCommand, Step, Things, ThreadHandle,
 };
+
+/// How long a data thread may take for a step.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Reads the configuration anew and puts in force what is different.
 #[utoipa::path(post, path = "/v1/reload", params(ReloadAsk), responses(
@@ -99,23 +103,32 @@ async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloa
         let done = configure(control, hybrid, false).await;
         done.map_err(|failure| half_done(failure, &hybrids[..number]))?;
     }
+    let mut failed = None;
     for (thread, exports) in control.threads.iter().zip(exports) {
         let done = exports_step(thread, exports, Step::Apply).await;
-        done.map_err(|failure| half_done(failure, &hybrids))?;
+        failed = failed.or(done.err());
     }
     for store in &config.stores {
         set_scrub(control, store);
     }
     doors.change(&config.admin, opened);
-    loaded.set(written, config);
-    for change in &changes {
-        let (key, before, after) = (&change.key, &change.before, &change.after);
-        tracing::info!(key, ?before, ?after, "configured anew");
+    if let Some(failure) = failed {
+        // The file is not in force as a whole: what is left is tried at the next reload.
+        return Err(half_done(failure, &hybrids));
     }
+    loaded.set(written, config);
+    log(&changes);
     Ok(Reloaded {
         changes,
         applied: true,
     })
+}
+
+fn log(changes: &[ConfigChange]) {
+    for change in changes {
+        let (key, before, after) = (&change.key, &change.before, &change.after);
+        tracing::info!(key, ?before, ?after, "configured anew");
+    }
 }
 
 /// What the configuration has for each data thread.
@@ -178,8 +191,17 @@ async fn exports_step(
         reply,
     });
     thread.post(command).map_err(|_| gone(thread))?;
-    let done = answer.await.map_err(|_| gone(thread))?;
-    Ok(done?)
+    let silent = |_| {
+        let names = thread.names.join(", ");
+        let error = format!(
+            "the data thread of {names} gave no answer within {} s",
+            ANSWER.as_secs()
+        );
+        let todo = "look at the daemon's log; `tanada reload --dry-run` says what is not in force";
+        Failure::new(StatusCode::SERVICE_UNAVAILABLE, error, todo)
+    };
+    let done = tokio::time::timeout(ANSWER, answer).await.map_err(silent)?;
+    Ok(done.map_err(|_| gone(thread))??)
 }
 
 fn read(loaded: &Loaded) -> Result<(Written, Config), Failure> {

@@ -45,7 +45,9 @@ impl Look {
             look.of(Kind::Detach, &volume.name, dirty(volume));
             look.of(Kind::Evacuate, &volume.name, evacuation(volume));
         }
-        let Some(cluster) = cluster else { return look };
+        // One whose records' store is silent shows what it read last: that a drain ended, or began, is not known.
+        let heard = cluster.filter(|it| it.meta_silent_seconds.unwrap_or_default() <= 0.0);
+        let Some(cluster) = heard else { return look };
         look.whole = vec![Kind::Drain, Kind::Resync];
         for store in &cluster.stores {
             look.of(Kind::Drain, &store.name, drain(store));

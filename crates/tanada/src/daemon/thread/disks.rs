@@ -95,45 +95,9 @@ struct Found {
 pub struct Disks {
     shown: RefCell<Vec<Rc<UblkDisk>>>,
     away: RefCell<Vec<Away>>,
-    looking: RefCell<Vec<Looking>>,
-}
-
-/// An export whose disk is made as soon as that can be.
-struct Looking {
-    export: String,
-    ending: Rc<Ending>,
-    task: env::Task<()>,
-}
-
-/// Whether it is still to be looked for.
-#[derive(Default)]
-struct Ending {
-    ends: Cell<bool>,
-    ending: Event,
-}
-
-impl Ending {
-    fn end(&self) {
-        self.ends.set(true);
-        self.ending.notify_all();
-    }
-
-    /// What `work` comes to; nothing if this ends before, and then `work` is dropped.
-    async fn unless_it_ends<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        let mut ending = std::pin::pin!(async {
-            while !self.ends.get() {
-                self.ending.wait().await;
-            }
-        });
-        std::future::poll_fn(|cx| {
-            if ending.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(None);
-            }
-            work.as_mut().poll(cx).map(Some)
-        })
-        .await
-    }
+    looking: RefCell<Vec<env::Task<()>>>,
+    closes: Cell<bool>,
+    closing: Event,
 }
 
 impl Showing {
@@ -212,20 +176,16 @@ impl Disks {
                     "no block device is made of it yet; it is made as soon as the volume is there"
                 );
                 self.note(&showing, Lacks::Volume, why);
-                let ending = Rc::<Ending>::default();
-                self.looking.borrow_mut().push(Looking {
-                    export: showing.export.name.clone(),
-                    ending: Rc::clone(&ending),
-                    task: env::spawn(Rc::clone(self).look_for(showing, ending)),
-                });
+                let looking = env::spawn(Rc::clone(self).look_for(showing));
+                self.looking.borrow_mut().push(looking);
             }
         }
         Ok(())
     }
 
-    async fn look_for(self: Rc<Self>, showing: Showing, ending: Rc<Ending>) {
+    async fn look_for(self: Rc<Self>, showing: Showing) {
         let mut pause = LOOK_EVERY;
-        while ending.unless_it_ends(env::sleep(pause)).await.is_some() {
+        while self.unless_closing(env::sleep(pause)).await.is_some() {
             pause = LOOK_EVERY;
             if let Some(why) = showing.away() {
                 self.note(&showing, Lacks::Volume, why);
@@ -233,7 +193,7 @@ impl Disks {
             }
             pause = AGAIN_AFTER;
             // The volume may take long, and given up it is not open.
-            let Some(found) = ending.unless_it_ends(showing.open()).await else {
+            let Some(found) = self.unless_closing(showing.open()).await else {
                 return;
             };
             let shown = match found {
@@ -259,6 +219,23 @@ impl Disks {
         }
     }
 
+    /// What `work` comes to; nothing if the thread closes before, and then `work` is dropped.
+    async fn unless_closing<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let mut closing = std::pin::pin!(async {
+            while !self.closes.get() {
+                self.closing.wait().await;
+            }
+        });
+        std::future::poll_fn(|cx| {
+            if closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(None);
+            }
+            work.as_mut().poll(cx).map(Some)
+        })
+        .await
+    }
+
     fn note(&self, showing: &Showing, lacks: Lacks, why: String) {
         let export = showing.export.name.clone();
         let mut away = self.away.borrow_mut();
@@ -279,39 +256,12 @@ impl Disks {
         Some(away.said())
     }
 
-    /// Ends the disk that an export is, or is to be.
-    ///
-    /// # Errors
-    /// In words.
-    pub async fn hide(&self, export: &str) -> anyhow::Result<()> {
-        let mut ended = Vec::new();
-        {
-            let mut looking = self.looking.borrow_mut();
-            for at in (0..looking.len()).rev() {
-                if looking[at].export == export {
-                    ended.push(looking.swap_remove(at));
-                }
-            }
-        }
-        for looking in ended {
-            looking.ending.end();
-            looking.task.await;
-        }
-        self.away.borrow_mut().retain(|away| away.export != export);
-        let Some(disk) = self.find(export) else {
-            return Ok(());
-        };
-        let is_other = |it: &Rc<UblkDisk>| !Rc::ptr_eq(it, &disk);
-        self.shown.borrow_mut().retain(is_other);
-        disk.close().await
-    }
-
     /// Ends all of them; what went wrong.
     pub async fn close(&self) -> Vec<String> {
-        let looking = self.looking.take();
-        looking.iter().for_each(|it| it.ending.end());
-        for looking in looking {
-            looking.task.await;
+        self.closes.set(true);
+        self.closing.notify_all();
+        for looking in self.looking.take() {
+            looking.await;
         }
         let mut troubles = Vec::new();
         let shown = self.shown.borrow().clone();
@@ -364,31 +314,26 @@ mod tests {
     fn closing_gives_up_what_is_being_opened_and_waits_for_nothing() {
         env::Runtime::simulated(1).block_on(async {
             let disks = Rc::new(Disks::default());
-            let ending = Rc::<Ending>::default();
-            assert_eq!(ending.unless_it_ends(async { 7 }).await, Some(7));
+            assert_eq!(disks.unless_closing(async { 7 }).await, Some(7));
             let gone = Rc::new(Cell::new(false));
-            let task = env::spawn({
-                let (ending, opening) = (Rc::clone(&ending), Gone(Rc::clone(&gone)));
+            let looking = env::spawn({
+                let (disks, opening) = (Rc::clone(&disks), Gone(Rc::clone(&gone)));
                 async move {
                     let never = async move {
                         let _opening = opening;
                         env::sleep(Nanos::secs(600)).await;
                     };
-                    assert_eq!(ending.unless_it_ends(never).await, None);
+                    assert_eq!(disks.unless_closing(never).await, None);
                 }
             });
-            disks.looking.borrow_mut().push(Looking {
-                export: "vm1".to_owned(),
-                ending: Rc::clone(&ending),
-                task,
-            });
+            disks.looking.borrow_mut().push(looking);
             env::sleep(Nanos::secs(5)).await;
             assert!(!gone.get(), "it goes on while nothing closes");
             let before = env::now();
             assert!(disks.close().await.is_empty());
             assert!(gone.get(), "it was dropped");
             assert!(env::now() < before + Nanos::secs(1));
-            let late = ending.unless_it_ends(async { 7 });
+            let late = disks.unless_closing(async { 7 });
             assert_eq!(late.await, None, "nothing begins any more");
         });
     }

@@ -2,12 +2,13 @@
 //!
 //! What stands there, and how it ends; `daemon::entrances` puts it there.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use config::ExportConfig;
 use env::net::{Address, Listener};
+use env::sync::Event;
 use front::nbd::{Soon, Tls};
 
 use super::disks::Disks;
@@ -28,12 +29,51 @@ pub struct Terms {
 /// What the check of a change has opened.
 pub struct Prepared {
     pub difference: Difference,
-    /// New ones.
-    pub listeners: Vec<(Address, Listener)>,
-    /// For virtual machines.
-    pub sockets: Vec<Listener>,
+    /// Of new addresses, and new sockets of virtual machines.
+    pub listeners: Unserved,
     /// Of each address.
     pub tls: Vec<(Address, Option<Tls>)>,
+}
+
+/// Listeners by the addresses of the configuration; those that are not taken are given up.
+#[derive(Default)]
+pub struct Unserved(Vec<(Address, Listener)>);
+
+impl Unserved {
+    pub fn put(&mut self, address: &Address, listener: Listener) {
+        self.0.push((address.clone(), listener));
+    }
+
+    pub fn take(&mut self, address: &Address) -> Option<Listener> {
+        let place = self.0.iter().position(|(it, _)| it == address)?;
+        Some(self.0.swap_remove(place).1)
+    }
+}
+
+impl Drop for Unserved {
+    fn drop(&mut self) {
+        for (_, listener) in &self.0 {
+            env::net::inherited::closed(listener.address());
+        }
+    }
+}
+
+/// Exports are being changed, until this is dropped.
+pub struct Changing(Rc<Turn>);
+
+/// Whose turn it is: a change, or the end.
+#[derive(Default)]
+struct Turn {
+    changes: Cell<bool>,
+    closes: Cell<bool>,
+    changed: Event,
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.0.changes.set(false);
+        self.0.changed.notify_all();
+    }
 }
 
 /// See the module's head.
@@ -50,6 +90,7 @@ pub struct Entrances {
     pub disks: Rc<Disks>,
     /// A change that was checked, and is not made yet.
     pub prepared: RefCell<Option<Prepared>>,
+    turn: Rc<Turn>,
 }
 
 impl Entrances {
@@ -65,6 +106,13 @@ impl Entrances {
     /// What is exported.
     pub fn exports(&self) -> Rc<[ExportConfig]> {
         Rc::clone(&self.exports.borrow())
+    }
+
+    /// What is exported, and what is to be if a change that was checked is made.
+    pub fn wanted(&self) -> Vec<ExportConfig> {
+        let prepared = self.prepared.borrow();
+        let new = prepared.iter().flat_map(|it| &it.difference.new);
+        self.exports().iter().chain(new).cloned().collect()
     }
 
     pub fn servers(&self) -> Vec<Rc<OpenServer>> {
@@ -95,6 +143,24 @@ impl Entrances {
         export.nbd.iter().filter_map(find).collect()
     }
 
+    /// Exports change from now on, unless another change is under way or the thread closes.
+    pub fn begin_change(&self) -> Option<Changing> {
+        let turn = &self.turn;
+        if turn.closes.get() || turn.changes.replace(true) {
+            return None;
+        }
+        Some(Changing(Rc::clone(turn)))
+    }
+
+    /// No change begins any more; waits for the end of the one under way.
+    pub async fn begin_closing(&self) {
+        self.turn.closes.set(true);
+        self.prepared.take();
+        while self.turn.changes.get() {
+            self.turn.changed.wait().await;
+        }
+    }
+
     /// Gates take no further client.
     pub fn close_gates(&self) {
         self.gates.borrow().iter().for_each(|gates| gates.close());
@@ -102,7 +168,6 @@ impl Entrances {
 
     /// Lets clients finish, and ends the kernel's disks; what went wrong.
     pub async fn drain(&self) -> Vec<String> {
-        self.prepared.take();
         let (servers, gates) = (self.servers(), self.gates());
         // Together: each may wait for its slowest client.
         let servers = servers

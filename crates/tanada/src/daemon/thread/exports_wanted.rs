@@ -9,41 +9,32 @@ use super::caps::is_but_capped;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Difference {
     /// They end.
-    pub gone: Vec<Gone>,
+    pub gone: Vec<ExportConfig>,
     /// They begin.
     pub new: Vec<ExportConfig>,
 }
 
-/// An export that ends.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Gone {
-    pub export: ExportConfig,
-    /// NBD clients that come again find the same under its name, on other terms.
-    pub returns: bool,
-}
-
 impl Difference {
     pub fn between(before: &[ExportConfig], after: &[ExportConfig]) -> Difference {
-        let stays = |one: &ExportConfig, all: &[ExportConfig]| {
-            all.iter().any(|other| is_but_capped(one, other))
+        let only_in = |one: &[ExportConfig], other: &[ExportConfig]| {
+            let stays = |it: &&ExportConfig| other.iter().any(|other| is_but_capped(it, other));
+            one.iter().filter(|it| !stays(it)).cloned().collect()
         };
-        let gone = before.iter().filter(|it| !stays(it, after));
-        let gone = gone.map(|export| Gone {
-            export: export.clone(),
-            returns: after.iter().any(|other| is_found_again(export, other)),
-        });
         Difference {
-            gone: gone.collect(),
-            new: (after.iter().filter(|it| !stays(it, before)).cloned()).collect(),
+            gone: only_in(before, after),
+            new: only_in(after, before),
         }
     }
 }
 
-/// Do clients of the one that come again, wherever they came, find the same data at the other?
-fn is_found_again(one: &ExportConfig, other: &ExportConfig) -> bool {
-    one.name == other.name
-        && one.device == other.device
-        && one.nbd.iter().all(|address| other.nbd.contains(address))
+/// The export of clients that ask for none by its name: the first device, else the first volume.
+pub fn default_at<'a>(
+    exports: &'a [ExportConfig],
+    address: &Address,
+) -> Option<(&'a str, &'a str)> {
+    let here = exports.iter().filter(|export| export.nbd.contains(address));
+    let first = here.min_by_key(|export| export.volume.is_some())?;
+    Some((&first.name, &first.device))
 }
 
 /// Those of `exports` that NBD clients find at an address.
@@ -96,13 +87,9 @@ mod tests {
         config::read(&whole, "test", None).unwrap().exports
     }
 
-    fn names(before: &str, after: &str) -> (Vec<(String, bool)>, Vec<String>) {
+    fn names(before: &str, after: &str) -> [Vec<String>; 2] {
         let found = Difference::between(&exports(before), &exports(after));
-        let gone = found.gone.into_iter();
-        (
-            gone.map(|it| (it.export.name, it.returns)).collect(),
-            found.new.into_iter().map(|it| it.name).collect(),
-        )
+        [found.gone, found.new].map(|all| all.into_iter().map(|it| it.name).collect())
     }
 
     const BEFORE: &str =
@@ -110,35 +97,29 @@ mod tests {
 
     #[test]
     fn an_export_that_differs_in_its_caps_alone_stays() {
-        let nothing = (vec![], vec![]);
+        let nothing: [Vec<String>; 2] = [vec![], vec![]];
         assert_eq!(names(BEFORE, BEFORE), nothing);
         let other = BEFORE.replace("10MB/s", "20MB/s");
         assert_eq!(names(BEFORE, &other), nothing);
         let none = BEFORE.replace("; max_read = \"10MB/s\"", "");
-        let again = (vec![("a".to_owned(), true)], vec!["a".to_owned()]);
+        let again = [["a"], ["a"]];
         assert_eq!(names(BEFORE, &none), again, "its clients pass no cap");
+        let second = "device = \"b\"; nbd = \"unix:x\"";
+        let only = BEFORE.replace(second, "device = \"b\"; nbd = \"unix:x\"; read_only = true");
+        assert_eq!(names(BEFORE, &only), [["b"], ["b"]]);
+        let one = BEFORE.lines().next().unwrap();
+        assert_eq!(names(BEFORE, one), [vec!["b"], vec![]]);
+        assert_eq!(names(one, BEFORE), [vec![], vec!["b"]]);
     }
 
     #[test]
-    fn clients_find_an_export_again_where_name_data_and_address_are_the_same() {
-        let second = "device = \"b\"; nbd = \"unix:x\"";
-        let with = |other: &str| names(BEFORE, &BEFORE.replace(second, other));
-        let gone = |returns| vec![("b".to_owned(), returns)];
-        for (other, returns) in [
-            ("device = \"b\"; nbd = \"unix:x\"; read_only = true", true),
-            ("device = \"b\"; nbd = [\"unix:x\", \"unix:y\"]", true),
-            ("device = \"b\"; nbd = \"unix:y\"", false),
-            ("device = \"c\"; nbd = \"unix:x\"; name = \"b\"", false),
-        ] {
-            assert_eq!(
-                with(other),
-                (gone(returns), vec!["b".to_owned()]),
-                "{other}"
-            );
-        }
-        let one = BEFORE.lines().next().unwrap();
-        assert_eq!(names(BEFORE, one), (gone(false), vec![]));
-        assert_eq!(names(one, BEFORE), (vec![], vec!["b".to_owned()]));
+    fn who_names_no_export_gets_the_first_device_of_the_address() {
+        let at = "unix:x".parse().unwrap();
+        let (both, one) = (exports(BEFORE), exports(BEFORE.lines().next().unwrap()));
+        assert_eq!(default_at(&both, &at), Some(("a", "a")));
+        assert_eq!(default_at(&both, &at), default_at(&one, &at));
+        assert_eq!(default_at(&both[1..], &at), Some(("b", "b")));
+        assert_eq!(default_at(&both, &"unix:y".parse().unwrap()), None);
     }
 
     #[test]

@@ -159,6 +159,10 @@ async fn serve(setup: Setup, driver: &'static str, mut mailbox: Mailbox<Message>
             }) => {
                 server.set_tls(tls);
                 supply.show(exports, &gone);
+                if !gone.is_empty() {
+                    // Those who are being let in may have been shown what is gone; they come again.
+                    server.disconnect(|client| client.export.is_none());
+                }
                 env::spawn(end_clients(Rc::clone(&server), gone, reply));
             }
             Ok(Message::Stop(reply)) => break reply,

@@ -304,6 +304,11 @@ impl OpenVolume {
         })
     }
 
+    /// The command under way.
+    pub fn command(&self) -> Option<&'static str> {
+        self.busy.get()
+    }
+
     /// Takes the volume for one command.
     pub fn begin(&self, command: &'static str) -> Result<Busy<'_>, Refused> {
         if let Some(other) = self.busy.get() {

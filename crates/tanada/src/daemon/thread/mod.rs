@@ -169,6 +169,16 @@ impl DataThread {
         Some(&found.config.name)
     }
 
+    /// What a device is a part of.
+    pub fn part_of(&self, device: &str) -> Option<String> {
+        let volume = self.volumes.iter().find(|it| it.uses(device));
+        let volume = volume.map(|it| it.config.name());
+        let owner = volume
+            .or(self.stripe_of(device))
+            .or(self.store_on(device))?;
+        Some(format!("part of {owner}"))
+    }
+
     /// A device of this thread that nothing uses, for `volume`.
     pub fn spare(&self, name: &str, volume: &str) -> Result<Rc<Meter>, Refused> {
         let Some(device) = self.devices.iter().find(|d| d.config.name == name) else {
@@ -181,14 +191,11 @@ impl DataThread {
                 ),
             }));
         };
-        let volume_of_it = self.volumes.iter().find(|v| v.uses(name));
-        let owner = volume_of_it.map(|v| v.config.name());
-        let in_use = match owner.or(self.stripe_of(name)).or(self.store_on(name)) {
-            Some(owner) => Some(format!("part of {owner}")),
-            None => (self.entrances.exports().iter())
-                .find(|export| export.device == name)
-                .map(|export| format!("exported as {}", export.name)),
-        };
+        let exports = self.entrances.wanted();
+        let in_use = self.part_of(name).or_else(|| {
+            let export = exports.iter().find(|export| export.device == name)?;
+            Some(format!("exported as {}", export.name))
+        });
         match in_use {
             None => Ok(Rc::clone(&device.meter)),
             Some(use_of_it) => Err(Refused::Conflict(Refusal {
@@ -407,6 +414,7 @@ impl DataThread {
     /// Closes everything, top down; says what went wrong.
     pub async fn close(&self) -> Vec<String> {
         let mut troubles = Vec::new();
+        self.entrances.begin_closing().await;
         self.entrances.close_gates();
         // Else the slowest that waits behind a cap would hold up the end.
         self.caps.lift();

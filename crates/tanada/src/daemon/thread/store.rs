@@ -324,6 +324,8 @@ impl OpenStore {
             }
             if paced {
                 let Some(rate) = self.scrub_rate.get() else {
+                    let why = "it was cut off: the configuration wants none any more";
+                    self.scrub.borrow_mut().failed = Some(why.to_owned());
                     break;
                 };
                 let spent = env::now().since(begun);

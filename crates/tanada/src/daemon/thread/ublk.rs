@@ -184,13 +184,6 @@ impl UblkDisk {
         counters.unwrap_or_default().into()
     }
 
-    /// Does a program or a file system have it open?
-    pub async fn is_in_use(&self) -> anyhow::Result<bool> {
-        let path = self.path.clone();
-        // On a thread: the system may wait for a request that this one serves.
-        on_a_thread(move || Ok(in_use(&path))).await
-    }
-
     /// Ends it. One that is in use and recoverable answers nothing more from here on, and waits for the next daemon.
     ///
     /// # Errors
@@ -200,7 +193,9 @@ impl UblkDisk {
         if let Some(growing) = growing {
             growing.end().await;
         }
-        let in_use = self.is_in_use().await?;
+        let path = self.path.clone();
+        // On a thread: the system may wait for a request that this one serves.
+        let in_use = on_a_thread(move || Ok(in_use(&path))).await?;
         if self.recovers && in_use {
             let server = self
                 .served
@@ -236,6 +231,14 @@ impl UblkDisk {
         }
         delete(disk).await.with_context(failed)
     }
+}
+
+/// Can the driver make disks?
+///
+/// # Errors
+/// Why not, in words.
+pub async fn is_offered() -> anyhow::Result<()> {
+    on_a_thread(|| Control::open().map(drop).map_err(no_driver)).await
 }
 
 /// Takes a disk back: its tags end.
