@@ -53,9 +53,9 @@ pub enum Volume {
         ask: Ask,
     },
     /// Give up what only a lost or damaged cache had, while the daemon is stopped: the volume starts with an empty one.
-    GiveUp(cache::OfCache),
+    GiveUp(cache::Decision),
     /// Take an earlier state of a cache as the right one, while the daemon is stopped: slow and fast were set back together.
-    Accept(cache::OfCache),
+    Accept(cache::Decision),
     /// Open a cache that lost a part of its map with what is left, while the daemon is stopped, and list what may be lost or old.
     Rescue(rescue::Rescue),
     /// Change settings of a volume; of a virtual disk also its size and name.

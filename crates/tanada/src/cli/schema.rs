@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::{OneOfBuilder, Ref, RefOr};
 
 use super::authority_files::Entry;
+use super::cache::{Accepted, GivenUp};
 use super::check_stop::Left;
 use super::cluster_ca::{MadeCertificate, Revoked};
 use super::cluster_pages::ListedSnapshot;
@@ -98,7 +99,7 @@ fn volume_then() -> Shape {
 type Printed = (&'static str, fn() -> Shape);
 
 /// Each command and what it prints; a dry run prints [`DryRun`].
-const COMMANDS: [Printed; 75] = [
+const COMMANDS: [Printed; 79] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
@@ -159,12 +160,16 @@ const COMMANDS: [Printed; 75] = [
     ("trash delete --dry-run", one::<DryRun>),
     ("trash list", many::<DeletedVolume>),
     ("trash restore", one::<Disk>),
+    ("volume accept", one::<Accepted>),
+    ("volume accept --dry-run", one::<DryRun>),
     ("volume attach", one::<Volume>),
     ("volume create", one::<Disk>),
     ("volume delete", one::<Deleted>),
     ("volume delete --dry-run", one::<DryRun>),
     ("volume detach", one::<Volume>),
     ("volume export", one::<Copied>),
+    ("volume give-up", one::<GivenUp>),
+    ("volume give-up --dry-run", one::<DryRun>),
     ("volume heat", one::<Heat>),
     ("volume import", one::<Copied>),
     ("volume list", many::<AnyVolume>),
