@@ -18,8 +18,8 @@ use vdisk::record::{Fairness, Name, OnMetaLoss};
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster_files::{export, import};
-use super::named::At;
-use super::{old_words, show};
+use super::named::{At, VolumeName, a_disk};
+use super::{old_words, show, volume_list};
 use crate::api::cluster::{Disk as Shown, NewDisk, RepairAsk, Repaired, TakeOverAsk};
 use crate::daemon::common::repair_text;
 
@@ -50,7 +50,7 @@ with data is filled only with --replace; it asks for its name then, and wants --
         /// The file.
         file: PathBuf,
         /// The volume.
-        name: Name,
+        name: VolumeName,
         #[command(flatten)]
         how: Filling,
         #[command(flatten)]
@@ -64,6 +64,7 @@ with data is filled only with --replace; it asks for its name then, and wants --
     )]
     Takeover {
         /// The volume.
+        #[arg(value_parser = a_disk)]
         name: Name,
         /// How long clients there must have sent nothing, 5s to 24h.
         #[arg(long, default_value = "30s", value_name = "SPAN", value_parser = an_idle_span)]
@@ -82,6 +83,7 @@ with data is filled only with --replace; it asks for its name then, and wants --
 #[derive(Debug, Args)]
 pub struct Repair {
     /// The volume.
+    #[arg(value_parser = a_disk)]
     name: Name,
     /// How long to wait for copies to be resynced [default: as long as copies are made, 5m at most]
     #[arg(long, alias = "patience", value_name = "SPAN", value_parser = old_words::span_or_seconds)]
@@ -96,8 +98,8 @@ pub struct Repair {
 /// A volume to be made.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Its name.
-    name: Name,
+    /// Its name; virtual:NAME where a hybrid is called so.
+    name: VolumeName,
     /// Such as 10GiB.
     #[arg(long)]
     size: Bytes,
@@ -184,7 +186,9 @@ pub(super) fn connect(disk: &Shown) -> String {
 pub fn run(command: Disk) -> anyhow::Result<()> {
     match command {
         Disk::Create(create) => {
-            let new = new_disk(&create.name, create.size, &create.settings);
+            let client = Client::new(create.ask.admin.clone())?;
+            let name = volume_list::new_disk(&client, &create.name)?;
+            let new = new_disk(&name, create.size, &create.settings);
             create
                 .ask
                 .send(Method::POST, "/v1/cluster/volumes", &new, created)

@@ -3,14 +3,13 @@
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster::{DiskSettings, Filling, new_disk, nothing, path};
-use super::named::At;
-use super::{consent, disk_copy, disk_image, show};
+use super::named::{At, VolumeName};
+use super::{consent, disk_copy, disk_image, show, volume_list};
 use crate::api::cluster::{Called, Disk as Shown, Done, Here};
 use base::Bytes;
 use hyper::Method;
 use report::terminal::{Refused, table};
 use std::path::Path;
-use vdisk::record::Name;
 
 /// It is not done, and nothing was changed.
 fn refused(why: String) -> anyhow::Error {
@@ -87,12 +86,13 @@ pub(super) fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
 
 pub(super) fn import(
     file: &Path,
-    name: &Name,
+    name: &VolumeName,
     (how, settings): (&Filling, &DiskSettings),
     ask: Ask,
 ) -> anyhow::Result<()> {
     let bytes = raw_size(file, how)?;
     let client = Client::new(ask.admin)?;
+    let name = &volume_list::new_disk(&client, name)?;
     let here: Here = client.get("/v1/cluster")?;
     let mut all = client.get::<Vec<Shown>>("/v1/cluster/volumes")?.into_iter();
     let known = all.find(|disk| disk.terms.name == name.as_str());

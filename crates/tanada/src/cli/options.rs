@@ -28,13 +28,15 @@ pub enum Volume {
     Delete(trash::DeleteVolume),
     /// Write all dirty data to the slow device and go on without the fast one.
     Detach {
-        name: String,
+        /// Its name.
+        name: VolumeName,
         #[command(flatten)]
         ask: Ask,
     },
     /// Give a detached volume a fast device again.
     Attach {
-        name: String,
+        /// Its name.
+        name: VolumeName,
         /// The device to attach [default: the one it had]
         #[arg(long, value_name = "DEVICE")]
         fast: Option<String>,
@@ -114,7 +116,8 @@ pub struct SetVolume {
 
 #[derive(Debug, Args)]
 pub struct Heat {
-    pub name: String,
+    /// Its name.
+    pub name: VolumeName,
     /// Only the last so long, such as 2h [default: all that is kept]
     #[arg(long, value_name = "SPAN", value_parser = config::read_span)]
     pub last: Option<base::Nanos>,
@@ -130,7 +133,8 @@ pub struct Heat {
 
 #[derive(Debug, Args)]
 pub struct Moves {
-    pub name: String,
+    /// Its name.
+    pub name: VolumeName,
     /// Only moves of this region, by its number from 1.
     #[arg(long, value_name = "N")]
     pub region: Option<u32>,

@@ -32,7 +32,10 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             })
         }
         options::Volume::Delete(wanted) => trash::delete(wanted),
-        options::Volume::Detach { name, ask } => detach(&name, ask),
+        options::Volume::Detach { name, ask } => {
+            let name = volume_list::hybrid(&Client::new(ask.admin.clone())?, &name)?;
+            detach(&name, ask)
+        }
         options::Volume::Attach {
             name,
             fast,
@@ -42,6 +45,7 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             loss,
             ask,
         } => {
+            let name = volume_list::hybrid(&Client::new(ask.admin.clone())?, &name)?;
             let attach = Attach {
                 fast,
                 force,

@@ -155,7 +155,16 @@ fn volumes_of_both_kinds_are_one_list() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let daemon = Daemon::start(dir, &with_cluster());
-    for name in ["vm1", "vol0"] {
+    // The name of a hybrid is a virtual disk's only where its kind is said.
+    fs::write(dir.join("x.raw"), vec![0x5a; 4096]).unwrap();
+    for command in [
+        &["volume", "create", "vol0", "--size", "32MiB"][..],
+        &["volume", "import", "x.raw", "vol0"],
+    ] {
+        let said = refused(dir, command);
+        assert!(said.contains("a hybrid called vol0"), "{said}");
+    }
+    for name in ["vm1", "virtual:vol0"] {
         text(dir, &["volume", "create", name, "--size", "32MiB"]);
     }
     let page = text(dir, &["volume", "list"]);
@@ -207,8 +216,26 @@ fn volumes_of_both_kinds_are_one_list() {
         json(dir, &["volume", "show", "virtual:vol0", "--json"])["priority"],
         "low"
     );
+    // Each command finds the kind it is of, and says of the other that it is none.
+    text(dir, &["snapshot", "create", "virtual:vol0@x"]);
+    let listed = text(dir, &["snapshot", "list", "virtual:vol0"]);
+    assert!(
+        listed.lines().nth(1).is_some_and(|it| it.contains("x")),
+        "{listed}"
+    );
+    text(dir, &["volume", "import", "x.raw", "virtual:zz"]);
+    text(dir, &["volume", "repair", "virtual:zz"]);
+    for verb in ["detach", "attach", "heat", "moves"] {
+        let said = refused(dir, &["volume", verb, "vm1"]);
+        assert!(said.contains("vm1 is virtual"), "{verb}: {said}");
+        let said = refused(dir, &["volume", verb, "none"]);
+        assert!(said.contains("there are vm1, vol0, zz"), "{verb}: {said}");
+    }
     let none = refused(dir, &["volume", "show", "none"]);
-    assert!(none.contains("none"), "{none}");
+    assert!(none.contains("there are vm1, vol0, zz"), "{none}");
+    text(dir, &["volume", "delete", "virtual:vol0", "--yes"]);
+    let hybrid = refused(dir, &["volume", "delete", "vol0", "--yes"]);
+    assert!(hybrid.contains("vol0 is hybrid"), "{hybrid}");
     daemon.stop();
 }
 
