@@ -31,7 +31,7 @@ use report::terminal::{Usage, said};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use super::client_error::{ClientError, Target};
+pub use super::client_error::{ADMIN_HELP, ClientError, Target};
 use super::client_tls;
 use crate::api::access::{ACCOUNT_HEADER, Access};
 use crate::api::refusal::Refusal;

@@ -125,12 +125,13 @@ pub struct Issue {
     out: Option<PathBuf>,
     #[command(flatten)]
     at: At,
-    /// The daemon that knows the account: HOST:PORT, tls:HOST:PORT or unix:/path
+    /// The daemon that knows the account: HOST:PORT, tls:HOST:PORT or unix:/path [default: as of `tanada status`]
     #[arg(
         long,
         env = "TANADA_ADMIN",
         value_name = "ADDR",
-        default_value_t = Target::default()
+        default_value_t = Target::default(),
+        hide_default_value = true
     )]
     admin: Target,
 }

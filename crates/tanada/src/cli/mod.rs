@@ -214,4 +214,29 @@ mod tests {
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
+
+    #[test]
+    fn a_command_says_where_it_looks_for_a_daemon() {
+        let mut all = Cli::command();
+        let help = all.find_subcommand_mut("status").unwrap().render_help();
+        let words: Vec<String> = help
+            .to_string()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        let words = words.join(" ");
+        assert!(
+            words.contains("[default: /run/tanada/admin.sock or tanada-data/admin.sock"),
+            "{words}"
+        );
+        let error = client::ClientError::NoDaemon {
+            target: "127.0.0.1:1".parse().unwrap(),
+            source: std::io::ErrorKind::ConnectionRefused.into(),
+        };
+        assert!(
+            error
+                .to_string()
+                .contains("/run/tanada/admin.sock and tanada-data/admin.sock")
+        );
+    }
 }

@@ -172,7 +172,7 @@ async fn bind(address: &Address, socket: SocketAddr) -> anyhow::Result<TcpListen
     let listener = bound.map_err(|error| {
         anyhow!(
             "cannot listen on {address} for the admin API: {}; another program has it, perhaps another `tanada serve`: end \
-             it, or write another address in [admin] listen",
+             it, or write another address in [web] listen, or in [admin] tcp if it stands there",
             plain(&error)
         )
     })?;
