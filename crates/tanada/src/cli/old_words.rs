@@ -110,23 +110,27 @@ pub struct DiskOptions {
 }
 
 impl DiskOptions {
-    /// The same as `KEY=VALUE`.
-    pub fn words(&self) -> Vec<String> {
-        let none = self.no_holder.then(String::new);
+    /// Each option that is given, and the same as `KEY=VALUE`.
+    pub fn given(&self) -> Vec<(String, String)> {
         let all = [
             ("priority", &self.priority),
             ("fairness", &self.fairness),
             ("min_copies", &self.min_copies),
-            ("holder", if self.no_holder { &none } else { &self.holder }),
+            ("holder", &self.holder),
             ("on_meta_loss", &self.on_meta_loss),
             ("max_read", &self.max_read),
             ("max_write", &self.max_write),
             ("max_read_iops", &self.max_read_iops),
             ("max_write_iops", &self.max_write_iops),
         ];
-        let word =
-            |(key, value): (&str, &Option<String>)| Some(format!("{key}={}", value.as_ref()?));
-        all.into_iter().filter_map(word).collect()
+        let both = |(key, value): (&str, &Option<String>)| {
+            let value = value.as_ref()?;
+            let option = format!("--{} {value}", key.replace('_', "-"));
+            Some((option, format!("{key}={value}")))
+        };
+        let none = || ("--no-holder".to_owned(), "holder=".to_owned());
+        let none = self.no_holder.then(none);
+        all.into_iter().filter_map(both).chain(none).collect()
     }
 }
 
