@@ -138,7 +138,9 @@ fn settings(volume: &Volume) -> String {
         (
             "energy",
             match (settings.energy, settings.age_limit_seconds) {
-                (true, Some(limit)) => format!("on, age_limit {limit:.0} s"),
+                (true, Some(limit)) => {
+                    format!("on, age_limit {}", time_text(Nanos::from_secs_f64(limit)))
+                }
                 (on, _) => if on { "on" } else { "off" }.to_owned(),
             },
         ),

@@ -206,3 +206,19 @@ fn a_write_mode_that_suits_the_mode_a_volume_has_is_in_force_after_a_start() {
     assert_eq!(settings(dir)["write"], "through");
     drop(daemon);
 }
+
+#[test]
+fn a_span_is_shown_as_it_is_typed_and_a_reset_names_what_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    let set = ["volume", "set", "vol0", "energy=on", "age_limit=90m"];
+    let said = text(dir, &set);
+    assert!(said.contains("age_limit 1h 30m"), "{said}");
+    let refused = run(dir, &["config", "reset", "vol0", "energy"]);
+    assert_eq!(refused.status.code(), Some(5));
+    let said = stderr(&refused);
+    assert!(said.contains("reset age_limit, too"), "{said}");
+    text(dir, &["config", "reset", "vol0", "energy", "age_limit"]);
+    daemon.stop();
+}
