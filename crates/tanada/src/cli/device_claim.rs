@@ -17,6 +17,7 @@ use std::process::Command;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use device::OpenError;
+use report::terminal::Refused;
 
 use super::device_rule::{self, Decision, Disk, GROUP, RULES, Rule, Serial};
 use crate::daemon::common::users;
@@ -37,7 +38,7 @@ pub struct Claim {
 /// It may not be, or this user may not.
 pub fn claim(asked: &Claim) -> anyhow::Result<()> {
     let disk = look(&asked.disk)?;
-    let decision = device_rule::decide(&disk, Path::exists).map_err(|why| anyhow!(why))?;
+    let decision = device_rule::decide(&disk, Path::exists).map_err(refused)?;
     let rule = match decision {
         Decision::Done(rule) => {
             println!(
@@ -88,25 +89,30 @@ pub fn release(asked: &Claim) -> anyhow::Result<()> {
     let (file, in_use) = match is_here {
         true => {
             let disk = look(&asked.disk)?;
-            let rule = device_rule::rule(&disk).map_err(|why| anyhow!(why))?;
+            let rule = device_rule::rule(&disk).map_err(refused)?;
             (rule.file, disk.in_use)
         }
         // The disk may be gone for good.
         false if device_rule::is_plain(&asked.disk) => (device_rule::file(&asked.disk), None),
-        false => bail!("there is no {}; lsblk lists disks", asked.disk),
+        false => {
+            return Err(refused(format!(
+                "there is no {}; lsblk lists disks",
+                asked.disk
+            )));
+        }
     };
     if !file.exists() {
-        bail!(
+        return Err(refused(format!(
             "{} is not claimed: there is no {}; `ls {RULES}/70-tanada-*` lists what is",
             asked.disk,
             file.display()
-        );
+        )));
     }
     if let Some(what) = in_use {
-        bail!(
+        return Err(refused(format!(
             "{} is in use: {what}; nothing was changed. Take it out of the daemon's configuration first",
             asked.disk
-        );
+        )));
     }
     if asked.dry_run {
         println!("would remove {}; nothing was changed", file.display());
@@ -132,6 +138,11 @@ pub fn release(asked: &Claim) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// It is not done, and nothing was changed.
+fn refused(why: String) -> anyhow::Error {
+    Refused(why).into()
+}
+
 fn in_force_later(rule: &Rule) -> String {
     format!(
         "{} is written, and counts from the next start of this machine on",
@@ -144,9 +155,9 @@ fn look(path: &str) -> anyhow::Result<Disk> {
     let status =
         fs::metadata(path).with_context(|| format!("cannot look at {path}; lsblk lists disks"))?;
     if !status.file_type().is_block_device() {
-        bail!(
+        return Err(refused(format!(
             "{path} is no disk, and files need no claim: make it the daemon's (chown {GROUP} {path})"
-        );
+        )));
     }
     let number = status.rdev();
     let folder = format!(
@@ -190,9 +201,9 @@ fn group() -> anyhow::Result<u32> {
 fn needs_root(verb: &str, disk: &str) -> anyhow::Result<()> {
     match rustix::process::geteuid().is_root() {
         true => Ok(()),
-        false => bail!(
+        false => Err(refused(format!(
             "rules of udev are root's; nothing was changed. Try: sudo tanada device {verb} {disk}"
-        ),
+        ))),
     }
 }
 

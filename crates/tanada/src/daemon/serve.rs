@@ -41,6 +41,7 @@ use super::thread::layers::Layers;
 use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http, plan};
+use crate::daemon::common::address::plain;
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::level_file;
 use crate::daemon::common::revocation::Revocation;
@@ -91,14 +92,24 @@ impl Origin {
 pub fn load(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<(String, String)> {
     match path {
         Some(path) => {
-            let text = fs::read_to_string(path)
-                .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+            let text = fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
             Ok((text, path.display().to_string()))
         }
         None => Ok((
             config::default_text(data_dir.unwrap_or(Path::new(DATA_DIR))),
             "the built-in configuration".to_owned(),
         )),
+    }
+}
+
+/// Why a configuration is not read. That it is not there no second try mends: a service manager is to make none.
+fn unreadable(path: &Path, error: io::Error) -> anyhow::Error {
+    let what = format!("cannot read the configuration {}", path.display());
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+            Usage(format!("{what}: {}", plain(&error))).into()
+        }
+        _ => anyhow::Error::from(error).context(what),
     }
 }
 
