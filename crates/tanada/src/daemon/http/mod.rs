@@ -20,6 +20,7 @@ mod audit;
 pub mod audit_log;
 pub mod booking;
 mod certificates;
+mod change_log;
 pub mod charged;
 pub mod clients;
 pub mod cluster;
@@ -192,14 +193,15 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// The routes, behind a gate.
 pub fn router(control: Arc<Control>, gate: Gate) -> Router {
-    let door = Arc::new(Door {
-        control: Arc::clone(&control),
-        gate,
-    });
     let mut router = Router::new();
     for (path, methods) in routes::routes() {
         router = router.route(path, methods);
     }
+    let door = Arc::new(Door {
+        gate,
+        behind: router.clone().with_state(Arc::clone(&control)),
+        control: Arc::clone(&control),
+    });
     router
         .route("/openapi.json", get(async || Json(openapi())))
         .fallback(async |request: Request| {

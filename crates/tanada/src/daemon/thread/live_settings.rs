@@ -15,6 +15,7 @@ use crate::api;
 use crate::api::refusal::Refusal;
 use crate::api::settings::Override;
 use crate::api::volume::Change;
+use crate::daemon::common::differences::differences;
 
 /// Why `keys` are not as the configuration says again, beside all that are `set`.
 fn cannot_reset((keys, set): (&[String], &[String]), volume: &str, (key, what): Wrong) -> Refused {
@@ -188,34 +189,6 @@ impl LiveSettings<'_> {
     }
 }
 
-/// What is another value now, in words: `settings.write: "back" -> "through"`.
-fn differences(before: &Value, after: &Value) -> String {
-    let mut words = Vec::new();
-    compare("", before, after, &mut words);
-    match words.is_empty() {
-        true => "nothing is different".to_owned(),
-        false => words.join(", "),
-    }
-}
-
-fn compare(key: &str, before: &Value, after: &Value, out: &mut Vec<String>) {
-    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else {
-        if before != after {
-            out.push(format!("{key}: {before} -> {after}"));
-        }
-        return;
-    };
-    let gone = old.keys().filter(|key| !new.contains_key(*key));
-    for name in new.keys().chain(gone) {
-        let key = match key.is_empty() {
-            true => name.clone(),
-            false => format!("{key}.{name}"),
-        };
-        let of = |it: &serde_json::Map<String, Value>| it.get(name).cloned().unwrap_or_default();
-        compare(&key, &of(old), &of(new), out);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,17 +212,5 @@ mod tests {
         for (keys, wrong) in [(&set[..], "age_limit"), (&set[..1], "write")] {
             assert!(of(keys, wrong).contains("set energy=true"), "{wrong}");
         }
-    }
-
-    #[test]
-    fn what_is_different_is_said_by_key_before_and_after() {
-        let before = json!({ "settings": { "write": "back", "dirty_low": 20 }, "caps": null });
-        let after =
-            json!({ "settings": { "write": "through", "dirty_low": 20 }, "caps": { "read": 5 } });
-        assert_eq!(
-            differences(&before, &after),
-            r#"caps: null -> {"read":5}, settings.write: "back" -> "through""#
-        );
-        assert_eq!(differences(&after, &after), "nothing is different");
     }
 }
