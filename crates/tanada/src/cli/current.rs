@@ -363,6 +363,7 @@ fn serve_store(old: old::Serve) -> Current {
             verify: false,
             print_config: false,
             log_format: old.log_format,
+            json: false,
         },
         store,
     };
@@ -376,6 +377,7 @@ fn daemon(wanted: Serve) -> Current {
         let check = Config::Check {
             file: serve.config,
             data_dir: serve.data_dir,
+            json: false,
         };
         return now(Command::Config(check), "serve --check", "config check");
     }

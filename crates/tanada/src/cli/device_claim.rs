@@ -17,7 +17,9 @@ use std::process::Command;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use device::OpenError;
-use report::terminal::Refused;
+use report::terminal::{self, Refused};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::device_rule::{self, Decision, Disk, GROUP, RULES, Rule, Serial};
 use crate::daemon::common::users;
@@ -30,6 +32,33 @@ pub struct Claim {
     /// Change nothing, and say what would be.
     #[arg(long)]
     pub dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A disk that was claimed or released.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClaimedDisk {
+    disk: String,
+    /// The file of its rule.
+    rule: String,
+    /// Was the rule written or removed?
+    changed: bool,
+    /// Would it be, had it been no dry run?
+    dry_run: bool,
+}
+
+impl Claim {
+    fn answer(&self, rule: &Path, changed: bool, said: String) -> anyhow::Result<()> {
+        let answer = ClaimedDisk {
+            disk: self.disk.clone(),
+            rule: rule.display().to_string(),
+            changed,
+            dry_run: self.dry_run,
+        };
+        terminal::answer(self.json, &answer, || said)
+    }
 }
 
 /// Gives a disk to the daemon's group.
@@ -41,22 +70,22 @@ pub fn claim(asked: &Claim) -> anyhow::Result<()> {
     let decision = device_rule::decide(&disk, Path::exists).map_err(refused)?;
     let rule = match decision {
         Decision::Done(rule) => {
-            println!(
-                "{} was claimed before, by {}; nothing was changed",
+            let said = format!(
+                "{} was claimed before, by {}; nothing was changed\n",
                 asked.disk,
                 rule.file.display()
             );
-            return Ok(());
+            return asked.answer(&rule.file, false, said);
         }
         Decision::Write(rule) => rule,
     };
     if asked.dry_run {
-        print!(
+        let said = format!(
             "would write {}:\n{}nothing was changed\n",
             rule.file.display(),
             rule.text
         );
-        return Ok(());
+        return asked.answer(&rule.file, false, said);
     }
     let group = group()?;
     needs_root("claim", &asked.disk)?;
@@ -69,15 +98,15 @@ pub fn claim(asked: &Claim) -> anyhow::Result<()> {
             asked.disk
         );
     }
-    println!(
+    let said = format!(
         "{} (serial number {}) is the group {GROUP}'s now and at every start of this machine, by {}\n\
-         undo it: tanada device release {}",
+         undo it: tanada device release {}\n",
         asked.disk,
         rule.serial,
         rule.file.display(),
         rule.serial
     );
-    Ok(())
+    asked.answer(&rule.file, true, said)
 }
 
 /// Takes a disk back.
@@ -115,8 +144,8 @@ pub fn release(asked: &Claim) -> anyhow::Result<()> {
         )));
     }
     if asked.dry_run {
-        println!("would remove {}; nothing was changed", file.display());
-        return Ok(());
+        let said = format!("would remove {}; nothing was changed\n", file.display());
+        return asked.answer(&file, false, said);
     }
     needs_root("release", &asked.disk)?;
     fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
@@ -130,12 +159,12 @@ pub fn release(asked: &Claim) -> anyhow::Result<()> {
     } else {
         udevadm(&["control", "--reload"])?;
     }
-    println!(
-        "removed {}: {} is no longer the group {GROUP}'s",
+    let said = format!(
+        "removed {}: {} is no longer the group {GROUP}'s\n",
         file.display(),
         asked.disk
     );
-    Ok(())
+    asked.answer(&file, true, said)
 }
 
 /// It is not done, and nothing was changed.

@@ -140,6 +140,7 @@ pub fn print_example(
             verify: false,
             print_config: true,
             log_format: LogFormat::Text,
+            json: false,
         }),
     }
 }

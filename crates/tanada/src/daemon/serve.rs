@@ -20,7 +20,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use config::{self, Config, DATA_DIR};
 use env::net::Address;
-use report::terminal::{Usage, said};
+use report::terminal::{self, Usage, said};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
@@ -33,7 +33,7 @@ use super::http::listen::AdminListener;
 use super::http::settings_book::SettingsBook;
 use super::lifetime::{Signals, died, ended, stop, stop_all};
 use super::log::{self, LogFormat, Lost};
-use super::look::{self, Verdict};
+use super::look::{self, CheckedConfig, Verdict};
 use super::reload::Loaded;
 use super::service_manager::ServiceManager;
 use super::thread::command::{Started, ThreadHandle};
@@ -69,6 +69,9 @@ pub struct Serve {
     /// How log lines look (on stderr; RUST_LOG says which, such as RUST_LOG=debug).
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+    /// What a check found is for programs.
+    #[arg(skip)]
+    pub json: bool,
 }
 
 /// Where a configuration came from.
@@ -125,7 +128,7 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         hybrid.verify = arguments.verify;
     }
     if arguments.check {
-        return check(&config_for_check(config)?, &origin);
+        return check(&config_for_check(config)?, &origin, arguments.json);
     }
     let origin = match &arguments.config {
         Some(path) => Origin {
@@ -161,7 +164,7 @@ fn config_for_check(config: Config) -> anyhow::Result<Config> {
     match saved_settings(&config) {
         Ok((_, in_force)) => Ok(in_force),
         Err(error) if is_denied(&error) => {
-            println!(
+            eprintln!(
                 "  settings.toml: not known to this user, who may not read it; run the same command with sudo"
             );
             Ok(config)
@@ -171,14 +174,24 @@ fn config_for_check(config: Config) -> anyhow::Result<Config> {
 }
 
 /// What the configuration says is good; is it what lies on the devices, too?
-fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
-    let seen = look::devices(config);
+fn check(config: &Config, origin: &str, as_json: bool) -> anyhow::Result<()> {
+    let devices = look::devices(config);
     let bad = |it: &&look::Finding| it.verdict == Verdict::Bad;
-    let mut out = io::stdout();
-    for it in &seen {
-        writeln!(out, "  device {}", it.line())?;
-    }
+    let seen = CheckedConfig {
+        configuration: origin.to_owned(),
+        good: !devices.iter().any(|it| bad(&it)),
+        devices,
+    };
+    terminal::answer(as_json, &seen, || {
+        let lines = seen.devices.iter();
+        let lines = lines.map(|it| format!("  device {}\n", it.line()));
+        match seen.good {
+            true => lines.collect::<String>() + &format!("{origin} is good: {}\n", summary(config)),
+            false => lines.collect(),
+        }
+    })?;
     let mistakes: Vec<String> = seen
+        .devices
         .iter()
         .filter(bad)
         .map(|it| format!("\n  {} {}: {}", it.what, it.found, it.todo))
@@ -190,7 +203,6 @@ fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
         );
         return Err(Usage(what).into());
     }
-    writeln!(out, "{origin} is good: {}", summary(config))?;
     Ok(())
 }
 
