@@ -250,11 +250,14 @@ fn rounded(size: Bytes) -> Bytes {
 }
 
 fn created(disk: &Shown) -> String {
+    let copies = match disk.terms.copies {
+        1 => "1 copy".to_owned(),
+        many => format!("{many} copies"),
+    };
     format!(
-        "{} has {} and {} copies; {}",
+        "{} has {} and {copies}; {}",
         disk.terms.name,
         table::size(disk.terms.size_bytes),
-        disk.terms.copies,
         connect(disk)
     )
 }

@@ -30,6 +30,7 @@ pub fn span_or_seconds(text: &str) -> Result<Nanos, String> {
 /// Of `tanada volume`.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Snapshot {
         volume: Name,
@@ -37,12 +38,14 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Snapshots {
         name: Name,
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Clone {
         source: SnapshotName,
@@ -50,6 +53,7 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Rollback {
         target: SnapshotName,
@@ -58,8 +62,10 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Resize(Resize),
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Rename {
         name: Name,
@@ -137,11 +143,13 @@ impl DiskOptions {
 /// Of `tanada device`.
 #[derive(Debug, Subcommand)]
 pub enum Device {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Models {
         #[arg(long)]
         json: bool,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Bench {
         target: String,
@@ -155,6 +163,7 @@ pub enum Device {
 /// Of `tanada client`.
 #[derive(Debug, Subcommand)]
 pub enum Client {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Disconnect {
         #[arg(required_unless_present = "export", conflicts_with = "export")]
@@ -169,6 +178,7 @@ pub enum Client {
 /// Of `tanada node`.
 #[derive(Debug, Subcommand)]
 pub enum Node {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Add {
         node: Name,
@@ -185,6 +195,7 @@ pub enum Node {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Remove {
         name: Name,
@@ -200,6 +211,7 @@ pub enum Node {
 /// Of `tanada object`.
 #[derive(Debug, Subcommand)]
 pub enum Object {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Stat(super::object::One),
 }
@@ -207,12 +219,14 @@ pub enum Object {
 /// Of `tanada store`.
 #[derive(Debug, Subcommand)]
 pub enum Store {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Status {
         name: Option<String>,
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Serve(Box<Serve>),
 }
@@ -233,16 +247,27 @@ pub struct Serve {
 /// `tanada reserve`.
 #[derive(Debug, Subcommand)]
 pub enum Reserve {
+    /// An old spelling: used, it prints a note with the new one.
     Add(Box<AddReservation>),
+    /// An old spelling: used, it prints a note with the new one.
     Offer(Box<AddReservation>),
+    /// An old spelling: used, it prints a note with the new one.
     List(Ask),
+    /// An old spelling: used, it prints a note with the new one.
     Show(One),
+    /// An old spelling: used, it prints a note with the new one.
     Cancel(One),
+    /// An old spelling: used, it prints a note with the new one.
     Calendar(ShowCalendar),
+    /// An old spelling: used, it prints a note with the new one.
     Create(Box<Create>),
+    /// An old spelling: used, it prints a note with the new one.
     Set(Set),
+    /// An old spelling: used, it prints a note with the new one.
     Capability(One),
+    /// An old spelling: used, it prints a note with the new one.
     Delete(Delete),
+    /// An old spelling: used, it prints a note with the new one.
     Run(Box<Run>),
 }
 
