@@ -59,14 +59,17 @@ pub struct Refused(pub String);
 /// printed.
 #[must_use]
 pub fn exit_code(error: &anyhow::Error, known: Option<Ending>) -> ExitCode {
-    let closed_pipe = error
-        .downcast_ref::<io::Error>()
-        .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
-    if closed_pipe {
+    if is_closed_pipe(error) {
         return Ending::Done.into();
     }
     eprintln!("tanada: {}", said::words(error));
     known.unwrap_or_else(|| ending(error)).into()
+}
+
+/// Did who reads the result have enough of it, as `head` has?
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<io::Error>();
+    error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// How a command ends whose error is not the program's own.
@@ -87,8 +90,12 @@ pub fn find<E: std::error::Error + Send + Sync + 'static>(error: &anyhow::Error)
 
 /// Prints a value as JSON for programs.
 pub fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
+    write_json(&mut io::stdout().lock(), value)
+}
+
+fn write_json(out: &mut impl Write, value: &impl Serialize) -> anyhow::Result<()> {
+    // As the writer's own error, by which a closed pipe is known.
+    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
     writeln!(out)?;
     Ok(())
 }
@@ -147,6 +154,21 @@ mod tests {
         assert_eq!(ending(&said.unwrap_err()), Ending::Refused);
         assert_eq!(ending(&usage), Ending::Usage);
         assert_eq!(ending(&anyhow::anyhow!("no room")), Ending::Failed);
+    }
+
+    #[test]
+    fn json_that_is_read_in_part_is_no_failure() {
+        struct Closed;
+        impl Write for Closed {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let error = write_json(&mut Closed, &[1, 2]).unwrap_err();
+        assert!(is_closed_pipe(&error), "{error:?}");
     }
 
     #[test]

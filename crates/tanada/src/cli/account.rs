@@ -223,7 +223,8 @@ pub fn run(command: Account) -> anyhow::Result<()> {
                 users: create.users,
                 groups: create.groups,
             };
-            let said = |it: &api::Account| format!("account {} is a {} now\n", it.name, it.role);
+            let said =
+                |it: &api::Account| format!("account {} has the role {} now\n", it.name, it.role);
             create.ask.send(Method::POST, "/v1/accounts", &new, said)
         }
         Account::List(ask) => {

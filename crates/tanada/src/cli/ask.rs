@@ -6,17 +6,18 @@ use report::terminal;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::client::{Client, Target};
+use super::client::{ADMIN_HELP, Client, Target};
 
 /// Where the daemon is, and in which form to answer.
 #[derive(Debug, Args)]
 pub struct Ask {
-    /// The daemon's admin API: HOST:PORT or unix:/path
     #[arg(
         long,
         env = "TANADA_ADMIN",
         value_name = "ADDR",
-        default_value_t = Target::default()
+        default_value_t = Target::default(),
+        hide_default_value = true,
+        help = ADMIN_HELP
     )]
     pub admin: Target,
     /// Print JSON.

@@ -6,13 +6,15 @@
 
 use std::path::PathBuf;
 
-use access::audit::verify;
+use access::audit::{Verdict, verify};
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use config::DATA_DIR;
 use policy::share::Second;
 use report::terminal::printable::printable;
 use report::terminal::table::table;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::ask::Ask;
 use super::client::Client;
@@ -48,12 +50,47 @@ pub struct List {
 pub struct Verify {
     /// The file [default: audit.jsonl of the data directory]
     file: Option<PathBuf>,
-    /// The data directory it is in.
+    /// The data directory it is in, as the daemon's configuration names it.
     #[arg(long, value_name = "DIR", default_value = DATA_DIR, conflicts_with = "file")]
     data_dir: PathBuf,
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// What the file was found to be.
+#[derive(Serialize, ToSchema)]
+#[schema(as = AuditVerified)]
+pub struct Verified {
+    /// Lines that are whole and in order.
+    lines: u64,
+    /// The hash of the last of them.
+    last: String,
+    /// The first line that is not as it was written.
+    broken: Option<BrokenLine>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[schema(as = AuditBroken)]
+pub struct BrokenLine {
+    /// Counts from 1.
+    line: u64,
+    /// What is wrong.
+    why: String,
+}
+
+impl From<&Verdict> for Verified {
+    fn from(of: &Verdict) -> Verified {
+        let broken = of.broken.as_ref().map(|it| BrokenLine {
+            line: it.line,
+            why: it.why.clone(),
+        });
+        Verified {
+            lines: of.lines,
+            last: of.last.clone(),
+            broken,
+        }
+    }
 }
 
 /// Runs one of them.
@@ -64,8 +101,10 @@ pub fn run(command: Audit) -> anyhow::Result<()> {
             let file = arguments
                 .file
                 .unwrap_or_else(|| arguments.data_dir.join(FILE));
-            let verdict =
-                verify(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let verdict = verify(&file).with_context(|| {
+                let shown = file.display();
+                format!("cannot read {shown}; name the daemon's data directory with --data-dir")
+            })?;
             let whole = || match verdict.lines {
                 0 => "it has no lines\n".to_owned(),
                 lines => format!(
@@ -74,7 +113,7 @@ pub fn run(command: Audit) -> anyhow::Result<()> {
                 ),
             };
             match &verdict.broken {
-                _ if arguments.json => show::json(&verdict)?,
+                _ if arguments.json => show::json(&Verified::from(&verdict))?,
                 None => show::text(&whole())?,
                 Some(_) => {}
             }

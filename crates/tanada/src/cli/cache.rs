@@ -1,7 +1,8 @@
 //! `tanada volume give-up` and `accept`: an operator's decision on a cache that a start refused.
 //!
 //! ```text
-//! configuration -> hybrid -> is a daemon using it? -> list of abandoned caches, record of pairs -> what happens next
+//! configuration -> hybrid -> is a daemon using it? -> what is lost -> meant?
+//!               -> list of abandoned caches, record of pairs -> what happens next
 //! ```
 //!
 //! The daemon does not run then: both work on the data directory alone. The cache is named by its identity, so that
@@ -16,9 +17,12 @@ use base::Nanos;
 use clap::Args;
 use config::{self, Backing, Config, HybridConfig, Kind};
 use hybrid::{Pair, PairBook};
-use report::terminal::Usage;
+use report::terminal::{Refused, Usage};
 use rustix::fs::{FlockOperation, flock};
+use serde::Serialize;
+use utoipa::ToSchema;
 
+use super::consent::{self, Loss};
 use super::show;
 use crate::daemon::common::pairs::{PairFile, identity};
 use crate::daemon::common::registry::Registry;
@@ -41,6 +45,38 @@ pub struct OfCache {
     /// Where the daemon keeps its files [default: data_dir of the configuration]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+}
+
+/// A decision on a cache, and how it is answered.
+#[derive(Debug, Args)]
+pub struct Decision {
+    #[command(flatten)]
+    pub of: OfCache,
+    #[command(flatten)]
+    pub loss: Loss,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A cache that was given up.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct GivenUp {
+    volume: String,
+    cache: String,
+    /// Is it the one that the volume had last?
+    is_last: bool,
+    /// May it have had what the slow device has not?
+    was_dirty: bool,
+}
+
+/// A cache that counts as the right one.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Accepted {
+    volume: String,
+    cache: String,
+    /// Did it fail before? Then its copies of what the slow device has are forgotten.
+    failed_before: bool,
 }
 
 /// The hybrid that is meant, and where its records are.
@@ -84,11 +120,12 @@ impl Meant {
     fn check_idle(&self) -> anyhow::Result<()> {
         for path in files(&self.config, &self.hybrid.slow) {
             if stays_locked(&path)? {
-                return Err(anyhow!(
+                return Err(Refused(format!(
                     "{} is in use, perhaps by a `tanada serve` that has {} open; stop it first",
                     path.display(),
                     self.hybrid.name()
-                ));
+                ))
+                .into());
             }
         }
         Ok(())
@@ -152,22 +189,31 @@ fn is_locked(path: &Path) -> anyhow::Result<bool> {
     }
 }
 
+/// What giving a cache up loses, `pair` being the record of it if it is the volume's last; empty: nothing.
+fn lost_by_giving_up(pair: Option<&Pair>, meant: &Meant) -> String {
+    let (name, slow) = (meant.hybrid.name(), &meant.hybrid.slow);
+    match pair {
+        Some(Pair { dirty: true, .. }) => {
+            format!("what was written to {name} and only its cache has, not {slow}, would be lost")
+        }
+        Some(_) => String::new(),
+        None => format!(
+            "what only cache {:032x} has would be lost; it is not the one that {name} had last",
+            meant.cache
+        ),
+    }
+}
+
 /// `tanada volume give-up`: what only this cache had is lost from now on.
-pub fn give_up(of: &OfCache) -> anyhow::Result<()> {
-    let meant = Meant::find(of)?;
+pub fn give_up(wanted: &Decision) -> anyhow::Result<()> {
+    let meant = Meant::find(&wanted.of)?;
     let file = meant.record();
     let record = file.read().map_err(|why| anyhow!(why))?;
-    let name = meant.hybrid.name();
-    let other = file.other_with(meant.cache).map_err(|why| anyhow!(why))?;
-    if let Some(other) = other {
-        return Err(anyhow!(
-            "cache {:032x} is not given up: it is the one of volume {} ({}); attach its device there, and the right \
-             one to {name}; if there is no volume {} any more, move that file away first",
-            meant.cache,
-            other.volume,
-            other.path.display(),
-            other.volume
-        ));
+    refuse_others(&meant, &file)?;
+    let named = record.filter(|pair| pair.cache == Some(meant.cache));
+    let lost = lost_by_giving_up(named.as_ref(), &meant);
+    if !is_meant(&meant, lost, wanted)? {
+        return Ok(());
     }
     // The list first: what is on it counts no more, whatever the record says.
     let registry = meant.registry();
@@ -180,53 +226,79 @@ pub fn give_up(of: &OfCache) -> anyhow::Result<()> {
             )
         })?;
     }
-    let named = record.filter(|pair| pair.cache == Some(meant.cache));
     if let Some(pair) = named {
         file.write(&pair.alone())?;
     }
     if named.is_some_and(|pair| pair.dirty) {
         // Else a client of before would go on, as if all it wrote were there.
-        starts::note_missed_cache_of(&meant.config.data_dir, name)?;
+        starts::note_missed_cache_of(&meant.config.data_dir, meant.hybrid.name())?;
     }
-    let lost = match named {
-        Some(Pair { dirty: true, .. }) => format!(
-            "What only it had is lost: {name} is what {} holds.",
-            meant.hybrid.slow
-        ),
-        Some(_) => format!("Nothing is lost: {} has everything.", meant.hybrid.slow),
-        None => format!("It was not the cache that {name} had last."),
+    let answer = GivenUp {
+        volume: meant.hybrid.name().to_owned(),
+        cache: format!("{:032x}", meant.cache),
+        is_last: named.is_some(),
+        was_dirty: named.is_some_and(|pair| pair.dirty),
     };
-    show::text(&format!(
-        "Cache {:032x} is given up. {lost}\nStart the daemon: if {} is blank, or holds this cache, an empty one is \
-         made on it.\n",
-        meant.cache, meant.hybrid.fast
+    show::answer(wanted.json, &answer, || given_up(&answer, &meant.hybrid))
+}
+
+/// Refuses to give up the cache of another volume.
+fn refuse_others(meant: &Meant, file: &PairFile) -> anyhow::Result<()> {
+    let other = file.other_with(meant.cache).map_err(|why| anyhow!(why))?;
+    let Some(other) = other else { return Ok(()) };
+    Err(Refused(format!(
+        "cache {:032x} is not given up: it is the one of volume {} ({}); attach its device there, and the right one to \
+         {}; if there is no volume {} any more, move that file away first",
+        meant.cache,
+        other.volume,
+        other.path.display(),
+        meant.hybrid.name(),
+        other.volume
     ))
+    .into())
+}
+
+/// May it go on? Where nothing is lost nothing is asked.
+fn is_meant(meant: &Meant, lost: String, wanted: &Decision) -> anyhow::Result<bool> {
+    let name = meant.hybrid.name();
+    match (lost.is_empty(), wanted.loss.dry_run) {
+        (true, false) => Ok(true),
+        (true, true) => {
+            let nothing = format!("nothing of {name} would be lost");
+            consent::is_given(name, &nothing, &wanted.loss, wanted.json)
+        }
+        (false, _) => consent::is_given(name, &lost, &wanted.loss, wanted.json),
+    }
+}
+
+fn given_up(answer: &GivenUp, hybrid: &HybridConfig) -> String {
+    let (name, slow) = (&answer.volume, &hybrid.slow);
+    let lost = match (answer.is_last, answer.was_dirty) {
+        (true, true) => format!("What only it had is lost: {name} is what {slow} holds."),
+        (true, false) => format!("Nothing is lost: {slow} has everything."),
+        (false, _) => format!("It was not the cache that {name} had last."),
+    };
+    format!(
+        "Cache {} is given up. {lost}\nStart the daemon: if {} is blank, or holds this cache, an empty one is made on \
+         it.\n",
+        answer.cache, hybrid.fast
+    )
 }
 
 /// `tanada volume accept`: this cache is the right one, although it is of an earlier attachment.
-pub fn accept(of: &OfCache) -> anyhow::Result<()> {
-    let meant = Meant::find(of)?;
+pub fn accept(wanted: &Decision) -> anyhow::Result<()> {
+    let meant = Meant::find(&wanted.of)?;
     let name = meant.hybrid.name();
-    if meant.registry().read()?.contains(&meant.cache) {
-        return Err(anyhow!(
-            "cache {:032x} was given up, and counts no more; {name} starts with an empty one",
-            meant.cache
-        ));
-    }
     let file = meant.record();
     let record = file.read().map_err(|why| anyhow!(why))?;
-    if let Some(Pair {
-        cache: Some(other),
-        dirty: true,
-        ..
-    }) = record
-        && other != meant.cache
-    {
-        return Err(anyhow!(
-            "{name} has a cache that may hold what {} has not: {other:032x}; connect its device, or give that one up \
-             first with `tanada volume give-up`",
-            meant.hybrid.slow
-        ));
+    refuse_wrong(&meant, record.as_ref())?;
+    let lost = format!(
+        "{name} would go on from an earlier state of its cache: what was written to {name} since, on {} too, could be \
+         lost",
+        meant.hybrid.slow
+    );
+    if !is_meant(&meant, lost, wanted)? {
+        return Ok(());
     }
     let before = record.unwrap_or_default();
     let pair = Pair {
@@ -238,15 +310,49 @@ pub fn accept(of: &OfCache) -> anyhow::Result<()> {
         ..before
     };
     file.write(&pair)?;
-    let slow = &meant.hybrid.slow;
-    let then = match pair.failing {
+    let answer = Accepted {
+        volume: name.to_owned(),
+        cache: format!("{:032x}", meant.cache),
+        failed_before: pair.failing,
+    };
+    show::answer(wanted.json, &answer, || accepted(&answer, &meant.hybrid))
+}
+
+/// Refuses a cache that was given up, or while another one may be needed.
+fn refuse_wrong(meant: &Meant, record: Option<&Pair>) -> anyhow::Result<()> {
+    let name = meant.hybrid.name();
+    if meant.registry().read()?.contains(&meant.cache) {
+        return Err(Refused(format!(
+            "cache {:032x} was given up, and counts no more; {name} starts with an empty one",
+            meant.cache
+        ))
+        .into());
+    }
+    match record {
+        Some(Pair {
+            cache: Some(other),
+            dirty: true,
+            ..
+        }) if *other != meant.cache => Err(Refused(format!(
+            "{name} has a cache that may hold what {} has not: {other:032x}; connect its device, or give that one up \
+             first with `tanada volume give-up`",
+            meant.hybrid.slow
+        ))
+        .into()),
+        _ => Ok(()),
+    }
+}
+
+fn accepted(answer: &Accepted, hybrid: &HybridConfig) -> String {
+    let slow = &hybrid.slow;
+    let then = match answer.failed_before {
         true => format!(
             "it failed before: what it had for {slow} counts, and its copies of what {slow} has are forgotten"
         ),
         false => format!("that {slow} is still the disk it knew is looked at then"),
     };
-    show::text(&format!(
-        "Cache {:032x} counts as the one of {name}. Start the daemon with its device as {}; {then}.\n",
-        meant.cache, meant.hybrid.fast
-    ))
+    format!(
+        "Cache {} counts as the one of {}. Start the daemon with its device as {}; {then}.\n",
+        answer.cache, answer.volume, hybrid.fast
+    )
 }

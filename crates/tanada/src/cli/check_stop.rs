@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::Args;
-use report::terminal::Ending;
 use report::terminal::table::table;
+use report::terminal::{Ending, Refused};
 use serde::Serialize;
 use utoipa::ToSchema;
 use vdisk::record::Name;
@@ -56,10 +56,11 @@ pub fn run(asked: &CheckStop) -> anyhow::Result<ExitCode> {
         let mut nodes: Vec<&str> = here.stores.iter().map(|it| it.node.as_str()).collect();
         nodes.sort_unstable();
         nodes.dedup();
-        anyhow::bail!(
+        let why = format!(
             "no store is on a node '{node}'; the nodes are {}",
             nodes.join(", ")
         );
+        return Err(Refused(why).into());
     }
     let left = decide(&node, &disks, &here.stores);
     show::answer(asked.ask.json, &left, || page(&node, &left))?;

@@ -32,7 +32,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-pub use super::client_error::{ClientError, Target};
+pub use super::client_error::{ADMIN_HELP, ClientError, Target};
 use super::client_tls;
 use crate::api::access::{ACCOUNT_HEADER, Access};
 use crate::api::refusal::Refusal;

@@ -32,6 +32,10 @@ impl FromStr for Target {
     }
 }
 
+/// What `--admin` says of itself; where a daemon answers is not known before it is asked.
+pub const ADMIN_HELP: &str = "The daemon's admin API: HOST:PORT or unix:/path [default: /run/tanada/admin.sock or \
+                              tanada-data/admin.sock if a daemon answers there, else 127.0.0.1:10880]";
+
 /// Where the package's daemon takes commands, and where one that was started in this folder does.
 const SOCKETS: [&str; 2] = ["/run/tanada/admin.sock", "tanada-data/admin.sock"];
 
@@ -65,7 +69,8 @@ impl fmt::Display for Target {
 pub enum ClientError {
     #[error(
         "no daemon answers at {target} ({source}); start one with `tanada serve`, \
-         or say where it is with --admin or TANADA_ADMIN"
+         or say where it is with --admin or TANADA_ADMIN; without these it is looked for at {}, too",
+        SOCKETS.join(" and ")
     )]
     NoDaemon { target: Target, source: io::Error },
     #[error(

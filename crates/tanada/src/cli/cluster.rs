@@ -18,11 +18,15 @@ use vdisk::record::{Fairness, Name, OnMetaLoss};
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster_files::{export, import};
-use super::named::At;
-use super::{follow, old_words, show};
+use super::consent::Loss;
+use super::named::{At, VolumeName, a_disk};
+use super::{follow, old_words, show, volume_list};
 use crate::api::cluster::{Disk as Shown, NewDisk, RepairAsk, Repaired, TakeOverAsk};
 use crate::api::job::Job;
 use crate::daemon::common::repair_text;
+
+/// Volumes have a whole number of these many bytes.
+const BLOCK: u64 = 4096;
 
 /// Commands about virtual disks.
 #[derive(Debug, Subcommand)]
@@ -40,18 +44,21 @@ pub enum Disk {
         /// The file; - is the standard output.
         file: PathBuf,
         #[command(flatten)]
+        loss: Loss,
+        #[command(flatten)]
         ask: Ask,
     },
     /// Fill a virtual disk from a raw file; it is made if it is not there. Holes stay holes.
     #[command(
-        after_help = "Images of other formats are refused: `qemu-img convert -O raw vm.qcow2 vm.raw` makes a raw one. A volume \
+        after_help = "Exit status 5 if the volume has data or clients and nothing was changed, also of --dry-run. Images of other formats are refused: `qemu-img convert -O raw vm.qcow2 vm.raw` makes a raw one. A volume \
 with data is filled only with --replace; it asks for its name then, and wants --yes where no terminal can be asked."
     )]
     Import {
         /// The file.
         file: PathBuf,
         /// The volume.
-        name: Name,
+        #[arg(value_parser = behind_a_file)]
+        name: VolumeName,
         #[command(flatten)]
         how: Filling,
         #[command(flatten)]
@@ -65,6 +72,7 @@ with data is filled only with --replace; it asks for its name then, and wants --
     )]
     Takeover {
         /// The volume.
+        #[arg(value_parser = a_disk)]
         name: Name,
         /// How long clients there must have sent nothing, 5s to 24h.
         #[arg(long, default_value = "30s", value_name = "SPAN", value_parser = an_idle_span)]
@@ -83,6 +91,7 @@ with data is filled only with --replace; it asks for its name then, and wants --
 #[derive(Debug, Args)]
 pub struct Repair {
     /// The volume.
+    #[arg(value_parser = a_disk)]
     name: Name,
     /// How long to wait for copies to be resynced [default: as long as copies are made, 5m at most]
     #[arg(long, alias = "patience", value_name = "SPAN", value_parser = old_words::span_or_seconds)]
@@ -100,8 +109,8 @@ pub struct Repair {
 /// A volume to be made.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Its name.
-    name: Name,
+    /// Its name; virtual:NAME where a hybrid is called so.
+    name: VolumeName,
     /// Such as 10GiB.
     #[arg(long)]
     size: Bytes,
@@ -151,6 +160,12 @@ pub struct Filling {
     pub format: Option<String>,
 }
 
+/// The volume of an import; who names a file there has them the wrong way round.
+fn behind_a_file(text: &str) -> Result<VolumeName, String> {
+    let name: Result<VolumeName, String> = text.parse();
+    name.map_err(|why| format!("{why}; the file comes first, then the volume"))
+}
+
 /// `30s`.
 fn an_idle_span(text: &str) -> Result<Nanos, String> {
     let span = old_words::span_or_seconds(text)?;
@@ -188,12 +203,19 @@ pub(super) fn connect(disk: &Shown) -> String {
 pub fn run(command: Disk) -> anyhow::Result<()> {
     match command {
         Disk::Create(create) => {
-            let new = new_disk(&create.name, create.size, &create.settings);
+            let client = Client::new(create.ask.admin.clone())?;
+            let name = volume_list::new_disk(&client, &create.name)?;
+            let new = new_disk(&name, whole(create.size), &create.settings);
             create
                 .ask
                 .send(Method::POST, "/v1/cluster/volumes", &new, created)
         }
-        Disk::Export { source, file, ask } => export(&source, &file, ask),
+        Disk::Export {
+            source,
+            file,
+            loss,
+            ask,
+        } => export(&source, &file, &loss, ask),
         Disk::Import {
             file,
             name,
@@ -214,12 +236,32 @@ pub fn run(command: Disk) -> anyhow::Result<()> {
     }
 }
 
+/// A volume has whole blocks: a size between two is rounded up, as `lvcreate` does, and that is said.
+pub(super) fn whole(size: Bytes) -> Bytes {
+    let rounded = rounded(size);
+    if rounded != size {
+        eprintln!(
+            "note: {} bytes are no whole number of {BLOCK}: rounded up to {}",
+            size.0, rounded.0
+        );
+    }
+    rounded
+}
+
+fn rounded(size: Bytes) -> Bytes {
+    // What is too large for that is too large for a volume, too.
+    Bytes(size.0.checked_next_multiple_of(BLOCK).unwrap_or(size.0))
+}
+
 fn created(disk: &Shown) -> String {
+    let copies = match disk.terms.copies {
+        1 => "1 copy".to_owned(),
+        many => format!("{many} copies"),
+    };
     format!(
-        "{} has {} and {} copies; {}",
+        "{} has {} and {copies}; {}",
         disk.terms.name,
         table::size(disk.terms.size_bytes),
-        disk.terms.copies,
         connect(disk)
     )
 }
@@ -293,4 +335,21 @@ fn repaired(found: &Repaired) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_between_two_blocks_is_rounded_up() {
+        for (size, expected) in [
+            (4096, 4096),
+            (1, 4096),
+            (10_000_000_000, 10_000_003_072),
+            (u64::MAX, u64::MAX),
+        ] {
+            assert_eq!(rounded(Bytes(size)), Bytes(expected), "{size}");
+        }
+    }
 }

@@ -65,6 +65,9 @@ pub enum Ca {
         /// Its folder: a reader of it can be any node.
         #[arg(default_value = CA_DIR)]
         dir: PathBuf,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Make the certificate of a node elsewhere, or of an account; lasts 90 days.
     Issue(Issue),
@@ -100,6 +103,9 @@ pub enum Ca {
         /// The third step: the old one is trusted no more.
         #[arg(long, conflicts_with = "switch")]
         drop_old: bool,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         at: At,
     },
@@ -123,14 +129,18 @@ pub struct Issue {
     /// The folder to make [default: the name]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     at: At,
-    /// The daemon that knows the account: HOST:PORT, tls:HOST:PORT or unix:/path
+    /// The daemon that knows the account: HOST:PORT, tls:HOST:PORT or unix:/path [default: as of `tanada status`]
     #[arg(
         long,
         env = "TANADA_ADMIN",
         value_name = "ADDR",
-        default_value_t = Target::default()
+        default_value_t = Target::default(),
+        hide_default_value = true
     )]
     admin: Target,
 }
@@ -171,13 +181,16 @@ pub fn run(command: Cluster) -> anyhow::Result<()> {
 
 fn run_ca(command: Ca) -> anyhow::Result<()> {
     match command {
-        Ca::Init { dir } => {
+        Ca::Init { dir, json } => {
             AuthorityFolder::make(&dir)?;
-            show::text(&format!(
-                "the cluster's authority is in {0}: keep it safe, and off the nodes\n\
-                 next, for each node: tanada node create NAME --ca {0} --host ADDRESS\n",
-                dir.display()
-            ))
+            let answer = MadeAuthority::at(&dir, Trusted::One);
+            show::answer(json, &answer, || {
+                format!(
+                    "the cluster's authority is in {0}: keep it safe, and off the nodes\n\
+                     next, for each node: tanada node create NAME --ca {0} --host ADDRESS\n",
+                    dir.display()
+                )
+            })
         }
         Ca::Issue(issue) => self::issue(&issue),
         Ca::Revoke {
@@ -193,8 +206,9 @@ fn run_ca(command: Ca) -> anyhow::Result<()> {
         Ca::Renew {
             switch,
             drop_old,
+            json,
             at,
-        } => renew(&AuthorityFolder::open(&at.ca)?, switch, drop_old),
+        } => renew(&at.ca, (switch, drop_old), json),
     }
 }
 
@@ -230,7 +244,10 @@ fn issue(issue: &Issue) -> anyhow::Result<()> {
         }
         _ => "use it with TANADA_IDENTITY",
     };
-    show::text(&format!("{}; {next}\n", made(&issued, &out)))
+    let answer = MadeCertificate::new(&issued, &out);
+    show::answer(issue.json, &answer, || {
+        format!("{}; {next}\n", made(&issued, &out))
+    })
 }
 
 /// Which account of its name is meant, if one is: a later one of that name has another identity.
@@ -392,27 +409,60 @@ fn listed(entries: &[Entry]) -> String {
     table::table(&["WHOSE", "SERIAL", "STATE"], &rows)
 }
 
-fn renew(authority: &AuthorityFolder, switch: bool, drop_old: bool) -> anyhow::Result<()> {
+/// Which authorities nodes trust that have a certificate of now.
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Trusted {
+    One,
+    /// The old one issues.
+    Both,
+    /// The new one issues.
+    BothNewIssues,
+}
+
+/// The cluster's authority, made or followed up.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct MadeAuthority {
+    folder: String,
+    trusted: Trusted,
+}
+
+impl MadeAuthority {
+    fn at(folder: &Path, trusted: Trusted) -> MadeAuthority {
+        MadeAuthority {
+            folder: folder.display().to_string(),
+            trusted,
+        }
+    }
+}
+
+fn renew(folder: &Path, (switch, drop_old): (bool, bool), as_json: bool) -> anyhow::Result<()> {
+    let authority = AuthorityFolder::open(folder)?;
     let on_each = "run `tanada node create` for every node";
-    let next = match (switch, drop_old) {
+    let (trusted, next) = match (switch, drop_old) {
         (true, _) => {
             authority.switch()?;
-            format!(
+            let next = format!(
                 "the new authority issues; {on_each}, then `tanada cluster ca renew --drop-old`"
-            )
+            );
+            (Trusted::BothNewIssues, next)
         }
         (_, true) => {
             authority.drop_old()?;
-            format!("the old authority is trusted no more; {on_each} a last time")
+            let next = format!("the old authority is trusted no more; {on_each} a last time");
+            (Trusted::One, next)
         }
         _ => {
             authority.renew()?;
-            format!(
+            let next = format!(
                 "both authorities are trusted; {on_each}, then `tanada cluster ca renew --switch`"
-            )
+            );
+            (Trusted::Both, next)
         }
     };
-    show::text(&format!("{next}\n"))
+    show::answer(as_json, &MadeAuthority::at(folder, trusted), || {
+        format!("{next}\n")
+    })
 }
 
 #[cfg(test)]

@@ -3,14 +3,14 @@
 use super::ask::Ask;
 use super::client::Client;
 use super::cluster::{DiskSettings, Filling, new_disk, nothing, path};
-use super::named::At;
-use super::{consent, disk_copy, disk_image, show};
+use super::consent::Loss;
+use super::named::{At, VolumeName};
+use super::{consent, disk_copy, disk_image, show, volume_list};
 use crate::api::cluster::{Called, Disk as Shown, Done, Here};
 use base::Bytes;
 use hyper::Method;
-use report::terminal::{Refused, table};
+use report::terminal::{Refused, Usage, table};
 use std::path::Path;
-use vdisk::record::Name;
 
 /// It is not done, and nothing was changed.
 fn refused(why: String) -> anyhow::Error {
@@ -31,7 +31,33 @@ pub(super) fn entrance(disk: &Shown, here: &Here) -> anyhow::Result<env::net::Ad
     Ok(address.parse()?)
 }
 
-pub(super) fn export(source: &At, file: &Path, ask: Ask) -> anyhow::Result<()> {
+/// What an export to this path writes over; empty: nothing.
+fn written_over(file: &Path) -> String {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(status) = std::fs::metadata(file) else {
+        return String::new();
+    };
+    let shown = file.display();
+    match status.file_type() {
+        kind if kind.is_block_device() => format!("what the disk {shown} has would be lost"),
+        kind if kind.is_file() && status.len() > 0 => format!(
+            "{shown} is there, with {}, and would be written over",
+            table::size(status.len())
+        ),
+        _ => String::new(),
+    }
+}
+
+pub(super) fn export(source: &At, file: &Path, loss: &Loss, ask: Ask) -> anyhow::Result<()> {
+    let lost = match written_over(file) {
+        none if none.is_empty() && loss.dry_run => {
+            format!("{} has nothing to lose", file.display())
+        }
+        lost => lost,
+    };
+    if !lost.is_empty() && !consent::is_given(&file.display().to_string(), &lost, loss, ask.json)? {
+        return Ok(());
+    }
     let client = Client::new(ask.admin)?;
     let here: Here = client.get("/v1/cluster")?;
     // A snapshot is read by way of a clone, which takes no room.
@@ -87,12 +113,13 @@ pub(super) fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
 
 pub(super) fn import(
     file: &Path,
-    name: &Name,
+    name: &VolumeName,
     (how, settings): (&Filling, &DiskSettings),
     ask: Ask,
 ) -> anyhow::Result<()> {
-    let bytes = raw_size(file, how)?;
+    let bytes = raw_size((file, &name.name), how)?;
     let client = Client::new(ask.admin)?;
+    let name = &volume_list::new_disk(&client, name)?;
     let here: Here = client.get("/v1/cluster")?;
     let mut all = client.get::<Vec<Shown>>("/v1/cluster/volumes")?.into_iter();
     let known = all.find(|disk| disk.terms.name == name.as_str());
@@ -175,11 +202,61 @@ fn check_again(disk: &Shown, of: (&Path, u64), here: &Here, before: u64) -> anyh
     }
 }
 
-/// The length of a file that is a raw disk, as far as can be seen.
-fn raw_size(file: &Path, how: &Filling) -> anyhow::Result<u64> {
+/// Refuses the volume in the file's place.
+fn check_order(file: &Path, name: &str) -> Result<(), Usage> {
+    match !file.exists() && Path::new(name).exists() {
+        false => Ok(()),
+        true => Err(Usage(format!(
+            "there is no file {0}, and {name} is one; the file comes first: tanada volume import {name} {0}",
+            file.display()
+        ))),
+    }
+}
+
+/// The length of a file that is a raw disk and is to fill `name`, as far as can be seen.
+fn raw_size((file, name): (&Path, &str), how: &Filling) -> anyhow::Result<u64> {
+    check_order(file, name)?;
     let bytes = disk_copy::size_of(file)?;
     match disk_copy::format_of(file)?.filter(|_| how.format.is_none()) {
         None => Ok(bytes),
         Some(format) => Err(refused(disk_image::refusal(file, format))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_export_over_something_loses_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("vm1.raw");
+        assert_eq!(written_over(&file), "");
+        std::fs::write(&file, b"").unwrap();
+        assert_eq!(written_over(&file), "", "it is empty");
+        std::fs::write(&file, [0; 2048]).unwrap();
+        let lost = written_over(&file);
+        assert!(
+            lost.contains("with 2.0 KiB, and would be written over"),
+            "{lost}"
+        );
+        for stream in ["-", "/dev/null"] {
+            assert_eq!(written_over(Path::new(stream)), "", "{stream}");
+        }
+    }
+
+    #[test]
+    fn a_volume_in_the_place_of_the_file_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.raw");
+        std::fs::write(&file, b"").unwrap();
+        let (volume, name) = (Path::new("no such volume"), file.display().to_string());
+        assert!(check_order(&file, "vm1").is_ok());
+        assert!(
+            check_order(volume, "vm1").is_ok(),
+            "what is missing is said elsewhere"
+        );
+        let said = check_order(volume, &name).unwrap_err().0;
+        assert!(said.contains("the file comes first"), "{said}");
     }
 }

@@ -27,6 +27,9 @@ pub enum Config {
         /// Where Tanada keeps its files [default: data_dir of the configuration, or tanada-data]
         #[arg(long, value_name = "DIR")]
         data_dir: Option<PathBuf>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
     },
     /// Print the built-in configuration, or with --store one of a single store: a good start for your own.
     Example {
@@ -58,13 +61,18 @@ pub enum Config {
 /// Runs one of them.
 pub fn run(command: Config) -> anyhow::Result<()> {
     match command {
-        Config::Check { file, data_dir } => serve::run(Serve {
+        Config::Check {
+            file,
+            data_dir,
+            json,
+        } => serve::run(Serve {
             config: file,
             data_dir,
             check: true,
             verify: false,
             print_config: false,
             log_format: LogFormat::Text,
+            json,
         }),
         Config::Example {
             config,

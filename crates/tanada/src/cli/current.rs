@@ -30,10 +30,10 @@ use super::{Cli, Command, Passed};
 use crate::daemon::serve;
 
 /// An old spelling, and the new one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    old: &'static str,
-    new: &'static str,
+    old: String,
+    new: String,
 }
 
 impl std::fmt::Display for Note {
@@ -74,7 +74,8 @@ fn passed(command: &mut Command) -> Option<&mut Passed> {
     }
 }
 
-fn now(command: Command, old: &'static str, new: &'static str) -> Current {
+fn now(command: Command, old: impl Into<String>, new: impl Into<String>) -> Current {
+    let (old, new) = (old.into(), new.into());
     (command, Some(Note { old, new }))
 }
 
@@ -206,16 +207,15 @@ fn set_of(name: &str, change: String, ask: Ask) -> SetVolume {
 }
 
 fn set_volume(mut set: SetVolume) -> Current {
-    let words = std::mem::take(&mut set.old).words();
-    if words.is_empty() {
+    let given = std::mem::take(&mut set.old).given();
+    if given.is_empty() {
         return (Command::Volume(Volume::Set(Box::new(set))), None);
     }
+    let (options, words): (Vec<String>, Vec<String>) = given.into_iter().unzip();
+    let old = format!("volume set VOLUME {}", options.join(" "));
+    let new = format!("volume set VOLUME {}", words.join(" "));
     set.changes = words;
-    now(
-        Command::Volume(Volume::Set(Box::new(set))),
-        "volume set VOLUME --priority CLASS",
-        "volume set VOLUME priority=CLASS",
-    )
+    now(Command::Volume(Volume::Set(Box::new(set))), old, new)
 }
 
 fn device(command: old::Device) -> Current {
@@ -363,6 +363,7 @@ fn serve_store(old: old::Serve) -> Current {
             verify: false,
             print_config: false,
             log_format: old.log_format,
+            json: false,
         },
         store,
     };
@@ -376,6 +377,7 @@ fn daemon(wanted: Serve) -> Current {
         let check = Config::Check {
             file: serve.config,
             data_dir: serve.data_dir,
+            json: false,
         };
         return now(Command::Config(check), "serve --check", "config check");
     }

@@ -4,6 +4,23 @@ use clap::CommandFactory;
 
 use super::*;
 
+#[test]
+fn a_note_names_the_options_that_were_given() {
+    for (old, new) in [
+        ("--no-holder", "holder="),
+        ("--holder ann", "holder=ann"),
+        ("--min-copies 1 --max-read off", "min_copies=1 max_read=off"),
+    ] {
+        let (_, note) = of(&format!("volume set vm1 {old}"));
+        let said = note.unwrap().to_string();
+        assert!(
+            said.contains(&format!("volume set VOLUME {old}'"))
+                && said.contains(&format!("volume set VOLUME {new}'")),
+            "{said}"
+        );
+    }
+}
+
 /// A row of the table of spellings: the old one, the new one, and what the note names.
 struct Row(&'static str, &'static str, &'static str);
 

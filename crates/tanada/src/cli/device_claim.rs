@@ -17,6 +17,9 @@ use std::process::Command;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use device::OpenError;
+use report::terminal::{self, Refused};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::device_rule::{self, Decision, Disk, GROUP, RULES, Rule, Serial};
 use crate::daemon::common::users;
@@ -29,6 +32,33 @@ pub struct Claim {
     /// Change nothing, and say what would be.
     #[arg(long)]
     pub dry_run: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A disk that was claimed or released.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClaimedDisk {
+    disk: String,
+    /// The file of its rule.
+    rule: String,
+    /// Was the rule written or removed?
+    changed: bool,
+    /// Would it be, had it been no dry run?
+    dry_run: bool,
+}
+
+impl Claim {
+    fn answer(&self, rule: &Path, changed: bool, said: String) -> anyhow::Result<()> {
+        let answer = ClaimedDisk {
+            disk: self.disk.clone(),
+            rule: rule.display().to_string(),
+            changed,
+            dry_run: self.dry_run,
+        };
+        terminal::answer(self.json, &answer, || said)
+    }
 }
 
 /// Gives a disk to the daemon's group.
@@ -37,25 +67,25 @@ pub struct Claim {
 /// It may not be, or this user may not.
 pub fn claim(asked: &Claim) -> anyhow::Result<()> {
     let disk = look(&asked.disk)?;
-    let decision = device_rule::decide(&disk, Path::exists).map_err(|why| anyhow!(why))?;
+    let decision = device_rule::decide(&disk, Path::exists).map_err(refused)?;
     let rule = match decision {
         Decision::Done(rule) => {
-            println!(
-                "{} was claimed before, by {}; nothing was changed",
+            let said = format!(
+                "{} was claimed before, by {}; nothing was changed\n",
                 asked.disk,
                 rule.file.display()
             );
-            return Ok(());
+            return asked.answer(&rule.file, false, said);
         }
         Decision::Write(rule) => rule,
     };
     if asked.dry_run {
-        print!(
+        let said = format!(
             "would write {}:\n{}nothing was changed\n",
             rule.file.display(),
             rule.text
         );
-        return Ok(());
+        return asked.answer(&rule.file, false, said);
     }
     let group = group()?;
     needs_root("claim", &asked.disk)?;
@@ -68,15 +98,15 @@ pub fn claim(asked: &Claim) -> anyhow::Result<()> {
             asked.disk
         );
     }
-    println!(
+    let said = format!(
         "{} (serial number {}) is the group {GROUP}'s now and at every start of this machine, by {}\n\
-         undo it: tanada device release {}",
+         undo it: tanada device release {}\n",
         asked.disk,
         rule.serial,
         rule.file.display(),
         rule.serial
     );
-    Ok(())
+    asked.answer(&rule.file, true, said)
 }
 
 /// Takes a disk back.
@@ -88,29 +118,34 @@ pub fn release(asked: &Claim) -> anyhow::Result<()> {
     let (file, in_use) = match is_here {
         true => {
             let disk = look(&asked.disk)?;
-            let rule = device_rule::rule(&disk).map_err(|why| anyhow!(why))?;
+            let rule = device_rule::rule(&disk).map_err(refused)?;
             (rule.file, disk.in_use)
         }
         // The disk may be gone for good.
         false if device_rule::is_plain(&asked.disk) => (device_rule::file(&asked.disk), None),
-        false => bail!("there is no {}; lsblk lists disks", asked.disk),
+        false => {
+            return Err(refused(format!(
+                "there is no {}; lsblk lists disks",
+                asked.disk
+            )));
+        }
     };
     if !file.exists() {
-        bail!(
+        return Err(refused(format!(
             "{} is not claimed: there is no {}; `ls {RULES}/70-tanada-*` lists what is",
             asked.disk,
             file.display()
-        );
+        )));
     }
     if let Some(what) = in_use {
-        bail!(
+        return Err(refused(format!(
             "{} is in use: {what}; nothing was changed. Take it out of the daemon's configuration first",
             asked.disk
-        );
+        )));
     }
     if asked.dry_run {
-        println!("would remove {}; nothing was changed", file.display());
-        return Ok(());
+        let said = format!("would remove {}; nothing was changed\n", file.display());
+        return asked.answer(&file, false, said);
     }
     needs_root("release", &asked.disk)?;
     fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
@@ -124,12 +159,17 @@ pub fn release(asked: &Claim) -> anyhow::Result<()> {
     } else {
         udevadm(&["control", "--reload"])?;
     }
-    println!(
-        "removed {}: {} is no longer the group {GROUP}'s",
+    let said = format!(
+        "removed {}: {} is no longer the group {GROUP}'s\n",
         file.display(),
         asked.disk
     );
-    Ok(())
+    asked.answer(&file, true, said)
+}
+
+/// It is not done, and nothing was changed.
+fn refused(why: String) -> anyhow::Error {
+    Refused(why).into()
 }
 
 fn in_force_later(rule: &Rule) -> String {
@@ -144,9 +184,9 @@ fn look(path: &str) -> anyhow::Result<Disk> {
     let status =
         fs::metadata(path).with_context(|| format!("cannot look at {path}; lsblk lists disks"))?;
     if !status.file_type().is_block_device() {
-        bail!(
+        return Err(refused(format!(
             "{path} is no disk, and files need no claim: make it the daemon's (chown {GROUP} {path})"
-        );
+        )));
     }
     let number = status.rdev();
     let folder = format!(
@@ -190,9 +230,9 @@ fn group() -> anyhow::Result<u32> {
 fn needs_root(verb: &str, disk: &str) -> anyhow::Result<()> {
     match rustix::process::geteuid().is_root() {
         true => Ok(()),
-        false => bail!(
+        false => Err(refused(format!(
             "rules of udev are root's; nothing was changed. Try: sudo tanada device {verb} {disk}"
-        ),
+        ))),
     }
 }
 

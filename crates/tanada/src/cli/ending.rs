@@ -20,6 +20,9 @@ pub fn of(error: &anyhow::Error) -> Option<Ending> {
     if let Some(OpenError::Occupied { .. }) = find::<OpenError>(error) {
         return Some(Ending::Refused);
     }
+    if let Some(error) = find::<device::OpenError>(error) {
+        return of_device(error);
+    }
     let of_daemon = find::<ClientError>(error).map(ClientError::ending);
     of_daemon.or_else(|| find::<StoreClientError>(error).map(of_store))
 }
@@ -31,6 +34,16 @@ impl From<HealthStatus> for Ending {
             HealthStatus::Warn => Ending::HealthWarn,
             HealthStatus::Err => Ending::HealthErr,
         }
+    }
+}
+
+/// A device that another program uses is left as it is.
+fn of_device(error: &device::OpenError) -> Option<Ending> {
+    match error {
+        device::OpenError::InUse { .. }
+        | device::OpenError::Locked { .. }
+        | device::OpenError::Mounted { .. } => Some(Ending::Refused),
+        _ => None,
     }
 }
 
@@ -68,6 +81,20 @@ mod tests {
     use anyhow::Context;
 
     use super::*;
+
+    #[test]
+    fn a_device_in_use_is_refused_and_one_that_is_not_there_failed() {
+        let path = std::path::PathBuf::from("d0.img");
+        let used = device::OpenError::Locked {
+            path: path.clone(),
+            pid: None,
+            read_only: true,
+        };
+        let used = Err::<(), _>(used).context("cannot check").unwrap_err();
+        assert_eq!(of(&used), Some(Ending::Refused));
+        let missing = anyhow::Error::from(device::OpenError::Missing { path });
+        assert_eq!(of(&missing), None);
+    }
 
     #[test]
     fn an_answer_of_a_store_ends_a_command_by_its_kind() {

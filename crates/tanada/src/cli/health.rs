@@ -15,6 +15,9 @@ use crate::api::health::{Health, HealthCheck, MuteAsk};
 use crate::daemon::common::when;
 use policy::share::Second;
 
+/// So many reasons of one code are shown each for itself.
+const ALONE: usize = 3;
+
 #[derive(Debug, Subcommand)]
 pub enum HealthCommand {
     /// Show the verdict and its reasons; exit status 0, 3 (HEALTH_WARN) or 4 (HEALTH_ERR).
@@ -73,14 +76,36 @@ fn path(code: &str) -> String {
 /// The verdict, and each reason with what to do.
 pub fn page(health: &Health) -> String {
     let mut text = format!("{}\n", health.status.word());
-    for check in &health.checks {
-        text.push_str(&lines(check));
+    let is_one =
+        |one: &HealthCheck, next: &HealthCheck| (&one.code, one.muted) == (&next.code, next.muted);
+    for checks in health.checks.chunk_by(is_one) {
+        match checks.len() > ALONE {
+            false => checks.iter().for_each(|it| text.push_str(&lines(it))),
+            true => text.push_str(&together(checks)),
+        }
     }
     for mute in &health.mutes {
         let until = when::shown(Second(mute.until_unix_seconds));
         let _ = writeln!(text, "muted by {}: {} until {until}", mute.who, mute.code);
     }
     text
+}
+
+/// Many reasons of one code: how many, the first names, and the first in full.
+fn together(checks: &[HealthCheck]) -> String {
+    let first = &checks[0];
+    let names = checks.iter().filter_map(|it| it.about.as_deref());
+    let names: Vec<&str> = names.take(ALONE).collect();
+    let muted = if first.muted { " (muted)" } else { "" };
+    format!(
+        "  {}{muted}  {} times: {} and {} more (`tanada health show --json` has all); the first: {}\n      {}\n",
+        first.code,
+        checks.len(),
+        names.join(", "),
+        checks.len() - names.len(),
+        first.message,
+        first.what_to_do
+    )
 }
 
 fn lines(check: &HealthCheck) -> String {
@@ -97,6 +122,32 @@ fn lines(check: &HealthCheck) -> String {
 mod tests {
     use super::*;
     use crate::api::health::{HealthStatus, Mute, Severity};
+
+    #[test]
+    fn many_reasons_of_one_code_are_one() {
+        let offline = |n: usize| HealthCheck {
+            code: "VOLUME_OFFLINE".to_owned(),
+            severity: Severity::Error,
+            about: Some(format!("vm{n}")),
+            message: "it answers no requests".to_owned(),
+            what_to_do: format!("look at vm{n}"),
+            muted: false,
+        };
+        let of = |count: usize| {
+            page(&Health {
+                status: HealthStatus::Err,
+                checks: (0..count).map(offline).collect(),
+                mutes: Vec::new(),
+            })
+        };
+        assert_eq!(of(3).lines().count(), 7);
+        let many = of(1000);
+        assert_eq!(many.lines().count(), 3, "{many}");
+        assert!(
+            many.contains("1000 times: vm0, vm1, vm2 and 997 more"),
+            "{many}"
+        );
+    }
 
     #[test]
     fn the_page_names_each_reason_and_its_cure() {

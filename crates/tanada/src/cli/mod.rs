@@ -219,4 +219,42 @@ mod tests {
     fn the_command_line_is_well_formed() {
         Cli::command().debug_assert();
     }
+
+    /// Nothing but what a command does stands at the head of its help.
+    fn check_head(command: &clap::Command) {
+        let head = command.get_about().map(ToString::to_string);
+        let of_options = head.is_some_and(|it| it.starts_with("Where the daemon is"));
+        assert!(!of_options, "{}", command.get_name());
+        command.get_subcommands().for_each(check_head);
+    }
+
+    #[test]
+    fn the_help_of_each_command_is_headed_by_what_it_does() {
+        check_head(&Cli::command());
+    }
+
+    #[test]
+    fn a_command_says_where_it_looks_for_a_daemon() {
+        let mut all = Cli::command();
+        let help = all.find_subcommand_mut("status").unwrap().render_help();
+        let words: Vec<String> = help
+            .to_string()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        let words = words.join(" ");
+        assert!(
+            words.contains("[default: /run/tanada/admin.sock or tanada-data/admin.sock"),
+            "{words}"
+        );
+        let error = client::ClientError::NoDaemon {
+            target: "127.0.0.1:1".parse().unwrap(),
+            source: std::io::ErrorKind::ConnectionRefused.into(),
+        };
+        assert!(
+            error
+                .to_string()
+                .contains("/run/tanada/admin.sock and tanada-data/admin.sock")
+        );
+    }
 }

@@ -64,6 +64,21 @@ impl fmt::Display for VolumeName {
     }
 }
 
+/// The name of a virtual disk: `vm1`, or `virtual:vm1`.
+pub fn a_disk(text: &str) -> Result<Name, String> {
+    let name = match text.split_once(':') {
+        None => text,
+        Some(("virtual", name)) => name,
+        Some(("hybrid", _)) => return Err("this is of virtual disks: name one".to_owned()),
+        Some((other, _)) => {
+            return Err(format!(
+                "'{other}' is no kind of volume; write NAME or virtual:NAME"
+            ));
+        }
+    };
+    name.parse::<Name>().map_err(|error| error.to_string())
+}
+
 /// `VOLUME@SNAPSHOT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SnapshotName {
@@ -120,7 +135,7 @@ impl FromStr for At {
             None => (text, None),
         };
         Ok(At {
-            volume: name(volume)?,
+            volume: a_disk(volume)?,
             snapshot,
         })
     }
@@ -176,6 +191,9 @@ mod tests {
             ("vm1", "vm1@monday")
         );
         assert_eq!("vm1".parse::<At>().unwrap().snapshot(), None);
+        assert_eq!("virtual:vm1@monday".parse::<At>().unwrap(), at);
+        assert!("hybrid:vm1@monday".parse::<At>().is_err());
+        assert!("disk:vm1".parse::<At>().is_err());
         assert!("vm1@".parse::<At>().is_err() && "vm1@a@b".parse::<At>().is_err());
         let refused = "vm1".parse::<SnapshotName>().unwrap_err();
         assert!(refused.contains("vm1@monday"), "{refused}");

@@ -44,12 +44,13 @@ pub struct At {
     /// A folder with an own certificate, as `tanada cluster ca issue` makes it; its ca.pem is used, too.
     #[arg(long, env = "TANADA_IDENTITY", value_name = "DIR")]
     identity: Option<PathBuf>,
-    /// The daemon's admin API, to look names of stores up: HOST:PORT or unix:/path
+    /// The daemon's admin API, to look names of stores up: HOST:PORT or unix:/path [default: as of `tanada status`]
     #[arg(
         long,
         env = "TANADA_ADMIN",
         value_name = "ADDR",
-        default_value_t = Target::default()
+        default_value_t = Target::default(),
+        hide_default_value = true
     )]
     admin: Target,
     /// Print JSON.

@@ -3,10 +3,11 @@
 use super::object::{Delete, List, One, PAGE, is_not_there};
 use super::show;
 use anyhow::anyhow;
+use report::terminal::Refused;
 use report::terminal::printable::printable;
 use report::terminal::table::{size, table};
 use serde::Serialize;
-use store::net::client::Client;
+use store::net::client::{Client, ClientError};
 use store::{Change, ObjectCalls, Stat};
 use utoipa::ToSchema;
 
@@ -73,14 +74,14 @@ pub(super) async fn list(client: &Client, wanted: &List) -> anyhow::Result<()> {
 }
 
 pub(super) async fn remove(client: &Client, wanted: &Delete) -> anyhow::Result<()> {
-    let mut failed = 0;
+    let mut left = Left::default();
     let mut removed: Vec<&str> = Vec::new();
     for object in &wanted.objects {
         match client.delete(object, Change::default()).await {
             Ok(()) => removed.push(object),
             Err(error) if wanted.force && is_not_there(&error) => {}
             Err(error) => {
-                failed += 1;
+                left.count(&error);
                 eprintln!("tanada: {error}");
             }
         }
@@ -89,9 +90,31 @@ pub(super) async fn remove(client: &Client, wanted: &Delete) -> anyhow::Result<(
     if wanted.at.json {
         show::json(&removed)?;
     }
-    match failed {
-        0 => Ok(()),
-        n => Err(anyhow!("{n} of {} were not removed", wanted.objects.len())),
+    left.ended(wanted.objects.len())
+}
+
+/// Objects that a deletion left.
+#[derive(Default)]
+struct Left {
+    all: usize,
+    /// Of these, those that are not there.
+    absent: usize,
+}
+
+impl Left {
+    fn count(&mut self, error: &ClientError) {
+        self.all += 1;
+        self.absent += usize::from(is_not_there(error));
+    }
+
+    /// How the deletion of `wanted` objects ends: where none was there, nothing was changed.
+    fn ended(&self, wanted: usize) -> anyhow::Result<()> {
+        let what = format!("{} of {wanted} were not removed", self.all);
+        match self.all {
+            0 => Ok(()),
+            all if all == wanted && self.absent == all => Err(Refused(what).into()),
+            _ => Err(anyhow!(what)),
+        }
     }
 }
 
@@ -120,4 +143,21 @@ pub(super) async fn stat(client: &Client, one: &One) -> anyhow::Result<()> {
         text.push_str(&format!("  {name} = {value}\n"));
     }
     show::text(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deletion_that_found_nothing_is_refused_and_another_failed() {
+        let of = |all, absent, wanted| {
+            let ended = Left { all, absent }.ended(wanted);
+            ended.map_err(|error| error.downcast_ref::<Refused>().is_some())
+        };
+        assert_eq!(of(0, 0, 2), Ok(()));
+        assert_eq!(of(2, 2, 2), Err(true), "nothing was changed");
+        assert_eq!(of(1, 1, 2), Err(false), "one is gone");
+        assert_eq!(of(2, 1, 2), Err(false));
+    }
 }

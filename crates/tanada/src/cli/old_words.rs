@@ -30,6 +30,7 @@ pub fn span_or_seconds(text: &str) -> Result<Nanos, String> {
 /// Of `tanada volume`.
 #[derive(Debug, Subcommand)]
 pub enum Volume {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Snapshot {
         volume: Name,
@@ -37,12 +38,14 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Snapshots {
         name: Name,
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Clone {
         source: SnapshotName,
@@ -50,6 +53,7 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Rollback {
         target: SnapshotName,
@@ -58,8 +62,10 @@ pub enum Volume {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Resize(Resize),
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Rename {
         name: Name,
@@ -110,34 +116,40 @@ pub struct DiskOptions {
 }
 
 impl DiskOptions {
-    /// The same as `KEY=VALUE`.
-    pub fn words(&self) -> Vec<String> {
-        let none = self.no_holder.then(String::new);
+    /// Each option that is given, and the same as `KEY=VALUE`.
+    pub fn given(&self) -> Vec<(String, String)> {
         let all = [
             ("priority", &self.priority),
             ("fairness", &self.fairness),
             ("min_copies", &self.min_copies),
-            ("holder", if self.no_holder { &none } else { &self.holder }),
+            ("holder", &self.holder),
             ("on_meta_loss", &self.on_meta_loss),
             ("max_read", &self.max_read),
             ("max_write", &self.max_write),
             ("max_read_iops", &self.max_read_iops),
             ("max_write_iops", &self.max_write_iops),
         ];
-        let word =
-            |(key, value): (&str, &Option<String>)| Some(format!("{key}={}", value.as_ref()?));
-        all.into_iter().filter_map(word).collect()
+        let both = |(key, value): (&str, &Option<String>)| {
+            let value = value.as_ref()?;
+            let option = format!("--{} {value}", key.replace('_', "-"));
+            Some((option, format!("{key}={value}")))
+        };
+        let none = || ("--no-holder".to_owned(), "holder=".to_owned());
+        let none = self.no_holder.then(none);
+        all.into_iter().filter_map(both).chain(none).collect()
     }
 }
 
 /// Of `tanada device`.
 #[derive(Debug, Subcommand)]
 pub enum Device {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Models {
         #[arg(long)]
         json: bool,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Bench {
         target: String,
@@ -151,6 +163,7 @@ pub enum Device {
 /// Of `tanada client`.
 #[derive(Debug, Subcommand)]
 pub enum Client {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Disconnect {
         #[arg(required_unless_present = "export", conflicts_with = "export")]
@@ -165,6 +178,7 @@ pub enum Client {
 /// Of `tanada node`.
 #[derive(Debug, Subcommand)]
 pub enum Node {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Add {
         node: Name,
@@ -181,6 +195,7 @@ pub enum Node {
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Remove {
         name: Name,
@@ -196,6 +211,7 @@ pub enum Node {
 /// Of `tanada object`.
 #[derive(Debug, Subcommand)]
 pub enum Object {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Stat(super::object::One),
 }
@@ -203,12 +219,14 @@ pub enum Object {
 /// Of `tanada store`.
 #[derive(Debug, Subcommand)]
 pub enum Store {
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Status {
         name: Option<String>,
         #[command(flatten)]
         ask: Ask,
     },
+    /// An old spelling: used, it prints a note with the new one.
     #[command(hide = true)]
     Serve(Box<Serve>),
 }
@@ -229,16 +247,27 @@ pub struct Serve {
 /// `tanada reserve`.
 #[derive(Debug, Subcommand)]
 pub enum Reserve {
+    /// An old spelling: used, it prints a note with the new one.
     Add(Box<AddReservation>),
+    /// An old spelling: used, it prints a note with the new one.
     Offer(Box<AddReservation>),
+    /// An old spelling: used, it prints a note with the new one.
     List(Ask),
+    /// An old spelling: used, it prints a note with the new one.
     Show(One),
+    /// An old spelling: used, it prints a note with the new one.
     Cancel(One),
+    /// An old spelling: used, it prints a note with the new one.
     Calendar(ShowCalendar),
+    /// An old spelling: used, it prints a note with the new one.
     Create(Box<Create>),
+    /// An old spelling: used, it prints a note with the new one.
     Set(Set),
+    /// An old spelling: used, it prints a note with the new one.
     Capability(One),
+    /// An old spelling: used, it prints a note with the new one.
     Delete(Delete),
+    /// An old spelling: used, it prints a note with the new one.
     Run(Box<Run>),
 }
 

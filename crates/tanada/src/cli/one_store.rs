@@ -141,6 +141,7 @@ pub fn print_example(
             verify: false,
             print_config: true,
             log_format: LogFormat::Text,
+            json: false,
         }),
     }
 }

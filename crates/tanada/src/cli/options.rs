@@ -28,7 +28,8 @@ pub enum Volume {
     Delete(trash::DeleteVolume),
     /// Write all dirty data to the slow device and go on without the fast one; Ctrl-C leaves that running.
     Detach {
-        name: String,
+        /// Its name.
+        name: VolumeName,
         /// Begin it and do not wait for its end.
         #[arg(long)]
         no_wait: bool,
@@ -37,7 +38,8 @@ pub enum Volume {
     },
     /// Give a detached volume a fast device again.
     Attach {
-        name: String,
+        /// Its name.
+        name: VolumeName,
         /// The device to attach [default: the one it had]
         #[arg(long, value_name = "DEVICE")]
         fast: Option<String>,
@@ -56,9 +58,9 @@ pub enum Volume {
         ask: Ask,
     },
     /// Give up what only a lost or damaged cache had, while the daemon is stopped: the volume starts with an empty one.
-    GiveUp(cache::OfCache),
+    GiveUp(cache::Decision),
     /// Take an earlier state of a cache as the right one, while the daemon is stopped: slow and fast were set back together.
-    Accept(cache::OfCache),
+    Accept(cache::Decision),
     /// Open a cache that lost a part of its map with what is left, while the daemon is stopped, and list what may be lost or old.
     Rescue(rescue::Rescue),
     /// Change settings of a volume; of a virtual disk also its size and name.
@@ -117,7 +119,8 @@ pub struct SetVolume {
 
 #[derive(Debug, Args)]
 pub struct Heat {
-    pub name: String,
+    /// Its name.
+    pub name: VolumeName,
     /// Only the last so long, such as 2h [default: all that is kept]
     #[arg(long, value_name = "SPAN", value_parser = config::read_span)]
     pub last: Option<base::Nanos>,
@@ -133,7 +136,8 @@ pub struct Heat {
 
 #[derive(Debug, Args)]
 pub struct Moves {
-    pub name: String,
+    /// Its name.
+    pub name: VolumeName,
     /// Only moves of this region, by its number from 1.
     #[arg(long, value_name = "N")]
     pub region: Option<u32>,

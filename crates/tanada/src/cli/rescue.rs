@@ -1,10 +1,13 @@
 //! `tanada volume rescue`: opens a cache that lost a part of its map with what is left, and lists what may be old.
 //!
 //! ```text
-//! configuration -> hybrid, its fast device -> hybrid::rescue -> ranges of the volume, for people or programs
+//! configuration -> hybrid, its fast device -> hybrid::rescue, dry -> what is lost -> meant?
+//!               -> hybrid::rescue -> ranges of the volume, for people or programs
 //! ```
 //!
 //! The daemon does not run then. What is decided, and what is written, is the engine's to say: `hybrid::rescue`.
+
+use std::rc::Rc;
 
 use base::{Bytes, Span};
 use clap::Args;
@@ -14,7 +17,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::cache::{Meant, OfCache};
-use super::show;
+use super::{consent, show};
 use crate::daemon::assemble;
 
 /// Ranges of a kind that people are shown; `--json` has all.
@@ -24,6 +27,9 @@ const SHOWN: usize = 50;
 pub struct Rescue {
     #[command(flatten)]
     of: OfCache,
+    /// Ask nothing before the map is written anew.
+    #[arg(long)]
+    yes: bool,
     /// Only list what would be lost or old; nothing is written.
     #[arg(long)]
     dry_run: bool,
@@ -151,6 +157,15 @@ fn text(of: &RescueOf, rescued: &Rescued, dry_run: bool) -> String {
     text
 }
 
+/// What is lost once the map is written anew without its lost part.
+fn lost_of(name: &str, rescued: &Rescued) -> Option<String> {
+    let listed = rescued.listed();
+    let lost = format!(
+        "{listed} of {name} may be lost or old for good once its map is written anew (--dry-run lists them)"
+    );
+    (listed > Bytes(0)).then_some(lost)
+}
+
 /// Runs `tanada volume rescue`.
 pub fn run(asked: &Rescue) -> anyhow::Result<()> {
     let meant = Meant::find(&asked.of)?;
@@ -163,10 +178,17 @@ pub fn run(asked: &Rescue) -> anyhow::Result<()> {
     };
     let runtime = env::Runtime::real(env::RealConfig::default())?;
     let (wanted, fast) = (of.clone(), meant.hybrid.fast.clone());
-    let writes = !asked.dry_run;
+    let (is_dry, is_said) = (asked.dry_run, asked.yes);
     let rescued = runtime.block_on(async move {
         let fast = assemble::open_alone(&meant.config, &fast).await?;
-        anyhow::Ok(rescue(fast, &wanted, writes).await?)
+        let found = rescue(Rc::clone(&fast), &wanted, false).await?;
+        if is_dry {
+            return anyhow::Ok(found);
+        }
+        if let Some(lost) = lost_of(&wanted.name, &found) {
+            consent::ask(&wanted.name, &lost, is_said)?;
+        }
+        Ok(rescue(fast, &wanted, true).await?)
     })?;
     match asked.json {
         true => show::json(&report(&of, &rescued, asked.dry_run)),

@@ -27,7 +27,7 @@ use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::client::{Client, Target};
+use super::client::{ADMIN_HELP, Client, Target};
 use super::reservation_capability::{self as capability, Missing};
 use super::reservation_renewal::Renewal;
 use super::reservation_service::{Made, Service, Which};
@@ -70,12 +70,13 @@ pub struct Run {
     /// It is reserved for so long at a time, and renewed at half time.
     #[arg(long = "for", default_value = "10m", value_name = "SPAN", value_parser = read_span)]
     span: Nanos,
-    /// The daemon's admin API: HOST:PORT or unix:/path
     #[arg(
         long,
         env = "TANADA_ADMIN",
         value_name = "ADDR",
-        default_value_t = Target::default()
+        default_value_t = Target::default(),
+        hide_default_value = true,
+        help = ADMIN_HELP
     )]
     admin: Target,
     /// The command and its arguments.

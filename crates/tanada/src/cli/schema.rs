@@ -12,13 +12,17 @@ use clap::Args;
 use report::terminal::Usage;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
-use utoipa::openapi::{OneOfBuilder, Ref, RefOr};
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{ObjectBuilder, OneOfBuilder, Ref, RefOr};
 
+use super::audit::Verified;
 use super::authority_files::Entry;
+use super::cache::{Accepted, GivenUp};
 use super::check_stop::Left;
-use super::cluster_ca::{MadeCertificate, Revoked};
+use super::cluster_ca::{MadeAuthority, MadeCertificate, Revoked};
 use super::cluster_pages::ListedSnapshot;
 use super::consent::DryRun;
+use super::device_claim::ClaimedDisk;
 use super::disk_copy::Copied;
 use super::doctor::Finding;
 use super::frame::Frame;
@@ -44,6 +48,7 @@ use crate::api::trash::{Deleted, DeletedVolume};
 use crate::api::volume::Volume;
 use crate::api::volumes::AnyVolume;
 use crate::daemon::http::flattened::{self, Schemas};
+use crate::daemon::look::CheckedConfig;
 
 #[derive(Debug, Args)]
 pub struct Schema {
@@ -77,6 +82,18 @@ fn many<T: ToSchema>() -> Shape {
     }
 }
 
+/// Names of what was forgotten or deleted.
+fn names() -> Shape {
+    let name = "Name".to_owned();
+    let text = ObjectBuilder::new().schema_type(Type::String);
+    let text = RefOr::T(text.description(Some("A name")).build().into());
+    Shape {
+        schemas: [(name.clone(), text)].into_iter().collect(),
+        name,
+        is_list: true,
+    }
+}
+
 /// A volume after a change: a hybrid without its kind, or a virtual disk.
 fn volume_then() -> Shape {
     let (hybrid, disk) = (one::<Volume>(), one::<Disk>());
@@ -99,21 +116,28 @@ fn volume_then() -> Shape {
 type Printed = (&'static str, fn() -> Shape);
 
 /// Each command and what it prints; a dry run prints [`DryRun`].
-const COMMANDS: [Printed; 80] = [
+const COMMANDS: [Printed; 93] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
     ("account set", one::<Account>),
     ("account show", one::<Account>),
     ("audit list", many::<AuditLine>),
+    ("audit verify", one::<Verified>),
     ("client delete", many::<Gone>),
     ("client list", many::<NbdListener>),
+    ("cluster ca init", one::<MadeAuthority>),
+    ("cluster ca issue", one::<MadeCertificate>),
     ("cluster ca list", many::<Entry>),
+    ("cluster ca renew", one::<MadeAuthority>),
     ("cluster ca revoke", one::<Revoked>),
     ("cluster upgrade", one::<Upgraded>),
+    ("config check", one::<CheckedConfig>),
     ("config diff", many::<Setting>),
     ("config reset", one::<Volume>),
+    ("device claim", one::<ClaimedDisk>),
     ("device list", many::<Device>),
+    ("device release", one::<ClaimedDisk>),
     ("doctor", many::<Finding>),
     ("health mute", one::<Health>),
     ("health show", one::<Health>),
@@ -125,8 +149,10 @@ const COMMANDS: [Printed; 80] = [
     ("node check-stop", many::<Left>),
     ("node create", one::<MadeCertificate>),
     ("node create --store", one::<ClusterStore>),
+    ("node delete", names),
     ("node drain", many::<ClusterStore>),
     ("node list", one::<Here>),
+    ("object delete", names),
     ("object get", one::<Moved>),
     ("object list", many::<Object>),
     ("object put", one::<Moved>),
@@ -163,6 +189,8 @@ const COMMANDS: [Printed; 80] = [
     ("trash delete --dry-run", one::<DryRun>),
     ("trash list", many::<DeletedVolume>),
     ("trash restore", one::<Disk>),
+    ("volume accept", one::<Accepted>),
+    ("volume accept --dry-run", one::<DryRun>),
     ("volume attach", one::<Volume>),
     ("volume create", one::<Disk>),
     ("volume delete", one::<Deleted>),
@@ -170,6 +198,8 @@ const COMMANDS: [Printed; 80] = [
     ("volume detach", one::<Volume>),
     ("volume detach --no-wait", one::<Job>),
     ("volume export", one::<Copied>),
+    ("volume give-up", one::<GivenUp>),
+    ("volume give-up --dry-run", one::<DryRun>),
     ("volume heat", one::<Heat>),
     ("volume import", one::<Copied>),
     ("volume list", many::<AnyVolume>),
@@ -267,6 +297,57 @@ fn here(mut schema: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Commands that answer nothing to programs: they print a file or a secret for a shell, run until they are ended, or hand
+    /// on what another program prints.
+    const WITHOUT: [&str; 7] = [
+        "serve",
+        "schema",
+        "completion",
+        "config example",
+        "client connect",
+        "reservation run",
+        "slurm",
+    ];
+    /// Carried out by `tanada-lab`.
+    const LABORATORY: [&str; 6] = ["experiment", "sim", "predict", "bench", "trace", "advise"];
+
+    /// The commands without commands of their own, as they are typed, and whether they take --json.
+    fn leaves(command: &clap::Command, above: &str, out: &mut Vec<(String, bool)>) {
+        let below: Vec<_> = command
+            .get_subcommands()
+            .filter(|it| !it.is_hide_set())
+            .collect();
+        if below.is_empty() {
+            let json = command
+                .get_arguments()
+                .any(|it| it.get_long() == Some("json"));
+            out.push((above.to_owned(), json));
+        }
+        for it in below {
+            let name = format!("{above} {}", it.get_name());
+            leaves(it, name.trim(), out);
+        }
+    }
+
+    #[test]
+    fn each_command_prints_json_and_has_a_schema_of_it() {
+        use clap::CommandFactory;
+        let mut all = Vec::new();
+        leaves(&crate::cli::Cli::command(), "", &mut all);
+        assert!(all.len() > 60, "{all:?}");
+        for (name, json) in all {
+            let is_of = |group: &&str| name == **group || name.starts_with(&format!("{group} "));
+            if WITHOUT.iter().chain(&LABORATORY).any(is_of) {
+                continue;
+            }
+            assert!(json, "{name} has no --json");
+            let options = format!("{name} --");
+            let is_its = |it: &&str| *it == name || it.starts_with(&options);
+            let mut known = COMMANDS.iter().map(|(command, _)| *command);
+            assert!(known.any(|it| is_its(&it)), "{name} has no schema");
+        }
+    }
 
     #[test]
     fn each_schema_is_whole() {

@@ -14,7 +14,7 @@ use super::client::Client;
 use super::cluster::{connect, nothing, path};
 use super::cluster_pages::{ListedSnapshot, listed, snapshots};
 use super::consent::{self, Loss};
-use super::named::SnapshotName;
+use super::named::{SnapshotName, a_disk};
 use super::show;
 use crate::api::cluster::{Called, Disk, Done};
 
@@ -33,6 +33,7 @@ pub enum Snapshot {
     #[command(visible_alias = "ls")]
     List {
         /// Only of this volume.
+        #[arg(value_parser = a_disk)]
         volume: Option<Name>,
         #[command(flatten)]
         ask: Ask,

@@ -17,6 +17,9 @@ use std::fmt::Write as _;
 use store::{Report, Settings, SpaceFigures};
 use utoipa::ToSchema;
 
+/// No device is smaller.
+const SECTOR: u64 = 512;
+
 /// A store that was made.
 #[derive(Serialize, ToSchema)]
 pub struct Made {
@@ -60,6 +63,7 @@ pub(super) fn create(create: &Create) -> anyhow::Result<()> {
         None => name_of(&create.device),
     };
     config::check_name(&name).map_err(Usage)?;
+    check_size(create.size)?;
     let settings = Settings {
         name,
         unit: create.unit,
@@ -104,6 +108,16 @@ pub(super) fn create(create: &Create) -> anyhow::Result<()> {
         size(made.space.unit_bytes),
         show::quoted(&made.device)
     ))
+}
+
+/// Refuses a file that is too small to be a device, before it is made.
+fn check_size(size: Option<Bytes>) -> Result<(), Usage> {
+    match size {
+        Some(Bytes(bytes)) if bytes < SECTOR => Err(Usage(format!(
+            "--size: {bytes} bytes are less than one sector of {SECTOR}; sizes have a unit, such as {bytes}GiB"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// May what the device holds be lost?
@@ -226,4 +240,16 @@ pub(super) fn checked_page(device: &str, report: &Report, data: bool) -> String 
     };
     let _ = writeln!(page, "{verdict}: {what}");
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_without_its_unit_is_refused_before_a_file_is_made() {
+        assert!(check_size(None).is_ok() && check_size(Some(Bytes(SECTOR))).is_ok());
+        let said = check_size(Some(Bytes(64))).unwrap_err().0;
+        assert!(said.contains("such as 64GiB"), "{said}");
+    }
 }

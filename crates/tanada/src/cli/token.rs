@@ -7,8 +7,8 @@ use clap::{Args, Subcommand};
 use config::read_span;
 use hyper::Method;
 use policy::share::Second;
-use report::terminal::Usage;
 use report::terminal::table::table;
+use report::terminal::{Refused, Usage};
 
 use super::ask::Ask;
 use super::client::Client;
@@ -92,17 +92,19 @@ pub fn run(command: Token) -> anyhow::Result<()> {
 }
 
 /// The identity that ends so.
-fn whole(end: &str, all: &[api::Token]) -> Result<String, Usage> {
+fn whole(end: &str, all: &[api::Token]) -> anyhow::Result<String> {
     let digits = end.trim_start_matches('.');
     let mut found = all.iter().filter(|it| it.id.ends_with(digits));
     match (digits.len() >= 4, found.next(), found.next()) {
         (true, Some(one), None) => Ok(one.id.clone()),
         (true, Some(_), Some(_)) => Err(Usage(format!(
             "several tokens end with {digits}; write all 16 digits, as `tanada token list --json` shows them"
-        ))),
-        _ => Err(Usage(format!(
+        ))
+        .into()),
+        _ => Err(Refused(format!(
             "no token ends with '{end}'; `tanada token list` shows those there are"
-        ))),
+        ))
+        .into()),
     }
 }
 
@@ -153,12 +155,15 @@ mod tests {
             token("00000000000034ab"),
             token("1111111111111234"),
         ];
-        let found = |end| whole(end, &all).map_err(|usage| usage.0);
+        let found = |end| whole(end, &all).map_err(|error| error.to_string());
         assert_eq!(found("12ab"), Ok("00000000000012ab".to_owned()));
         assert_eq!(found("..1234"), Ok("1111111111111234".to_owned()));
+        let none = whole("ffff", &all).unwrap_err();
+        assert!(none.downcast_ref::<Refused>().is_some(), "no such name");
         assert!(found("ab").is_err() && found("").is_err() && found("ffff").is_err());
         let twice = [token("00000000000012ab"), token("00000000100012ab")];
-        assert!(whole("12ab", &twice).unwrap_err().0.contains("several"));
+        let several = whole("12ab", &twice).unwrap_err();
+        assert!(several.to_string().contains("several"));
         assert_eq!(shown("00000000000012ab"), "..12ab");
     }
 }

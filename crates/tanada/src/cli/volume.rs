@@ -33,7 +33,10 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             })
         }
         options::Volume::Delete(wanted) => trash::delete(wanted),
-        options::Volume::Detach { name, no_wait, ask } => detach(&name, no_wait, &ask),
+        options::Volume::Detach { name, no_wait, ask } => {
+            let name = volume_list::hybrid(&Client::new(ask.admin.clone())?, &name)?;
+            detach(&name, no_wait, &ask)
+        }
         options::Volume::Attach {
             name,
             fast,
@@ -43,6 +46,7 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
             loss,
             ask,
         } => {
+            let name = volume_list::hybrid(&Client::new(ask.admin.clone())?, &name)?;
             let attach = Attach {
                 fast,
                 force,
@@ -143,7 +147,9 @@ fn settings(volume: &Volume) -> String {
         (
             "energy",
             match (settings.energy, settings.age_limit_seconds) {
-                (true, Some(limit)) => format!("on, age_limit {limit:.0} s"),
+                (true, Some(limit)) => {
+                    format!("on, age_limit {}", time_text(Nanos::from_secs_f64(limit)))
+                }
                 (on, _) => if on { "on" } else { "off" }.to_owned(),
             },
         ),

@@ -17,7 +17,7 @@ use report::{Axis, Chart, Facts, HeatMap, Page, Repeat, Section, Series, Unit};
 
 use super::client::{Client, path};
 use super::volume_moves::{moment, query};
-use super::{options, show};
+use super::{options, show, volume_list};
 use crate::api::tier::{Heat, HeatInterval};
 
 /// As wide as a map is where there is no terminal.
@@ -53,6 +53,7 @@ pub fn run(arguments: &options::Heat) -> anyhow::Result<()> {
 fn all(client: &Client, arguments: &options::Heat) -> anyhow::Result<Heat> {
     let mut all = Heat::default();
     let mut after = None;
+    let name = volume_list::hybrid(client, &arguments.name)?;
     loop {
         let query = query(&[
             ("after", after.map(|after: u64| after.to_string())),
@@ -61,7 +62,7 @@ fn all(client: &Client, arguments: &options::Heat) -> anyhow::Result<Heat> {
                 arguments.last.map(|last| last.secs_f64().to_string()),
             ),
         ]);
-        let mut page: Heat = client.get(&path(&arguments.name, &format!("/heat{query}"))?)?;
+        let mut page: Heat = client.get(&path(&name, &format!("/heat{query}"))?)?;
         page.intervals.splice(0..0, all.intervals);
         all = page;
         match all.next.take() {

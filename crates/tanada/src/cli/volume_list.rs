@@ -7,11 +7,12 @@
 
 use std::fmt::Write as _;
 
-use report::terminal::Usage;
 use report::terminal::table::{share, size, table};
+use report::terminal::{Refused, Usage};
+use vdisk::record::Name;
 
 use super::ask::Ask;
-use super::client::Client;
+use super::client::{Client, ClientError};
 use super::named::{Kind, VolumeName};
 use super::show;
 use crate::api::cluster::Disk;
@@ -36,7 +37,7 @@ pub fn list(ask: Ask) -> anyhow::Result<()> {
 /// # Errors
 /// There is none; there are two, and their kind is not said.
 pub fn find(client: &Client, name: &VolumeName) -> anyhow::Result<AnyVolume> {
-    let found: AnyVolume = client.get(&format!("/v1/volumes/{name}"))?;
+    let found = find_first(client, name)?;
     if name.kind.is_some() || matches!(found, AnyVolume::Virtual(_)) {
         return Ok(found);
     }
@@ -52,6 +53,52 @@ pub fn find(client: &Client, name: &VolumeName) -> anyhow::Result<AnyVolume> {
         .into()),
         Err(_) => Ok(found),
     }
+}
+
+/// The volume that is meant; of two of one name the hybrid.
+fn find_first(client: &Client, name: &VolumeName) -> Result<AnyVolume, ClientError> {
+    client.get(&format!("/v1/volumes/{name}"))
+}
+
+/// The name of the hybrid that is meant.
+///
+/// # Errors
+/// There is no such volume, or it is a virtual disk.
+pub fn hybrid(client: &Client, name: &VolumeName) -> anyhow::Result<String> {
+    let is_virtual = match name.kind {
+        Some(kind) => kind == Kind::Virtual,
+        None => matches!(find_first(client, name)?, AnyVolume::Virtual(_)),
+    };
+    match is_virtual {
+        true => Err(Refused(format!(
+            "{} is virtual: it has no cache; `tanada volume list` shows which volume is hybrid",
+            name.name
+        ))
+        .into()),
+        false => Ok(name.name.clone()),
+    }
+}
+
+/// The name of a virtual disk that is to be made: what a hybrid is called only where its kind is said.
+///
+/// # Errors
+/// It is the name of a hybrid.
+pub fn new_disk(client: &Client, name: &VolumeName) -> anyhow::Result<Name> {
+    let of_hybrid = |name: &str| client.get::<AnyVolume>(&format!("/v1/volumes/hybrid:{name}"));
+    if name.kind == Some(Kind::Hybrid) {
+        return Err(Usage(format!(
+            "a hybrid is made by a [[hybrid]] of the configuration; a virtual disk is virtual:{}",
+            name.name
+        ))
+        .into());
+    }
+    if name.kind.is_none() && of_hybrid(&name.name).is_ok() {
+        return Err(Refused(format!(
+            "there is a hybrid called {name}; a virtual disk with the same name is virtual:{name}"
+        ))
+        .into());
+    }
+    Ok(name.name.parse()?)
 }
 
 /// The volumes as a table, with what is wrong below it.

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use report::terminal::table::{size, span, table};
 
 use super::client::{Client, path};
-use super::{options, show};
+use super::{options, show, volume_list};
 use crate::api::tier::{Move, Moves};
 
 /// Runs it.
@@ -21,6 +21,7 @@ pub fn run(arguments: &options::Moves) -> anyhow::Result<()> {
 fn all(client: &Client, arguments: &options::Moves) -> anyhow::Result<Moves> {
     let mut all = Moves::default();
     let mut after = None;
+    let name = volume_list::hybrid(client, &arguments.name)?;
     loop {
         let query = query(&[
             ("limit", Some("1000".to_owned())),
@@ -31,7 +32,7 @@ fn all(client: &Client, arguments: &options::Moves) -> anyhow::Result<Moves> {
                 arguments.last.map(|last| last.secs_f64().to_string()),
             ),
         ]);
-        let mut page: Moves = client.get(&path(&arguments.name, &format!("/moves{query}"))?)?;
+        let mut page: Moves = client.get(&path(&name, &format!("/moves{query}"))?)?;
         page.moves.splice(0..0, all.moves);
         all = page;
         match all.next.take() {

@@ -226,7 +226,8 @@ fn disk_change(pairs: &[(&str, &str)], shrink: bool) -> Result<DiskChange, Usage
         match key {
             "size" => {
                 let size: Result<Bytes, _> = value.parse();
-                change.size_bytes = Some(size.map_err(|why| wrong(why.to_string()))?.0);
+                let size = size.map_err(|why| wrong(why.to_string()))?;
+                change.size_bytes = Some(cluster::whole(size).0);
             }
             "name" => {
                 let name: Result<Name, _> = value.parse();

@@ -21,6 +21,8 @@ use config::{Backing, Config, DeviceConfig, HybridConfig, Kind, StoreConfig};
 use hybrid::PairBook;
 use hybrid::inspect::{Beside, Offered, Outlook, START, Start, kept_mode, look, outlook};
 use report::terminal::said;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::assemble::ends_with_us;
 use super::common::pairs::PairFile;
@@ -28,7 +30,9 @@ use super::common::registry::Registry;
 use super::common::volume_mode;
 
 /// Can `serve` use a device?
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = DeviceVerdict)]
 pub enum Verdict {
     Good,
     /// This user may not look.
@@ -38,7 +42,8 @@ pub enum Verdict {
 }
 
 /// What was seen of one device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = DeviceFound)]
 pub struct Finding {
     /// The device's name and path.
     pub what: String,
@@ -57,6 +62,16 @@ impl Finding {
             Verdict::Good | Verdict::Bad => format!("{}: {}", self.what, self.found),
         }
     }
+}
+
+/// A configuration that was checked, for programs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CheckedConfig {
+    /// Where it came from.
+    pub configuration: String,
+    /// Are its devices what it says? One that makes no sense by itself is an error instead.
+    pub good: bool,
+    pub devices: Vec<Finding>,
 }
 
 /// The start of an object store.

@@ -20,7 +20,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use config::{self, Config, DATA_DIR};
 use env::net::Address;
-use report::terminal::Usage;
+use report::terminal::{self, Usage};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -34,7 +34,7 @@ use super::http::listen::AdminListener;
 use super::http::settings_book::SettingsBook;
 use super::lifetime::{Signals, died, ended, stop, stop_all};
 use super::log::{self, LogFormat, Lost};
-use super::look::{self, Verdict};
+use super::look::{self, CheckedConfig, Verdict};
 use super::reload::Loaded;
 use super::service_manager::ServiceManager;
 use super::thread::command::{Started, ThreadHandle};
@@ -42,6 +42,7 @@ use super::thread::layers::Layers;
 use super::thread::records::Records;
 use super::welcome::print_welcome;
 use super::{assemble, descriptors, http, plan};
+use crate::daemon::common::address::plain;
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::level_file;
 use crate::daemon::common::revocation::Revocation;
@@ -69,20 +70,33 @@ pub struct Serve {
     /// How log lines look (on stderr; RUST_LOG says which, such as RUST_LOG=debug).
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+    /// What a check found is for programs.
+    #[arg(skip)]
+    pub json: bool,
 }
 
 /// The text of the configuration asked for and where it comes from.
 pub fn load(path: Option<&Path>, data_dir: Option<&Path>) -> anyhow::Result<(String, String)> {
     match path {
         Some(path) => {
-            let text = fs::read_to_string(path)
-                .with_context(|| format!("cannot read the configuration {}", path.display()))?;
+            let text = fs::read_to_string(path).map_err(|error| unreadable(path, error))?;
             Ok((text, path.display().to_string()))
         }
         None => Ok((
             config::default_text(data_dir.unwrap_or(Path::new(DATA_DIR))),
             "the built-in configuration".to_owned(),
         )),
+    }
+}
+
+/// Why a configuration is not read. That it is not there no second try mends: a service manager is to make none.
+fn unreadable(path: &Path, error: io::Error) -> anyhow::Error {
+    let what = format!("cannot read the configuration {}", path.display());
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory => {
+            Usage(format!("{what}: {}", plain(&error))).into()
+        }
+        _ => anyhow::Error::from(error).context(what),
     }
 }
 
@@ -98,7 +112,7 @@ pub fn run(arguments: Serve) -> anyhow::Result<()> {
         hybrid.verify = arguments.verify;
     }
     if arguments.check {
-        return check(&config_for_check(config)?, &origin);
+        return check(&config_for_check(config)?, &origin, arguments.json);
     }
     let loaded = match &arguments.config {
         Some(path) => Loaded::of_file(path, (&text, &config), arguments.data_dir.clone()),
@@ -131,7 +145,7 @@ fn config_for_check(config: Config) -> anyhow::Result<Config> {
     match saved_settings(&config) {
         Ok((_, in_force)) => Ok(in_force),
         Err(error) if is_denied(&error) => {
-            println!(
+            eprintln!(
                 "  settings.toml: not known to this user, who may not read it; run the same command with sudo"
             );
             Ok(config)
@@ -141,14 +155,24 @@ fn config_for_check(config: Config) -> anyhow::Result<Config> {
 }
 
 /// What the configuration says is good; is it what lies on the devices, too?
-fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
-    let seen = look::devices(config);
+fn check(config: &Config, origin: &str, as_json: bool) -> anyhow::Result<()> {
+    let devices = look::devices(config);
     let bad = |it: &&look::Finding| it.verdict == Verdict::Bad;
-    let mut out = io::stdout();
-    for it in &seen {
-        writeln!(out, "  device {}", it.line())?;
-    }
+    let seen = CheckedConfig {
+        configuration: origin.to_owned(),
+        good: !devices.iter().any(|it| bad(&it)),
+        devices,
+    };
+    terminal::answer(as_json, &seen, || {
+        let lines = seen.devices.iter();
+        let lines = lines.map(|it| format!("  device {}\n", it.line()));
+        match seen.good {
+            true => lines.collect::<String>() + &format!("{origin} is good: {}\n", summary(config)),
+            false => lines.collect(),
+        }
+    })?;
     let mistakes: Vec<String> = seen
+        .devices
         .iter()
         .filter(bad)
         .map(|it| format!("\n  {} {}: {}", it.what, it.found, it.todo))
@@ -160,7 +184,6 @@ fn check(config: &Config, origin: &str) -> anyhow::Result<()> {
         );
         return Err(Usage(what).into());
     }
-    writeln!(out, "{origin} is good: {}", summary(config))?;
     Ok(())
 }
 

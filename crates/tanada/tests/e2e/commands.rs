@@ -86,7 +86,7 @@ fn bad_usage_is_exit_status_two() {
 fn a_missing_configuration_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let refused = run(dir.path(), &["serve", "none.toml"]);
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).contains("cannot read the configuration none.toml"));
 }
 

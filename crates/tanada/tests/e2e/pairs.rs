@@ -126,7 +126,20 @@ fn a_lost_fast_device_is_missed_until_it_is_given_up_by_name() {
         &["volume", "give-up", "vol0", "tanada.toml", "--cache", "12"],
     );
     assert_eq!(wrong.status.code(), Some(2), "{}", stderr(&wrong));
-    let said = text(dir, &give_up);
+    // It loses data, so it is to be meant.
+    let before = record(dir);
+    for more in [&[][..], &["--dry-run"]] {
+        let asked = run(dir, &[&give_up[..], more].concat());
+        let said = stderr(&asked) + std::str::from_utf8(&asked.stdout).unwrap();
+        let status = if more.is_empty() { 5 } else { 0 };
+        assert_eq!(asked.status.code(), Some(status), "{said}");
+        assert!(
+            said.contains("and only its cache has, not slow, would be lost"),
+            "{said}"
+        );
+        assert_eq!(record(dir), before);
+    }
+    let said = text(dir, &[&give_up[..], &["--yes"]].concat());
     assert!(
         said.contains("What only it had is lost: vol0 is what slow holds."),
         "{said}"
@@ -244,7 +257,11 @@ fn an_older_copy_of_a_fast_device_needs_a_word() {
     );
     let cache = named(&said);
     let accept = ["volume", "accept", "vol0", "tanada.toml", "--cache", &cache];
-    text(dir, &accept);
+    let unasked = run(dir, &accept);
+    assert_eq!(unasked.status.code(), Some(5), "{}", stderr(&unasked));
+    assert!(stderr(&unasked).contains("an earlier state of its cache"));
+    let accept = [&accept[..], &["--yes", "--json"]].concat();
+    assert_eq!(json(dir, &accept)["failed_before"], false);
     assert_eq!(Daemon::start(dir, SMALL).stop().0, Some(0));
 
     // The count went on, so what was accepted once is not accepted for ever, and the later state does not come back.
@@ -258,8 +275,7 @@ fn an_older_copy_of_a_fast_device_needs_a_word() {
     let failing = fs::read_to_string(&path).unwrap();
     let failing = failing.replace("\"failing\": false", "\"failing\": true");
     fs::write(&path, failing).unwrap();
-    let said = text(dir, &accept);
-    assert!(said.contains("it failed before"), "{said}");
+    assert_eq!(json(dir, &accept)["failed_before"], true);
     assert_eq!(record(dir)["failing"], true);
 }
 
@@ -507,9 +523,16 @@ fn a_volume_whose_map_lost_a_part_is_rescued_with_a_list() {
     let before = fs::read(dir.join("fast.img")).unwrap();
     let look = text(dir, &[&rescue[..], &["--dry-run"]].concat());
     assert!(look.contains("Nothing was written."), "{look}");
+    let unasked = run(dir, &rescue);
+    assert_eq!(unasked.status.code(), Some(5), "{}", stderr(&unasked));
+    assert!(
+        stderr(&unasked).contains("may be lost or old"),
+        "{}",
+        stderr(&unasked)
+    );
     assert!(fs::read(dir.join("fast.img")).unwrap() == before);
 
-    let json = text(dir, &[&rescue[..], &["--json"]].concat());
+    let json = text(dir, &[&rescue[..], &["--yes", "--json"]].concat());
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(report["lost_batches"][0]["first_batch"], 1, "{json}");
     let inside = |range: &serde_json::Value, byte: u64| {

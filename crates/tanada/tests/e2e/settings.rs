@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::common::{Daemon, SMALL, json, run, stderr, tanada, text};
+use crate::spellings::with_cluster;
 
 fn settings(dir: &Path) -> Value {
     json(dir, &["volume", "show", "vol0", "--json"])["settings"].clone()
@@ -205,4 +206,70 @@ fn a_write_mode_that_suits_the_mode_a_volume_has_is_in_force_after_a_start() {
     assert!(!run(dir, &["config", "reset", "vol0", ""]).status.success());
     assert_eq!(settings(dir)["write"], "through");
     drop(daemon);
+}
+
+#[test]
+fn a_span_is_shown_as_it_is_typed_and_a_reset_names_what_goes_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    let set = ["volume", "set", "vol0", "energy=on", "age_limit=90m"];
+    let said = text(dir, &set);
+    assert!(said.contains("age_limit 1h 30m"), "{said}");
+    let refused = run(dir, &["config", "reset", "vol0", "energy"]);
+    assert_eq!(refused.status.code(), Some(5));
+    let said = stderr(&refused);
+    assert!(said.contains("reset age_limit, too"), "{said}");
+    text(dir, &["config", "reset", "vol0", "energy", "age_limit"]);
+    daemon.stop();
+}
+
+#[test]
+fn each_change_is_a_line_of_the_log_with_who_what_before_and_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, &with_cluster());
+    for words in [
+        "volume create vm1 --size 32MiB",
+        "volume set vm1 size=64MiB priority=low holder=ann",
+        "snapshot create vm1@monday",
+        "snapshot delete vm1@monday --yes",
+        "volume set vm1 name=vm2",
+        "volume delete vm2 --yes",
+        "account create ann",
+        "health mute DIRTY_OLD --for 1h",
+        "config reset vol0",
+    ] {
+        text(dir, &words.split(' ').collect::<Vec<_>>());
+    }
+    let token = text(dir, &["token", "create", "ann"]);
+    let (status, log) = daemon.stop();
+    assert_eq!(status, Some(0), "{log}");
+    let lines: Vec<&str> = log.lines().filter(|it| it.contains("who=")).collect();
+    for (what, more) in [
+        ("POST /v1/cluster/volumes\"", "vm1"),
+        (
+            "PATCH /v1/cluster/volumes/vm1",
+            "size_bytes: 33554432 -> 67108864",
+        ),
+        ("PATCH /v1/cluster/volumes/vm1", r#"holder: null -> "ann""#),
+        ("PATCH /v1/cluster/volumes/vm1", r#"name: "vm1" -> "vm2""#),
+        ("POST /v1/cluster/volumes/vm1/snapshots", "monday"),
+        ("DELETE /v1/cluster/volumes/vm1/snapshots/monday", "changed"),
+        ("DELETE /v1/cluster/volumes/vm2", r#""size_bytes":67108864"#),
+        ("POST /v1/accounts", "ann"),
+        ("POST /v1/tokens", "ann"),
+        ("PUT /v1/health/mutes/DIRTY_OLD", "3600"),
+    ] {
+        let is_it = |line: &&&str| line.contains(what) && line.contains(more);
+        assert!(
+            lines.iter().any(|line| is_it(&line)),
+            "{what}, {more}:\n{log}"
+        );
+    }
+    assert!(
+        !log.contains(token.trim()),
+        "a token is no matter of the log"
+    );
+    assert!(!log.contains("as configured again, :"), "{log}");
 }

@@ -36,7 +36,11 @@ fn each_way_a_command_ends_has_its_exit_status() {
     assert_eq!(status(&["volume", "list"]), Some(6), "no daemon");
     assert_eq!(status(&["object", "list", "--store", "unix:none"]), Some(6));
     assert_eq!(status(&["store", "check", "none.img"]), Some(1), "failed");
+    assert_eq!(status(&["config", "check", "none.toml"]), Some(2));
+    assert_eq!(status(&["serve", "none.toml"]), Some(2));
     fs::write(dir.join("bad.toml"), "[[device]]\n").unwrap();
+    assert_eq!(status(&["device", "claim", "bad.toml"]), Some(5), "no disk");
+    assert_eq!(status(&["device", "release", "nosuch"]), Some(5));
     assert_eq!(status(&["config", "check", "bad.toml"]), Some(2));
     assert_eq!(status(&["volume", "set", "vol0", "wirte=back"]), Some(2));
 
@@ -45,6 +49,7 @@ fn each_way_a_command_ends_has_its_exit_status() {
     assert_eq!(status(&["volume", "show", "none"]), Some(5), "refused");
     assert_eq!(status(&["volume", "set", "vol0", "policy=none"]), Some(5));
     assert_eq!(status(&["object", "delete", "a"]), Some(5), "no consent");
+    assert_eq!(status(&["token", "delete", "0000"]), Some(5), "no such");
     let shown = |token: &str| {
         let mut command = tanada(dir);
         command.env("TANADA_TOKEN", token).args(["volume", "list"]);
@@ -155,7 +160,16 @@ fn volumes_of_both_kinds_are_one_list() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let daemon = Daemon::start(dir, &with_cluster());
-    for name in ["vm1", "vol0"] {
+    // The name of a hybrid is a virtual disk's only where its kind is said.
+    fs::write(dir.join("x.raw"), vec![0x5a; 4096]).unwrap();
+    for command in [
+        &["volume", "create", "vol0", "--size", "32MiB"][..],
+        &["volume", "import", "x.raw", "vol0"],
+    ] {
+        let said = refused(dir, command);
+        assert!(said.contains("a hybrid called vol0"), "{said}");
+    }
+    for name in ["vm1", "virtual:vol0"] {
         text(dir, &["volume", "create", name, "--size", "32MiB"]);
     }
     let page = text(dir, &["volume", "list"]);
@@ -207,8 +221,48 @@ fn volumes_of_both_kinds_are_one_list() {
         json(dir, &["volume", "show", "virtual:vol0", "--json"])["priority"],
         "low"
     );
+    // Each command finds the kind it is of, and says of the other that it is none.
+    text(dir, &["snapshot", "create", "virtual:vol0@x"]);
+    let listed = text(dir, &["snapshot", "list", "virtual:vol0"]);
+    assert!(
+        listed.lines().nth(1).is_some_and(|it| it.contains("x")),
+        "{listed}"
+    );
+    text(dir, &["volume", "import", "x.raw", "virtual:zz"]);
+    text(dir, &["volume", "repair", "virtual:zz"]);
+    for verb in ["detach", "attach", "heat", "moves"] {
+        let said = refused(dir, &["volume", verb, "vm1"]);
+        assert!(said.contains("vm1 is virtual"), "{verb}: {said}");
+        let said = refused(dir, &["volume", verb, "none"]);
+        assert!(said.contains("there are vm1, vol0, zz"), "{verb}: {said}");
+    }
     let none = refused(dir, &["volume", "show", "none"]);
-    assert!(none.contains("none"), "{none}");
+    assert!(none.contains("there are vm1, vol0, zz"), "{none}");
+    text(dir, &["volume", "delete", "virtual:vol0", "--yes"]);
+    let hybrid = refused(dir, &["volume", "delete", "vol0", "--yes"]);
+    assert!(hybrid.contains("vol0 is hybrid"), "{hybrid}");
+    // What is not there, or in use, is refused.
+    let key = ["--node-key", "tanada-data/keys/cluster.node"];
+    for command in [
+        &["node", "check-stop", "n9"][..],
+        &["store", "check", "d1.img"],
+        &[
+            &["object", "delete", "o9", "--yes", "--store", "s1"][..],
+            &key,
+        ]
+        .concat(),
+    ] {
+        refused(dir, command);
+    }
+    // A store is found by its name from any folder, and one that is not there is said once.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let admin = format!("unix:{}/admin.sock", dir.display());
+    let key = dir.join("tanada-data/keys/cluster.node");
+    let list = ["object", "list", "--store", "s1", "--admin", &admin];
+    let key = ["--node-key", key.to_str().unwrap()];
+    text(elsewhere.path(), &[&list[..], &key].concat());
+    let none = refused(dir, &["store", "show", "none"]);
+    assert_eq!(none.matches("s1").count(), 1, "{none}");
     daemon.stop();
 }
 
@@ -228,7 +282,8 @@ fn what_loses_data_wants_a_yes_and_a_dry_run_only_says_it() {
 
     let shrink = ["volume", "set", "vm1", "size=32MiB", "--shrink"];
     let object = [&["object", "delete", "a"][..], &at].concat();
-    let losing: [(&[&str], &str); 6] = [
+    let losing: [(&[&str], &str); 7] = [
+        (&["volume", "export", "vm1", "a"], "a is there, with 4"),
         (
             &["volume", "delete", "vm1"],
             "vm1, of 64.0 MiB with its snapshot, would be in the trash until 20",

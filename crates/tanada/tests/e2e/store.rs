@@ -302,7 +302,7 @@ fn objects_come_back_as_they_were_put() {
         dir,
         &["object", "delete", "--yes", "empty", "--store", "s0"],
     );
-    assert_eq!(gone.status.code(), Some(1));
+    assert_eq!(gone.status.code(), Some(5));
     text(
         dir,
         &["object", "delete", "--yes", "-f", "empty", "--store", "s0"],

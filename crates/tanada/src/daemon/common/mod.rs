@@ -2,6 +2,7 @@
 
 pub mod address;
 pub mod certificates;
+pub mod differences;
 pub mod disk_identity;
 pub mod guests;
 pub mod heartbeat;

@@ -30,7 +30,7 @@ impl Code {
     }
 }
 
-/// Names each code, and all of them in one list, errors first.
+/// Names each code, and all of them in one list: errors first, and causes before what comes of them.
 macro_rules! codes {
     ($($name:ident $severity:ident $meaning:literal)*) => {
         $(pub const $name: Code = Code {
@@ -39,25 +39,25 @@ macro_rules! codes {
             meaning: $meaning,
         };)*
 
-        /// Every code, errors first.
+        /// Every code: errors first, and causes before what comes of them.
         pub const CODES: &[Code] = &[$($name),*];
     };
 }
 
 codes! {
     THREAD_SILENT Error "A data thread or a gate has ended or stands still; what is on it is not served."
-    VOLUME_OFFLINE Error "A volume answers no requests."
+    META_SILENT Error "The meta store does not answer: open volumes go on, and nothing else of the cluster does."
     CACHE_LOST Error "The cache of a hybrid may hold what its disk has not, and is not there: the hybrid answers nothing."
-    VOLUME_READ_ONLY Error "A volume answers reads and refuses writes."
     STORE_FULL Error "A store, or the stores of a virtual disk, have no room: writes fail."
     CHECKSUM Error "Data were read that are not what was written."
-    META_SILENT Error "The meta store does not answer: open volumes go on, and nothing else of the cluster does."
+    VOLUME_OFFLINE Error "A volume answers no requests."
+    VOLUME_READ_ONLY Error "A volume answers reads and refuses writes."
     EXPORT_CLOSED Error "Clients get no answer from an export of the configuration."
+    NODE_DOWN Warning "A node of the cluster does not renew its lease."
     VOLUME_DEGRADED Warning "A volume has fewer copies than it should, or its fast device fails."
     CACHE_DETACHED Warning "A hybrid runs without its fast device, as fast as its disk."
     DIRTY_OLD Warning "Data lie on the fast device alone for longer than they should."
     NEAR_FULL Warning "Less than a tenth of a store is free."
-    NODE_DOWN Warning "A node of the cluster does not renew its lease."
     LEVEL_BEHIND Warning "All nodes of the cluster can do a higher level than the one it is at."
     PROMISE_BROKEN Warning "A reservation got less than it was promised within the last ten minutes."
     OVERCOMMITTED Warning "More is promised than the device is trusted to do."

@@ -235,6 +235,10 @@ fn virtual_disks_and_nodes_raise_theirs() {
         "each node once"
     );
     assert_eq!(found[1].about.as_deref(), Some("n2"));
+    // Causes come before what comes of them.
+    let at = |name: &str| CODES.iter().position(|code| code.name == name);
+    assert!(at("META_SILENT") < at("VOLUME_OFFLINE") && at("NODE_DOWN") < at("VOLUME_DEGRADED"));
+    assert!(at("STORE_FULL") < at("VOLUME_READ_ONLY") && at("CACHE_LOST") < at("VOLUME_OFFLINE"));
 }
 
 #[test]

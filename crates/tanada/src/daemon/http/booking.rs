@@ -87,15 +87,9 @@ impl<'a> Stores<'a> {
         let lives = |it: &&ThreadHandle| it.has.stores.iter().any(|known| known == name);
         let thread = self.0.threads.iter().find(lives).ok_or_else(|| {
             let known: Vec<&str> = self.store_names().collect();
-            let todo = match known.is_empty() {
-                true => "this daemon has no stores: its configuration has no [[store]]".to_owned(),
-                false => format!("the stores are {}", known.join(", ")),
-            };
-            Failure::new(
-                StatusCode::NOT_FOUND,
-                unknown_store(name, known.iter().copied()),
-                todo,
-            )
+            let said = unknown_store(name, known.iter().copied());
+            let todo = "this daemon has no stores: its configuration has no [[store]]";
+            Failure::of_sentence(StatusCode::NOT_FOUND, &said, todo)
         })?;
         let (reply, answer) = oneshot::channel();
         let job = move |store: Rc<OpenStore>| {

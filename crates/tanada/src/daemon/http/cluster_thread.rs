@@ -54,6 +54,24 @@ pub(super) fn failure(error: &ClusterError) -> Failure {
     Failure::of_sentence(status, &error.to_string(), todo)
 }
 
+/// As [`failure`], on a daemon that has these hybrids besides.
+fn failure_beside(error: &ClusterError, hybrids: &[String]) -> Failure {
+    let ClusterError::NoVolume { name, known } = error else {
+        return failure(error);
+    };
+    if hybrids.iter().any(|it| it == name.as_str()) {
+        let error = format!("{name} is hybrid, and this is of virtual disks");
+        let todo = "hybrids are made by the configuration; `tanada volume list` shows which volume is what";
+        return Failure::new(StatusCode::NOT_FOUND, error, todo);
+    }
+    let hybrids = hybrids.iter().filter_map(|it| it.parse::<Name>().ok());
+    let hybrids = hybrids.filter(|it| !known.contains(it));
+    failure(&ClusterError::NoVolume {
+        name: name.clone(),
+        known: known.iter().cloned().chain(hybrids).collect(),
+    })
+}
+
 /// This node's cluster, where the daemon takes part in one.
 #[derive(Clone, Copy)]
 pub struct ClusterThread<'a>(pub &'a Control);
@@ -69,8 +87,11 @@ impl ClusterThread<'_> {
         self,
         work: impl AsyncFnOnce(Rc<OpenCluster>) -> Result<T, ClusterError> + Send + 'static,
     ) -> Result<T, Failure> {
-        let done =
-            self.at_open(async move |open| work(open).await.map_err(|error| failure(&error)));
+        let hybrids = self.0.hybrids();
+        let done = self.at_open(async move |open| {
+            let done = work(open).await;
+            done.map_err(|error| failure_beside(&error, &hybrids))
+        });
         done.await?
     }
 
@@ -252,4 +273,28 @@ pub(super) fn stores_of(open: &OpenCluster, seen: &Records) -> Vec<ClusterStore>
         }
     };
     records.map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_no_virtual_disk_is_answered_with_all_volumes() {
+        let hybrids = ["vol0".to_owned()];
+        let of = |name: &str| {
+            let error = ClusterError::NoVolume {
+                name: name.parse().unwrap(),
+                known: vec!["vm1".parse().unwrap()],
+            };
+            failure_beside(&error, &hybrids)
+        };
+        let unknown = of("none");
+        assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+        assert_eq!(unknown.refusal.error, "there is no volume none");
+        assert_eq!(unknown.refusal.what_to_do, "there are vm1, vol0");
+        let hybrid = of("vol0");
+        assert_eq!(hybrid.status, StatusCode::NOT_FOUND);
+        assert!(hybrid.refusal.error.starts_with("vol0 is hybrid"));
+    }
 }

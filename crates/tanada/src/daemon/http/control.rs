@@ -277,20 +277,27 @@ impl Control {
     }
 
     pub(super) fn unknown(&self, volume: &str) -> Failure {
-        let known: Vec<&str> = self
-            .threads
-            .iter()
-            .flat_map(|thread| thread.has.volumes.iter().map(String::as_str))
-            .collect();
+        // Where there is a cluster there are others, which it knows.
+        let what = match self.threads.iter().any(|thread| thread.has.cluster) {
+            true => "hybrid",
+            false => "volume",
+        };
+        let known = self.hybrids();
         let todo = match known.is_empty() {
-            true => "this daemon has no volumes: its configuration has no [[hybrid]]".to_owned(),
-            false => format!("the volumes are {}", known.join(", ")),
+            true => format!("this daemon has no {what}s: its configuration has no [[hybrid]]"),
+            false => format!("the {what}s are {}", known.join(", ")),
         };
         Failure::new(
             StatusCode::NOT_FOUND,
-            format!("there is no volume '{volume}'"),
+            format!("there is no {what} '{volume}'"),
             todo,
         )
+    }
+
+    /// The names of this daemon's hybrids.
+    pub(super) fn hybrids(&self) -> Vec<String> {
+        let all = self.threads.iter().flat_map(|thread| &thread.has.volumes);
+        all.cloned().collect()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request -> guard (browsers) -> access::claim -> meta store, for tokens, certificates and users -> Caller
-//!         -> rights: may this role? -> handler, which finds the Caller in the request -> audit -> answer
+//!         -> rights: may this role? -> change_log -> handler, which finds the Caller in the request -> audit -> answer
 //! ```
 //!
 //! Always true:
@@ -17,14 +17,15 @@ use access::caller::Caller;
 use access::name::AccountName;
 use access::registry::{AccessError, Peer, Registry};
 use access::role::{Action, Whose};
-use axum::Extension;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Router};
 
 use super::access::{Claim, Entrance, claim};
 use super::account_records::Accounts;
+use super::change_log;
 use super::control::{Control, Failure};
 use super::gate::Gate;
 use super::rights;
@@ -35,6 +36,8 @@ use crate::daemon::common::when::unix_seconds;
 pub(super) struct Door {
     pub control: Arc<Control>,
     pub gate: Gate,
+    /// The routes without a door, to look what is there before a change.
+    pub behind: Router,
 }
 
 /// What is asked, as far as it matters here.
@@ -50,6 +53,11 @@ impl Asked {
     fn action(&self) -> Option<Action> {
         let route = self.route.as_deref()?;
         Some(rights::action(&self.method, route))
+    }
+
+    fn is_change(&self) -> bool {
+        let route = self.route.as_deref();
+        route.is_some_and(|route| change_log::is_change(&self.method, route))
     }
 
     fn is_noted(&self) -> bool {
@@ -73,7 +81,7 @@ pub(super) async fn stand(
     };
     let (caller, let_in) = door.judge(&asked, request.headers()).await;
     if let Err(failure) = let_in {
-        let (path, why) = (without_secrets(&asked.path), &failure.refusal.error);
+        let (path, why) = (without_secrets(&asked.path, '/'), &failure.refusal.error);
         tracing::warn!(path, why, "refused an admin request");
         let status = failure.status;
         let known = caller.role.is_some();
@@ -92,7 +100,13 @@ pub(super) async fn stand(
     }
     // The client may hang up: what is begun is done, and noted.
     let whole = tokio::spawn(async move {
-        let answer = next.run(request).await;
+        let answer = match asked.is_change() {
+            true => {
+                let looks = door.behind.clone();
+                change_log::run((request, next), looks, (&caller, &asked.from)).await
+            }
+            false => next.run(request).await,
+        };
         match door.note(&asked, &caller, answer.status()).await {
             Ok(()) => answer,
             Err(failure) => failure.into_response(),
@@ -108,8 +122,8 @@ pub(super) async fn stand(
 /// A secret is longer than this behind its mark; what is shorter, such as `tanada_prod`, is a name.
 const SECRET_FROM: usize = 32;
 
-/// A path without what could be a token or a capability: clients mistake them for names.
-fn without_secrets(path: &str) -> String {
+/// A path, or another text of parts, without what could be a token or a capability: clients mistake them for names.
+pub(super) fn without_secrets(text: &str, between: char) -> String {
     // Tokens are tanada_..., capabilities and sets of them tanada1.... and tanadaset1...., whatever their version.
     let is_secret = |part: &str| {
         let mut behind = part.split("tanada").skip(1);
@@ -122,7 +136,8 @@ fn without_secrets(path: &str) -> String {
         true => "..".to_owned(),
         false => part.to_owned(),
     };
-    path.split('/').map(part).collect::<Vec<_>>().join("/")
+    let parts: Vec<String> = text.split(between).map(part).collect();
+    parts.join(&between.to_string())
 }
 
 impl Door {
@@ -242,7 +257,7 @@ impl Door {
             at: unix_seconds(),
             who: caller.to_string(),
             from: asked.from.to_string(),
-            what: format!("{} {}", asked.method, without_secrets(&asked.path)),
+            what: format!("{} {}", asked.method, without_secrets(&asked.path, '/')),
             answer: status.as_u16(),
         };
         self.gate.audit.append(event).await.map_err(|why| {

@@ -37,7 +37,6 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::BODY_MAX;
 use super::access::{Entrance, UnixPeer};
 use super::admin_tls::{AdminTls, HANDSHAKE_TIMEOUT, TlsPeer};
 use super::control::Failure;
@@ -45,6 +44,8 @@ use super::slots::{Party, Slot, Slots};
 use crate::daemon::common::address::plain;
 use crate::daemon::common::socket_folder;
 
+/// No request of this API is longer.
+pub const BODY_MAX: usize = 64 * 1024;
 /// How long a connection may take to send the header of its next request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a request's body may take behind its header.
@@ -174,7 +175,7 @@ async fn bind(address: &Address, socket: SocketAddr) -> anyhow::Result<TcpListen
     let listener = bound.map_err(|error| {
         anyhow!(
             "cannot listen on {address} for the admin API: {}; another program has it, perhaps another `tanada serve`: end \
-             it, or write another address in [admin] listen",
+             it, or write another address in [web] listen, or in [admin] tcp if it stands there",
             plain(&error)
         )
     })?;

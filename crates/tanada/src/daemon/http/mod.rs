@@ -20,6 +20,7 @@ mod audit;
 pub mod audit_log;
 pub mod booking;
 mod certificates;
+mod change_log;
 pub mod charged;
 pub mod clients;
 pub mod cluster;
@@ -89,9 +90,6 @@ use crate::daemon::thread::command::VolumeCommand;
 use ::access::caller::Caller;
 use ::access::role::Action;
 use door::Door;
-
-/// No request of this API is longer.
-const BODY_MAX: usize = 64 * 1024;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -199,14 +197,15 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 
 /// The routes, behind a gate.
 pub fn router(control: Arc<Control>, gate: Gate, doors: Arc<doors::Doors>) -> Router {
-    let door = Arc::new(Door {
-        control: Arc::clone(&control),
-        gate,
-    });
     let mut router = Router::new();
     for (path, methods) in routes::routes() {
         router = router.route(path, methods);
     }
+    let door = Arc::new(Door {
+        gate,
+        behind: router.clone().with_state(Arc::clone(&control)),
+        control: Arc::clone(&control),
+    });
     router
         .route("/openapi.json", get(async || Json(openapi())))
         .fallback(async |request: Request| {
@@ -227,7 +226,7 @@ pub fn router(control: Arc<Control>, gate: Gate, doors: Arc<doors::Doors>) -> Ro
                 "GET /openapi.json lists what can be asked how",
             )
         })
-        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .layer(DefaultBodyLimit::max(listen::BODY_MAX))
         .layer(Extension(Arc::<events::Sampler>::default()))
         .layer(Extension(doors))
         .layer(axum::middleware::from_fn_with_state(door, door::stand))

@@ -4,8 +4,9 @@
 //! configuration (with what is built in) -> kept in DATA_DIR/settings.toml -> until the restart -> in force
 //! ```
 
-use base::Nanos;
+use base::{Bytes, Nanos};
 use config::HybridConfig;
+use config::tier::{size_text, time_text};
 use hybrid::Settings;
 use policy::share::cap::Caps;
 use serde_json::Value;
@@ -198,16 +199,21 @@ fn shown(whole: &Whole) -> Value {
     all
 }
 
-/// What is shown under a key, be it with its unit behind it; null: nothing is shown of it.
+/// What is shown under a key, as it is typed; null: nothing is shown of it.
 fn find(all: &Value, key: &str) -> Value {
     let (table, key) = match key.strip_prefix("tier.") {
         Some(key) => (&all["tier"], key),
         None => (all, key),
     };
-    let units = ["", "_bytes", "_seconds"];
-    let mut names = units.iter().map(|unit| format!("{key}{unit}"));
-    let found = names.find_map(|name| table.get(&name));
-    found.cloned().unwrap_or_default()
+    let of = |unit: &str| table.get(format!("{key}{unit}"));
+    let bytes = of("_bytes").and_then(Value::as_u64);
+    let bytes = bytes.map(|it| size_text(Bytes(it)));
+    let seconds = of("_seconds").and_then(Value::as_f64);
+    let span = seconds.map(|it| time_text(Nanos::from_secs_f64(it)));
+    match (of(""), bytes.or(span)) {
+        (Some(plain), _) => plain.clone(),
+        (None, text) => text.map_or(Value::Null, Value::from),
+    }
 }
 
 #[cfg(test)]
@@ -322,9 +328,10 @@ mod tests {
         let kept = layers(r#"{"block": "64KiB", "tier": {"period": "10s"}, "max_write": "9MB/s"}"#);
         let all = kept.with(&change(r#"{"energy": true}"#), false).overrides();
         let of = |key: &str| all.iter().find(|it| it.key == key).unwrap();
+        // Both as they are typed.
         assert_eq!(
             of("block").configured,
-            Value::from(Settings::default().block.0)
+            Value::from(size_text(Settings::default().block))
         );
         assert_eq!(of("block").kept, Some(Value::from("64KiB")));
         assert_eq!(of("max_write").configured, Value::from("off"));

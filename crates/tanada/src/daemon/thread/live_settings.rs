@@ -15,6 +15,22 @@ use crate::api;
 use crate::api::refusal::Refusal;
 use crate::api::settings::Override;
 use crate::api::volume::Change;
+use crate::daemon::common::differences::differences;
+
+/// Why `keys` are not as the configuration says again, beside all that are `set`.
+fn cannot_reset((keys, set): (&[String], &[String]), volume: &str, (key, what): Wrong) -> Refused {
+    let of_key = |it: &&String| it.as_str() == key || it.strip_prefix("tier.") == Some(key);
+    let Some(key) = set.iter().find(of_key).filter(|it| !keys.contains(it)) else {
+        return cannot_set(key, volume, &what);
+    };
+    Refused::Invalid(Refusal {
+        error: format!(
+            "cannot reset {} of {volume} alone: {key}, which is set, makes no sense without it",
+            keys.join(", ")
+        ),
+        what_to_do: format!("nothing was changed; reset {key}, too"),
+    })
+}
 
 /// Those of one that is open.
 pub(super) struct LiveSettings<'a>(pub &'a OpenVolume);
@@ -69,7 +85,8 @@ impl LiveSettings<'_> {
     /// These settings are as the configuration says again.
     pub async fn reset(&self, keys: &[String], who: &str) -> Result<(), Refused> {
         let name = self.0.config.name();
-        let cannot = |(key, what): Wrong| cannot_set(key, name, &what);
+        let set: Vec<String> = self.overrides().into_iter().map(|it| it.key).collect();
+        let cannot = |wrong: Wrong| cannot_reset((keys, &set), name, wrong);
         let layers = self.0.layers.borrow().without(keys);
         let whole = layers.whole().map_err(cannot)?;
         layers.next_start().map_err(cannot)?;
@@ -79,6 +96,9 @@ impl LiveSettings<'_> {
         self.set(whole.settings, whole.caps, advise.then_some(whole.advise))
             .await?;
         *self.0.layers.borrow_mut() = layers;
+        if keys.is_empty() {
+            return Ok(());
+        }
         let words = differences(&before, &self.shown());
         tracing::info!(
             volume = name,
@@ -169,47 +189,28 @@ impl LiveSettings<'_> {
     }
 }
 
-/// What is another value now, in words: `settings.write: "back" -> "through"`.
-fn differences(before: &Value, after: &Value) -> String {
-    let mut words = Vec::new();
-    compare("", before, after, &mut words);
-    match words.is_empty() {
-        true => "nothing is different".to_owned(),
-        false => words.join(", "),
-    }
-}
-
-fn compare(key: &str, before: &Value, after: &Value, out: &mut Vec<String>) {
-    let (Some(old), Some(new)) = (before.as_object(), after.as_object()) else {
-        if before != after {
-            out.push(format!("{key}: {before} -> {after}"));
-        }
-        return;
-    };
-    let gone = old.keys().filter(|key| !new.contains_key(*key));
-    for name in new.keys().chain(gone) {
-        let key = match key.is_empty() {
-            true => name.clone(),
-            false => format!("{key}.{name}"),
-        };
-        let of = |it: &serde_json::Map<String, Value>| it.get(name).cloned().unwrap_or_default();
-        compare(&key, &of(old), &of(new), out);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_different_is_said_by_key_before_and_after() {
-        let before = json!({ "settings": { "write": "back", "dirty_low": 20 }, "caps": null });
-        let after =
-            json!({ "settings": { "write": "through", "dirty_low": 20 }, "caps": { "read": 5 } });
-        assert_eq!(
-            differences(&before, &after),
-            r#"caps: null -> {"read":5}, settings.write: "back" -> "through""#
+    fn a_setting_that_goes_with_another_is_named_when_that_is_reset() {
+        let key = |key: &str| key.to_owned();
+        let set = [key("energy"), key("age_limit"), key("tier.period")];
+        let of = |keys: &[String], wrong: &'static str| {
+            let refused = cannot_reset((keys, &set), "vol0", (wrong, "set energy=true".to_owned()));
+            let refusal = refused.into_refusal();
+            format!("{}; {}", refusal.error, refusal.what_to_do)
+        };
+        let said = of(&set[..1], "age_limit");
+        assert!(
+            said.ends_with("nothing was changed; reset age_limit, too"),
+            "{said}"
         );
-        assert_eq!(differences(&after, &after), "nothing is different");
+        assert!(of(&set[..1], "period").ends_with("reset tier.period, too"));
+        // What is wrong for another reason says that.
+        for (keys, wrong) in [(&set[..], "age_limit"), (&set[..1], "write")] {
+            assert!(of(keys, wrong).contains("set energy=true"), "{wrong}");
+        }
     }
 }

@@ -31,6 +31,7 @@ use super::refused::Refused;
 use super::secured::Secured;
 use crate::api::refusal::Refusal;
 use crate::api::store as api;
+use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
 
 /// What a scrub reads at once.
@@ -169,7 +170,7 @@ impl OpenStore {
             basics: api::StoreBasics {
                 name: self.config.name.clone(),
                 device: self.config.device.clone(),
-                listen: self.addresses.iter().map(Address::to_string).collect(),
+                listen: self.addresses.iter().map(from_anywhere).collect(),
                 unauthenticated: self.config.access.unauthenticated,
                 unit_bytes: space.unit.0,
                 page_bytes: space.page.0,
