@@ -8,6 +8,8 @@
 //!
 //! Always true: no token and no capability stands in a line; of an answer only [`SET`] does.
 
+use std::time::Duration;
+
 use access::caller::Caller;
 use access::role::Action;
 use axum::Router;
@@ -46,6 +48,8 @@ const SET: [&str; 15] = [
     "groups",
     "quota",
 ];
+/// How long what was before may take to be read.
+const LOOK: Duration = Duration::from_secs(1);
 /// Their data thread says what is different.
 const SETTINGS: [(&Method, &str); 2] = [
     (&Method::PATCH, "/v1/volumes/{name}"),
@@ -75,7 +79,16 @@ pub(super) async fn run(
     };
     let (what, asked) = (what(&parts), asked(&body));
     let method = parts.method.clone();
-    let before = before(parts.uri.path(), behind, by.0).await;
+    let before = match method == Method::POST {
+        // It makes something: what else is there says nothing of that.
+        true => None,
+        false => {
+            let before = before(parts.uri.path(), behind, by.0);
+            // A store of records that is silent is waited for once: by the change.
+            let before = tokio::time::timeout(LOOK, before).await;
+            before.ok().flatten()
+        }
+    };
     let answer = next.run(Request::from_parts(parts, Body::from(body))).await;
     if !answer.status().is_success() {
         return answer;

@@ -227,7 +227,8 @@ impl Job {
     }
 
     fn end(&mut self, state: State, words: String, now: f64) {
-        let stopped = self.cancelling && !self.work.kind.is_answered();
+        // What failed before it was stopped has failed.
+        let stopped = self.cancelling && !self.work.kind.is_answered() && state != State::Failed;
         self.state = if stopped { State::Cancelled } else { state };
         self.ended = Some(now);
         self.words = match stopped {
