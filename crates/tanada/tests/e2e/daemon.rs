@@ -429,7 +429,7 @@ fn a_second_daemon_on_the_same_socket_or_file_is_refused() {
         .replace("plain.sock", "p.sock");
     fs::write(dir.join("other.toml"), other).unwrap();
     let second = run(dir, &["serve", "other.toml"]);
-    assert_eq!(second.status.code(), Some(1));
+    assert_eq!(second.status.code(), Some(5));
     assert!(stderr(&second).contains("slow.img"), "{}", stderr(&second));
     assert!(
         !dir.join("other.sock").exists(),
