@@ -14,6 +14,7 @@ use report::terminal::table::size;
 use serde::de::DeserializeOwned;
 
 use super::client::Client;
+use super::frame::uptime;
 use crate::api::job::Job;
 use crate::daemon::common::when;
 use policy::share::Second;
@@ -108,26 +109,9 @@ pub fn far(job: &Job) -> String {
     }
 }
 
-/// A span in the two units that say most: `1h 30m`.
+/// A span in its two largest units, to the second: `1h 30m`.
 pub fn span(seconds: f64) -> String {
-    let mut rest = seconds.max(0.0).round() as u64;
-    let mut parts = Vec::new();
-    for (length, unit) in [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")] {
-        let n = rest / length;
-        rest %= length;
-        match n {
-            0 if parts.is_empty() => {}
-            0 => break,
-            n => parts.push(format!("{n}{unit}")),
-        }
-        if parts.len() == 2 {
-            break;
-        }
-    }
-    match parts.is_empty() {
-        true => "0s".to_owned(),
-        false => parts.join(" "),
-    }
+    uptime(seconds.round())
 }
 
 /// A moment as people read it.

@@ -3,7 +3,7 @@
 use env::net::{Address, Listener};
 use front::nbd;
 
-use super::entrances::listen::{listen, read_tls};
+use super::entrances::listen::{listen, listen_for_clients, listen_for_machines, read_tls};
 use super::plan::Plan;
 use super::thread::entrances::Unserved;
 
@@ -24,8 +24,7 @@ impl Listeners {
             for address in &export.nbd {
                 if exports.iter().all(|(known, _, _)| known != address) {
                     let tls = export.tls.as_ref().map(read_tls).transpose()?;
-                    let what = ("NBD clients", "[[export]] nbd");
-                    let listener = listen(address, plan.socket_mode, what).await?;
+                    let listener = listen_for_clients(address, plan.socket_mode).await?;
                     exports.push((address.clone(), listener, tls));
                 }
             }
@@ -33,8 +32,7 @@ impl Listeners {
         let mut sockets = Unserved::default();
         for export in &plan.exports {
             if let Some(address) = &export.vhost_user {
-                let what = ("virtual machines", "[[export]] vhost-user");
-                let listener = listen(address, plan.socket_mode, what).await?;
+                let listener = listen_for_machines(address, plan.socket_mode).await?;
                 sockets.put(address, listener);
             }
         }

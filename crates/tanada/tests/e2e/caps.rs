@@ -5,12 +5,11 @@ use std::rc::Rc;
 
 use base::{Buf, Instant, Nanos, Sector, View};
 use device::{Class, Device, WriteFlags};
-use env::net::Address;
 use env::{RealConfig, Runtime};
-use front::nbd::{Client, ClientOptions};
+use front::nbd::Client;
 use serde_json::Value;
 
-use crate::common::{Daemon, SMALL, json, run, stderr, text};
+use crate::common::{Daemon, SMALL, connect, json, run, stderr, text};
 
 /// [`SMALL`] with caps of the hybrid and of a view of it, and a virtual disk beside it.
 fn capped() -> String {
@@ -26,15 +25,12 @@ fn capped() -> String {
     hybrid.replace("[admin]", more)
 }
 
-async fn connect(dir: &Path, socket: &str, export: &str) -> Rc<Client> {
-    let options = ClientOptions {
-        export: export.to_owned(),
-        timeout: Nanos::secs(90),
-        ..ClientOptions::default()
-    };
-    let address = Address::Unix(dir.join(socket));
-    let client = Client::connect(&address, &options).await;
-    Rc::new(client.unwrap_or_else(|error| panic!("{export}: {error}")))
+async fn let_in(dir: &Path, socket: &str, export: &str) -> Rc<Client> {
+    Rc::new(
+        connect(dir, socket, export)
+            .await
+            .unwrap_or_else(|error| panic!("{error}")),
+    )
 }
 
 /// What a client with this many requests of 64 KiB under way has done when `time` is over, and how long that took.
@@ -91,7 +87,7 @@ fn clients_get_no_more_than_caps_of_volumes_and_exports() {
     runtime.block_on(async move {
         let dir = &*own;
         // The hybrid's, by its own export.
-        let client = connect(dir, "vol0.sock", "vol0").await;
+        let client = let_in(dir, "vol0.sock", "vol0").await;
         let (done, took) = work(&client, 16, false, second * 2).await;
         check(done, 65536, 4_000_000, took);
         let caps = caps_of(dir, "volumes", "vol0");
@@ -120,8 +116,8 @@ fn clients_get_no_more_than_caps_of_volumes_and_exports() {
         assert!(free > 93, "nothing holds it back: {free}");
 
         // An export's own, behind gates: two clients share it.
-        let one = connect(dir, "gated.sock", "slow-writer").await;
-        let other = connect(dir, "gated.sock", "slow-writer").await;
+        let one = let_in(dir, "gated.sock", "slow-writer").await;
+        let other = let_in(dir, "gated.sock", "slow-writer").await;
         let begun = env::now();
         let both = [
             work(&one, 8, true, second * 2),
@@ -147,7 +143,7 @@ fn clients_get_no_more_than_caps_of_volumes_and_exports() {
 
 async fn virtual_disk(dir: &Path) {
     text(dir, &["volume", "create", "vm1", "--size", "32MiB"]);
-    let client = connect(dir, "disks.sock", "vm1").await;
+    let client = let_in(dir, "disks.sock", "vm1").await;
     let set = [
         "volume",
         "set",

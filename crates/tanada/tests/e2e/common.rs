@@ -6,6 +6,9 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
+use base::Nanos;
+use env::net::Address;
+use front::nbd::{Client, ClientOptions};
 use serde_json::Value;
 use testkit::program;
 
@@ -97,6 +100,26 @@ pub fn bearer(dir: &Path) -> String {
     format!("Authorization: Bearer {}\r\n", token.trim_end())
 }
 
+/// Sends a process a signal, such as `TERM`.
+pub fn signal(child: &Child, name: &str) {
+    let done = Command::new("kill")
+        .args([&format!("-{name}"), &child.id().to_string()])
+        .status();
+    assert!(done.expect("kill is there").success());
+}
+
+/// An NBD client of an export at a socket in `dir`; else why it is not let in.
+pub async fn connect(dir: &Path, socket: &str, export: &str) -> Result<Client, String> {
+    let options = ClientOptions {
+        export: export.to_owned(),
+        timeout: Nanos::secs(90),
+        ..ClientOptions::default()
+    };
+    let address = Address::Unix(dir.join(socket));
+    let client = Client::connect(&address, &options).await;
+    client.map_err(|error| format!("{export}: {error}"))
+}
+
 /// One HTTP request over TCP: status code and body.
 pub fn http(address: &str, request: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).expect("the daemon listens");
@@ -163,11 +186,7 @@ impl Daemon {
     }
 
     pub fn signal(&self, name: &str) {
-        let done = Command::new("kill")
-            .args([&format!("-{name}"), &self.child.id().to_string()])
-            .status()
-            .expect("kill is there");
-        assert!(done.success());
+        signal(&self.child, name);
     }
 
     /// Ends it with SIGTERM; its exit status and log.

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{Daemon, SMALL, TWO_STORES, json, run, stderr, tanada, text};
+use crate::common::{Daemon, SMALL, TWO_STORES, json, run, signal, stderr, tanada, text};
 
 /// One store whose scrub takes some ten seconds for 32 MiB.
 const SLOW: &str = r#"
@@ -42,13 +42,6 @@ fn wait_for(dir: &Path, found: impl Fn(&Value) -> bool) -> Value {
     panic!("{:#?}", jobs(dir));
 }
 
-fn interrupt(pid: u32) {
-    let done = Command::new("kill")
-        .args(["-INT", &pid.to_string()])
-        .status();
-    assert!(done.expect("kill is there").success());
-}
-
 #[test]
 fn a_scrub_is_left_by_ctrl_c_goes_on_as_a_job_and_is_cancelled() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,7 +69,7 @@ fn a_scrub_is_left_by_ctrl_c_goes_on_as_a_job_and_is_cancelled() {
             .is_some_and(|by| by.starts_with("user ")),
         "{begun}"
     );
-    interrupt(followed.id());
+    signal(&followed, "INT");
     let left = followed.wait_with_output().expect("it is our child");
     assert_eq!(left.status.code(), Some(130), "{}", stderr(&left));
     let id = begun["id"].to_string();

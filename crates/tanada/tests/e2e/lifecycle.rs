@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
-use crate::common::{Daemon, SMALL, json, run, stderr, text};
+use crate::common::{Daemon, SMALL, json, run, signal, stderr, text};
 
 /// What a service manager hears and keeps.
 struct Manager {
@@ -94,14 +94,8 @@ fn start(dir: &Path, manager: &Manager) -> Child {
     child.expect("bash is there")
 }
 
-fn signal(child: &Child, name: &str) {
-    let pid = child.id().to_string();
-    let killed = Command::new("kill").args([name, &pid]).status();
-    assert!(killed.expect("kill is there").success());
-}
-
 fn end(mut child: Child, manager: &mut Manager) {
-    signal(&child, "-TERM");
+    signal(&child, "TERM");
     manager.until("STOPPING=1");
     assert!(child.wait().expect("it is our child").success());
 }
@@ -174,7 +168,7 @@ fn at_a_reload_the_service_manager_keeps_new_sockets_and_drops_old_ones() {
     manager.until("READY=1");
     let moved = config.replace("plain.sock", "other.sock");
     fs::write(dir.join("tanada.toml"), moved).expect("the folder is ours");
-    signal(&daemon, "-HUP");
+    signal(&daemon, "HUP");
     let mut said = String::new();
     while !said.contains("READY=1") {
         said += &manager.next();
@@ -218,7 +212,7 @@ fn the_journal_gets_lines_with_a_priority_and_without_a_time() {
     manager.until("READY=1");
     // A configuration that is not good is an error.
     fs::write(dir.join("tanada.toml"), "nonsense").expect("the folder is ours");
-    signal(&child, "-HUP");
+    signal(&child, "HUP");
     manager.until("RELOADING=1");
     manager.until("READY=1");
     end(child, &mut manager);

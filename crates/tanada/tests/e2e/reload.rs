@@ -6,12 +6,11 @@ use std::path::Path;
 
 use base::{Bytes, Nanos, Sector};
 use device::{DeviceError, DeviceExt};
-use env::net::Address;
 use env::{RealConfig, Runtime};
-use front::nbd::{Client, ClientOptions};
+use front::nbd::Client;
 use serde_json::Value;
 
-use crate::common::{Daemon, SMALL, http, json, run, stderr, text};
+use crate::common::{Daemon, SMALL, connect, http, json, run, stderr, text};
 
 /// [`SMALL`] with an address of two gates, and a virtual disk's store beside it.
 fn before() -> String {
@@ -42,17 +41,6 @@ fn reload(dir: &Path, config: &str) {
 
 fn export(name: &str, rest: &str) -> String {
     format!("[[export]]\nname = \"{name}\"\n{rest}\n")
-}
-
-async fn connect(dir: &Path, socket: &str, export: &str) -> Result<Client, String> {
-    let options = ClientOptions {
-        export: export.to_owned(),
-        timeout: Nanos::secs(90),
-        ..ClientOptions::default()
-    };
-    let address = Address::Unix(dir.join(socket));
-    let client = Client::connect(&address, &options).await;
-    client.map_err(|error| error.to_string())
 }
 
 async fn read(client: &Client) -> Result<(), DeviceError> {

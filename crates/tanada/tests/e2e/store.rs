@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::common::{Daemon, bearer, http, json, run, stderr, tanada, text};
+use crate::common::{Daemon, bearer, http, json, run, signal, stderr, tanada, text};
 
 /// Two stores on files, one open to every client that reaches it.
 pub const STORES: &str = r#"
@@ -211,11 +211,7 @@ impl Command {
     }
 
     fn stop(&mut self) {
-        let pid = self.0.id().to_string();
-        let signalled = std::process::Command::new("kill")
-            .args(["-TERM", &pid])
-            .status();
-        assert!(signalled.unwrap().success());
+        signal(&self.0, "TERM");
         assert!(self.0.wait().unwrap().success(), "it closed cleanly");
     }
 }

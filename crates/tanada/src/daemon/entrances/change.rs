@@ -14,19 +14,18 @@
 use std::rc::Rc;
 
 use config::ExportConfig;
-use env::net::{Address, Listener};
+use env::net::Address;
 use front::nbd::{ConnectionSnapshot, Tls};
 use report::terminal::said;
 
-use super::listen::{listen, read_tls};
+use super::listen::{listen_for_clients, listen_for_machines, read_tls};
 use super::serve::{add_to, serve, showing, through_gates, volumes_at};
 use crate::api::refusal::Refusal;
 use crate::daemon::thread::DataThread;
 use crate::daemon::thread::command::{ExportsChange, Step};
 use crate::daemon::thread::entrances::{Prepared, Unserved};
 use crate::daemon::thread::exports_wanted::{Difference, addresses, at, default_at, other_gates};
-use crate::daemon::thread::gates::Gates;
-use crate::daemon::thread::open::{OpenServer, VhostDisk};
+use crate::daemon::thread::open::VhostDisk;
 use crate::daemon::thread::refused::Refused;
 use crate::daemon::thread::{ublk, vhost};
 
@@ -278,11 +277,11 @@ async fn listen_at_new(
     after: &[ExportConfig],
     prepared: &mut Prepared,
 ) -> anyhow::Result<()> {
+    let mode = thread.entrances.terms.socket_mode;
     let known = addresses(before);
     for address in addresses(after) {
         if !known.contains(&address) {
-            let what = ("NBD clients", "[[export]] nbd");
-            let listener = listen(address, thread.entrances.terms.socket_mode, what).await?;
+            let listener = listen_for_clients(address, mode).await?;
             prepared.listeners.put(address, listener);
         }
     }
@@ -290,7 +289,7 @@ async fn listen_at_new(
         if let Some(address) = &export.vhost_user
             && thread.entrances.socket(export).is_none()
         {
-            let listener = listen_for_machines(thread, address).await?;
+            let listener = listen_for_machines(address, mode).await?;
             prepared.listeners.put(address, listener);
         }
     }
@@ -300,18 +299,12 @@ async fn listen_at_new(
     Ok(())
 }
 
-async fn listen_for_machines(thread: &DataThread, address: &Address) -> anyhow::Result<Listener> {
-    let what = ("virtual machines", "[[export]] vhost-user");
-    listen(address, thread.entrances.terms.socket_mode, what).await
-}
-
 /// Ends servers at whose addresses no export is any more.
 async fn end_addresses(thread: &DataThread, after: &[ExportConfig]) {
     let entrances = &thread.entrances;
     let stays = addresses(after);
     let ends = |configured: &Address| !stays.contains(&configured);
-    let servers: Vec<Rc<OpenServer>> = entrances.servers();
-    for open in servers.iter().filter(|it| ends(&it.configured)) {
+    for open in entrances.servers().iter().filter(|it| ends(&it.configured)) {
         entrances
             .servers
             .borrow_mut()
@@ -319,8 +312,7 @@ async fn end_addresses(thread: &DataThread, after: &[ExportConfig]) {
         open.server.drain().await;
         env::net::inherited::closed(&open.address);
     }
-    let gates: Vec<Rc<Gates>> = entrances.gates();
-    for open in gates.iter().filter(|it| ends(&it.configured)) {
+    for open in entrances.gates().iter().filter(|it| ends(&it.configured)) {
         entrances
             .gates
             .borrow_mut()
@@ -406,12 +398,13 @@ pub async fn begin_elsewhere(
     export: &ExportConfig,
     ready: &mut Unserved,
 ) -> anyhow::Result<()> {
+    let terms = &thread.entrances.terms;
     if let Some(address) = &export.vhost_user {
         let listener = match ready.take(address) {
             Some(listener) => listener,
-            None => listen_for_machines(thread, address).await?,
+            None => listen_for_machines(address, terms.socket_mode).await?,
         };
-        let disk = vhost::serve(thread, listener, &thread.entrances.terms.data_dir);
+        let disk = vhost::serve(thread, listener, &terms.data_dir);
         thread.entrances.sockets.borrow_mut().push(Rc::new(disk));
     }
     if export.ublk {

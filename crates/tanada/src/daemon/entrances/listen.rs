@@ -62,3 +62,14 @@ pub fn read_tls(tls: &TlsConfig) -> anyhow::Result<nbd::Tls> {
         None => read,
     })
 }
+
+/// Listens for clients of exports.
+pub async fn listen_for_clients(address: &Address, mode: u32) -> anyhow::Result<Listener> {
+    listen(address, mode, ("NBD clients", "[[export]] nbd")).await
+}
+
+/// Listens for virtual machines.
+pub async fn listen_for_machines(address: &Address, mode: u32) -> anyhow::Result<Listener> {
+    let what = ("virtual machines", "[[export]] vhost-user");
+    listen(address, mode, what).await
+}
