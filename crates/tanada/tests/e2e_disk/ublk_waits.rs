@@ -38,7 +38,7 @@ ublk = true
 END
 export TANADA_ADMIN=unix:/run/t/other/admin.sock
 "$PROGRAM" serve other/tanada.toml >other/log 2>&1 & other=$!
-for try in $(seq 600); do "$PROGRAM" status >status 2>/dev/null && break; sleep 0.1; done
+for try in $(seq 600); do "$PROGRAM" status >status 2>/dev/null; grep -q HEALTH_ status && break; sleep 0.1; done
 cat status
 grep -q '/dev/ublkb0 waits for a daemon' status || fail "status names no disk that waits"
 "$PROGRAM" status --json | grep -q ublk_waiting || fail "nor does it as JSON"
@@ -61,7 +61,7 @@ kill $daemon; wait $daemon || fail "the stop of the first one"
 # Closed while its volume is still away.
 sed -i s/volume:vm1/volume:vm2/ other/tanada.toml
 "$PROGRAM" serve other/tanada.toml >other/log 2>&1 & other=$!
-for try in $(seq 600); do "$PROGRAM" status >status 2>/dev/null && break; sleep 0.1; done
+for try in $(seq 600); do "$PROGRAM" status >status 2>/dev/null; grep -q HEALTH_ status && break; sleep 0.1; done
 grep -q '^vm2: ' status || fail "status does not say that the volume is away"
 kill $other; wait $other || fail "the stop with a volume away"
 echo "nothing waits"
