@@ -20,6 +20,7 @@ mod devices;
 pub mod export;
 mod hybrids;
 mod keys;
+mod log;
 mod network;
 pub mod scheduling;
 pub mod store;
@@ -33,6 +34,7 @@ pub use cluster::{ClusterConfig, advertised};
 pub use export::{ExportConfig, TlsConfig, VolumeConfig};
 pub use hybrids::{AGE_LIMIT, STANDBY_AFTER, usual_mode};
 pub use keys::{Mistake, instead};
+pub use log::LogLevel;
 pub use store::StoreConfig;
 pub use types::{AdminConfig, Backing, Config, ConfigError, DeviceConfig, HybridConfig, Kind};
 pub use values::{check_name, is_local, read_span};
@@ -122,6 +124,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
         based::check_moved(&root, &data_dir, hybrid.name());
     }
     let admin = admin::read_admin(&mut root, &socket);
+    let log = log::read_log(&mut root);
     let mut stores = Vec::new();
     for mut keys in root.tables("store") {
         let store = store::read_store(&mut keys, &data_dir, &devices, &mut things, &stores, &admin);
@@ -155,6 +158,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
         cluster,
         exports,
         admin,
+        log,
     }
 }
 

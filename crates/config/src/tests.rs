@@ -593,6 +593,20 @@ fn nbd_in_the_clear_beyond_this_machine_takes_saying_so() {
 }
 
 #[test]
+fn the_log_says_what_it_is_told_to() {
+    assert_eq!(good(TWO).log, LogLevel::Info);
+    let at = |level: &str| with_two(&format!("[log]\nlevel = \"{level}\"\n"));
+    assert_eq!(good(&at("warn")).log, LogLevel::Warn);
+    let found = mistakes(&at("loud"));
+    assert!(
+        found[0].contains("write error, warn, info, debug or trace"),
+        "{found:?}"
+    );
+    let found = mistakes(&with_two("[log]\nfile = \"x\"\n"));
+    assert!(found[0].contains("file"), "{found:?}");
+}
+
+#[test]
 fn sockets_are_open_to_owner_and_group_unless_said_otherwise() {
     assert_eq!(good(TWO).socket_mode, 0o660);
     for (text, mode) in [("0600", 0o600), ("666", 0o666)] {

@@ -11,6 +11,7 @@ use policy::poll::Setting;
 use crate::cluster::ClusterConfig;
 use crate::export::ExportConfig;
 use crate::keys::Mistake;
+use crate::log::LogLevel;
 use crate::store::StoreConfig;
 
 /// A configuration without mistakes.
@@ -34,6 +35,8 @@ pub struct Config {
     pub exports: Vec<ExportConfig>,
     /// `[admin]`.
     pub admin: AdminConfig,
+    /// `[log]`.
+    pub log: LogLevel,
 }
 
 /// `[[device]]`: something that holds blocks by itself; or `[[stripe]]`, several of them in one.

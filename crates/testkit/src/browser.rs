@@ -188,6 +188,9 @@ impl Browser {
         );
         let disabled = json!({"value": !screen.scripts});
         self.ask("Emulation.setScriptExecutionDisabled", disabled);
+        // Else `:focus` is of no page before the browser has made its window the active one, which takes a busy machine long.
+        let focused = json!({"enabled": true});
+        self.ask("Emulation.setFocusEmulationEnabled", focused);
         // An address that differs behind its `#` alone would load nothing.
         self.load("about:blank");
         self.load(address);

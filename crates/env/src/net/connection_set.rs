@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 use base::{Instant, Nanos};
 
-use super::{Listener, Origin, Stream};
+use super::{Address, Listener, Origin, Stream};
 use crate::Task;
 use crate::sync::Event;
 
@@ -41,7 +41,7 @@ pub trait Member {
 /// Every open connection, by number in the order they came.
 pub struct ConnectionSet<M> {
     members: RefCell<BTreeMap<u64, Rc<M>>>,
-    acceptors: RefCell<Vec<Task<()>>>,
+    acceptors: RefCell<Vec<(Address, Task<()>)>>,
     came: Cell<u64>,
     turned_away: Cell<u64>,
     stalled: Cell<u64>,
@@ -75,8 +75,20 @@ impl<M: Member + 'static> ConnectionSet<M> {
         admit: impl Fn(Stream) + 'static,
         failed: impl Fn(&Listener, io::Error) + 'static,
     ) {
+        let address = listener.address().clone();
         let acceptor = accept_each(listener, admit, failed);
-        self.acceptors.borrow_mut().push(acceptor);
+        self.acceptors.borrow_mut().push((address, acceptor));
+    }
+
+    /// From now on no connection is taken at `address`, where no listener listens; those that came there go on.
+    pub fn close_at(&self, address: &Address) {
+        self.acceptors.borrow_mut().retain(|(at, acceptor)| {
+            let stays = at != address;
+            if !stays {
+                acceptor.cancel();
+            }
+            stays
+        });
     }
 
     /// The number of one more, if there is room; cuts the oldest that is still being let in if need be. A set that
@@ -173,7 +185,7 @@ impl<M: Member + 'static> ConnectionSet<M> {
     /// From now on no connection is taken, and no listener listens.
     pub fn close(&self) {
         self.draining.set(true);
-        for acceptor in self.acceptors.borrow_mut().drain(..) {
+        for (_, acceptor) in self.acceptors.borrow_mut().drain(..) {
             acceptor.cancel();
         }
     }

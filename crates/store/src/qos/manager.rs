@@ -12,7 +12,7 @@
 //!
 //! - `reserve` hold, commit, release; `hold` what is held; `request` what is asked and refused; `groups` reservations over several stores.
 //! - `accounts` what each weighs; `keys` other keys for capabilities; [`crate::qos::session`] what a holder does with one.
-//! - `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
+//! - `terms` what changes while it runs; `ticks` the work of each second; `watch` the device's capacity; `calibration` measures it; `scrub` reads all data over.
 //! - `report` what operators see. `beside`: the device is a hybrid's, and what is promised is kept elsewhere.
 //!
 //! Source: PROBS 3.1 (access by a capability the storage manager signed), 3.3 (buffers by rates, throughput fed back).
@@ -34,6 +34,7 @@ mod report;
 mod request;
 mod reserve;
 mod scrub;
+mod terms;
 mod ticks;
 mod watch;
 
@@ -72,6 +73,7 @@ pub use report::{
     SpaceReport, StretchReport,
 };
 pub use request::{Decision, Quote, ReservationRequest, ReserveError, Reserved};
+pub use terms::{ManagerTerms, TermsError, check_terms, set_terms};
 
 /// A store with reservations. See the module's head.
 ///
@@ -154,7 +156,7 @@ impl Manager {
 
     /// May clients that show nothing do everything?
     pub fn unauthenticated(&self) -> bool {
-        self.core.options.unauthenticated
+        self.sessions.unauthenticated.get()
     }
 
     /// The second it is, by this store's clock.

@@ -17,6 +17,7 @@
 //! 2. What was asked for in the name of a session that was closed is still done, as best effort.
 //! 3. Nothing is served from a queue that a panic left half changed: such a panic ends its thread, also where it is caught.
 
+mod options;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -34,10 +35,11 @@ use env::sync::Event;
 use policy::share::capacity::Interval;
 use policy::share::{
     Account, Approach, BytesPerSec, Closed, Costs, Direction, Dispatch, EnqueueError,
-    Event as Happened, Kind, Lane, Next, OpenError, Options, Request, SessionCounters, SessionId,
-    Terms, Ticket, Totals, build,
+    Event as Happened, Kind, Lane, Next, OpenError, Request, SessionCounters, SessionId, Terms,
+    Ticket, Totals, build,
 };
 
+pub use options::QueueOptions;
 use state::{Job, Piece, State, Work, joined};
 
 /// What gives room up counts as a write of so much.
@@ -46,33 +48,14 @@ const DISCARD: Bytes = Bytes::kib(4);
 /// Makes durable what is pending, when the scheduler asks for it.
 pub type CommitHook = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
 
-/// How a device's queue is run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct QueueOptions {
-    /// Which scheduler.
-    pub kind: Kind,
-    /// What it is built with.
-    pub share: Options,
-    /// Background work gets at least this much.
-    pub floor: BytesPerSec,
-    /// And at most this much.
-    pub ceiling: BytesPerSec,
-    /// Does what gives room up or makes zeroes wait as well? A store does so itself, where nothing waits for it.
-    pub discards: bool,
-}
-
-impl QueueOptions {
-    /// Reservation tags on a device that costs this; background work gets a twentieth at least and a half at most.
-    pub fn new(costs: Costs) -> QueueOptions {
-        let least = costs.read.rate.min(costs.write.rate).0;
-        QueueOptions {
-            kind: Kind::default(),
-            share: Options::new(costs),
-            floor: BytesPerSec(least / 20),
-            ceiling: BytesPerSec(least / 2),
-            discards: false,
-        }
-    }
+/// The session of background work.
+#[derive(Debug, Clone, Copy)]
+struct Background {
+    session: SessionId,
+    /// What it gets at least.
+    floor: BytesPerSec,
+    /// What was delivered on earlier terms.
+    delivered: Bytes,
 }
 
 /// A task waits for an answer. If it goes before that, the request is done all the same, once it is queued.
@@ -114,7 +97,7 @@ pub struct Queue {
     options: QueueOptions,
     costs: Cell<Costs>,
     best_effort: SessionId,
-    background: SessionId,
+    background: Cell<Background>,
     state: Critical<State>,
     /// The moments at which a task wakes up to ask the scheduler again.
     alarms: RefCell<BTreeSet<Instant>>,
@@ -140,7 +123,11 @@ impl Queue {
             options,
             costs: Cell::new(options.share.costs),
             best_effort: best_effort.expect("the first session"),
-            background: background.expect("a ceiling above the floor"),
+            background: Cell::new(Background {
+                session: background.expect("a ceiling above the floor"),
+                floor: options.floor,
+                delivered: Bytes(0),
+            }),
             state: Critical::new(State::new(now, scheduler)),
             alarms: RefCell::default(),
             commit: RefCell::new(None),
@@ -154,7 +141,7 @@ impl Queue {
         self.options.kind
     }
 
-    /// What it was made with; what the device costs may have changed since.
+    /// What it was made with; what the device costs, and what background work gets, may have changed since.
     pub fn options(&self) -> &QueueOptions {
         &self.options
     }
@@ -195,15 +182,45 @@ impl Queue {
         self.state.change().scheduler.set_account(account);
     }
 
+    /// What background work gets at least.
+    pub fn floor(&self) -> BytesPerSec {
+        self.background.get().floor
+    }
+
+    /// Background work gets at least `floor` and at most `ceiling` from now on; what waits of it is done as best effort.
+    ///
+    /// # Errors
+    /// [`OpenError`] if the ceiling is below the floor, or there are too many sessions; then nothing changes.
+    pub fn set_background(
+        &self,
+        floor: BytesPerSec,
+        ceiling: BytesPerSec,
+    ) -> Result<(), OpenError> {
+        let session = self.open(Terms::background(Direction::Read, floor, ceiling))?;
+        let before = self.background.get();
+        let closed = self.close(before.session);
+        let delivered = closed.map_or(Bytes(0), |it| it.figures.delivered);
+        self.background.set(Background {
+            session,
+            floor,
+            delivered: before.delivered + delivered,
+        });
+        Ok(())
+    }
+
     /// What a session was promised and got.
     pub fn figures(&self, session: SessionId) -> Option<SessionCounters> {
         self.state.change().scheduler.figures(env::now(), session)
     }
 
-    /// The figures of all that nothing was promised to, and of background work.
-    pub fn unpromised(&self) -> (SessionCounters, SessionCounters) {
-        let of = |session| self.figures(session).expect("open as long as the queue");
-        (of(self.best_effort), of(self.background))
+    /// The bytes that went to all that nothing was promised to, and to background work.
+    pub fn unpromised(&self) -> (Bytes, Bytes) {
+        let of = |session| self.figures(session).map_or(Bytes(0), |it| it.delivered);
+        let background = self.background.get();
+        (
+            of(self.best_effort),
+            background.delivered + of(background.session),
+        )
     }
 
     /// Sums over all sessions.
@@ -284,7 +301,7 @@ impl Queue {
         let lane = match class {
             Class::Metadata => Lane::Metadata { charged: None },
             Class::Session(number) => Lane::Session(SessionId(number)),
-            Class::Background => Lane::Session(self.background),
+            Class::Background => Lane::Session(self.background.get().session),
             Class::Foreground => Lane::Session(self.best_effort),
         };
         let request = Request {

@@ -17,6 +17,7 @@ mod model;
 mod network;
 mod promises;
 mod room;
+mod terms;
 mod trim;
 
 use std::collections::BTreeMap;

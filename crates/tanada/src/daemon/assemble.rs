@@ -22,7 +22,7 @@ use config::{Backing, Config, DeviceConfig, HybridConfig, Kind, StoreConfig};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
-use env::net::Listener;
+use env::net::{Address, Listener};
 use policy::share::Costs;
 use store::qos::network::Network;
 use tokio::sync::oneshot;
@@ -107,7 +107,7 @@ async fn build(plan: Plan, driver: &'static str) -> anyhow::Result<Rc<DataThread
     let mut thread = DataThread::new(driver);
     thread.names = plan.names();
     thread.poll = plan.poll;
-    thread.change_exports = change::begin;
+    thread.change_entrances = change::begin;
     match build_into(&mut thread, plan).await {
         Ok(()) => Ok(Rc::new(thread)),
         Err(error) => {
@@ -212,7 +212,7 @@ async fn open_store(
     thread: &mut DataThread,
     config: StoreConfig,
     costs: Costs,
-    (data_dir, clients): (&Path, (Vec<Listener>, usize)),
+    (data_dir, clients): (&Path, (Vec<(Address, Listener)>, usize)),
     link: &Option<(Option<Rc<Network>>, Vec<String>)>,
 ) -> anyhow::Result<()> {
     let of_node = |(_, stores): &&(Option<Rc<Network>>, Vec<String>)| stores.contains(&config.name);

@@ -3,7 +3,9 @@
 use env::net::{Address, Listener};
 use front::nbd;
 
-use super::entrances::listen::{listen, listen_for_clients, listen_for_machines, read_tls};
+use super::entrances::listen::{
+    listen, listen_for_clients, listen_for_machines, listen_for_objects, read_tls,
+};
 use super::plan::Plan;
 use super::thread::entrances::Unserved;
 
@@ -13,7 +15,7 @@ pub struct Listeners {
     /// Where virtual machines connect.
     pub sockets: Unserved,
     /// Those of each store.
-    pub stores: Vec<Vec<Listener>>,
+    pub stores: Vec<Vec<(Address, Listener)>>,
     pub cluster: (Option<nbd::Tls>, Vec<(Address, Listener)>),
 }
 
@@ -40,8 +42,8 @@ impl Listeners {
         for store in &plan.stores {
             let mut listeners = Vec::new();
             for address in &store.listen {
-                let what = ("clients of a store", "[[store]] listen");
-                listeners.push(listen(address, plan.socket_mode, what).await?);
+                let listener = listen_for_objects(address, plan.socket_mode).await?;
+                listeners.push((address.clone(), listener));
             }
             stores.push(listeners);
         }

@@ -12,16 +12,18 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use config::LogLevel;
 use tracing::{Event, Level, Subscriber};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{Format, Full, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::reload;
 
 /// Lines that wait for their reader at most: some megabytes.
 const LINES_MAX: usize = 16_384;
@@ -41,9 +43,15 @@ pub enum LogFormat {
 #[derive(Clone)]
 pub struct Lost(ErrorCounter);
 
-/// Begins the log; once in a process.
-pub fn start(format: LogFormat) -> Lost {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+/// Has the log say more or less, where the environment does not say how much.
+static LEVEL: OnceLock<SetFilter> = OnceLock::new();
+type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Sync>;
+
+/// Begins the log; once in a process. `RUST_LOG` stands before `level`.
+pub fn start(format: LogFormat, level: LogLevel) -> Lost {
+    let said = EnvFilter::try_from_default_env().ok();
+    let is_said = said.is_some();
+    let filter = said.unwrap_or_else(|| EnvFilter::new(level.name()));
     let (lines, writer) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .lossy(true)
@@ -54,14 +62,43 @@ pub fn start(format: LogFormat) -> Lost {
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(lines);
-    match format {
-        LogFormat::Text if is_journal() => log.event_format(ForJournal::new()).init(),
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
+    // Each form is a type of its own.
+    let set_filter: SetFilter = match format {
+        LogFormat::Text if is_journal() => {
+            let log = log.event_format(ForJournal::new()).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |filter| handle.reload(filter))
+        }
+        LogFormat::Text => {
+            let log = log.with_target(false).with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |filter| handle.reload(filter))
+        }
+        LogFormat::Json => {
+            let log = log.json().with_filter_reloading();
+            let handle = log.reload_handle();
+            log.init();
+            Box::new(move |filter| handle.reload(filter))
+        }
+    };
+    if !is_said {
+        // It is begun once.
+        let _ = LEVEL.set(set_filter);
     }
     *WRITER.lock().expect("no code panics while it holds this") = Some(writer);
     log_panics();
     lost
+}
+
+/// From now on the log says so much, unless `RUST_LOG` says how much.
+pub fn set_level(level: LogLevel) {
+    if let Some(set) = LEVEL.get()
+        && let Err(error) = set(EnvFilter::new(level.name()))
+    {
+        tracing::error!(%error, "the log goes on as before");
+    }
 }
 
 /// Does systemd's journal read standard error? It says which file that is.

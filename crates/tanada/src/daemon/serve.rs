@@ -67,7 +67,7 @@ pub struct Serve {
     /// Print the configuration and stop: `tanada config example`.
     #[arg(long, hide = true, conflicts_with = "check")]
     pub print_config: bool,
-    /// How log lines look (on stderr; RUST_LOG says which, such as RUST_LOG=debug).
+    /// How log lines look (on stderr; `[log] level` says how much, RUST_LOG before it).
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
     /// What a check found is for programs.
@@ -189,7 +189,7 @@ fn check(config: &Config, origin: &str, as_json: bool) -> anyhow::Result<()> {
 
 /// Runs the daemon of a configuration until a signal ends it.
 pub fn start(config: Config, loaded: Loaded, log_format: LogFormat) -> anyhow::Result<()> {
-    let lost = log::start(log_format);
+    let lost = log::start(log_format, config.log);
     let manager = ServiceManager::meet();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -217,6 +217,65 @@ fn a_store_is_scrubbed_at_another_rate() {
 }
 
 #[test]
+fn a_store_goes_by_other_terms_under_its_clients() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let before = "[[device]]\nname = \"d1\"\nmemory = true\nsize = \"64MiB\"\n\
+                  [[store]]\nname = \"s1\"\ndevice = \"d1\"\nlisten = \"unix:s1.sock\"\ncreate = true\n\
+                  [log]\nlevel = \"warn\"\n[admin]\nlisten = \"unix:admin.sock\"\n";
+    let daemon = Daemon::start(dir, before);
+    let shown = || json(dir, &["store", "show", "s1", "--json"]);
+    let listed = |at: &str| {
+        let address = format!("unix:{}", dir.join(at).display());
+        run(dir, &["object", "list", "--store", &address])
+    };
+    // Nothing to show: the store takes only who has credentials.
+    assert!(!listed("s1.sock").status.success());
+    let open = before
+        .replace(
+            "create = true",
+            "create = true\nunauthenticated = true\nclock_skew = \"1m\"",
+        )
+        .replace("\"unix:s1.sock\"", "[\"unix:s1.sock\", \"unix:s2.sock\"]")
+        .replace("\"warn\"", "\"info\"");
+    reload(dir, &open);
+    assert_eq!(shown()["unauthenticated"], true);
+    assert_eq!(shown()["listen"].as_array().map(Vec::len), Some(2));
+    for at in ["s1.sock", "s2.sock"] {
+        let listed = listed(at);
+        assert!(listed.status.success(), "{}", stderr(&listed));
+    }
+    let more = open.replace(
+        "create = true",
+        "create = true\nfloor = \"1TB/s\"\nceiling = \"1TB/s\"",
+    );
+    let reserve = ["reservation", "create", "--store", "s1", "--read", "20MB/s"];
+    text(
+        dir,
+        &[
+            &reserve[..],
+            &["--for", "2h", "--scope", "a/", "--holder", "ann"],
+        ]
+        .concat(),
+    );
+    refused(dir, &more, "background work of s1");
+    assert_eq!(shown()["unauthenticated"], true, "nothing was changed");
+    let moved = before.replace("s1.sock", "s2.sock");
+    reload(dir, &moved);
+    assert_eq!(shown()["unauthenticated"], false);
+    assert!(!dir.join("s1.sock").exists(), "it is given up");
+    let refused = listed("s2.sock");
+    assert!(!refused.status.success(), "it asks for credentials again");
+    let (status, log) = daemon.stop();
+    assert_eq!(status, Some(0));
+    let is_said = |words: &str| log.contains(words);
+    assert!(
+        is_said("client connected") && !is_said("closed cleanly"),
+        "{log}"
+    );
+}
+
+#[test]
 fn the_dashboard_moves_to_another_address() {
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();

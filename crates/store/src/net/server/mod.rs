@@ -179,7 +179,7 @@ impl Server {
             });
         }
         let tls = self.tls.clone().filter(|_| address.is_tls());
-        if address.is_tls() && tls.as_ref().is_none_or(|tls| tls.own().is_none()) {
+        if address.is_tls() && !self.has_certificate() {
             return Err(ServeError::NoCertificate {
                 store: store.to_owned(),
                 address: address.clone(),
@@ -197,6 +197,16 @@ impl Server {
             tracing::warn!(%error, address = %listener.address(), "cannot accept");
         });
         Ok(())
+    }
+
+    /// May TLS be spoken here: is there a certificate to show?
+    pub fn has_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.own().is_some())
+    }
+
+    /// Takes no more connections at `address`; those that came there go on.
+    pub fn close_at(&self, address: &Address) {
+        self.connections.close_at(address);
     }
 
     fn admit(self: &Rc<Self>, stream: Stream, tls: Option<Rc<Identity>>) {

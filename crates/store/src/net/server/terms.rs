@@ -69,12 +69,19 @@ impl Terms {
     pub fn until_revoked(&self, manager: &Rc<Manager>) -> impl Future<Output = End> + use<> {
         let (session, manager) = (Rc::clone(&self.behalf.session), Rc::clone(manager));
         let (token, mut keys) = (self.token.clone(), self.keys);
+        let is_open = self.behalf.access == Access::Open;
         async move {
             loop {
                 if session.phase() == Phase::Over {
                     return End::Ended(format!(
                         "the reservation of {} is over, and the capability with it; reserve anew",
                         session.holder_and_number()
+                    ));
+                }
+                if is_open && !manager.unauthenticated() {
+                    let store = manager.store().name();
+                    return End::Revoked(format!(
+                        "{store} takes only clients with credentials from now on; come with a capability"
                     ));
                 }
                 if let Some(token) = &token

@@ -254,8 +254,8 @@ fn queue(core: &Core) -> QueueReport {
         read_bytes: totals.read.0,
         written_bytes: totals.written.0,
         metadata_bytes: totals.metadata.0,
-        best_effort_bytes: best_effort.delivered.0,
-        background_bytes: background.delivered.0,
+        best_effort_bytes: best_effort.0,
+        background_bytes: background.0,
     }
 }
 
@@ -303,7 +303,7 @@ fn calendar(core: &Core) -> CalendarReport {
         held: records.len() - committed,
         committed,
         now: stretch.into(),
-        floors_percent: core.options.floors(&costs).as_percent(),
+        floors_percent: core.floors(&costs).as_percent(),
         overcommitted: over.iter().take(10).map(StretchReport::from).collect(),
     }
 }

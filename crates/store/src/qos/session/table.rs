@@ -52,6 +52,8 @@ pub(crate) struct Sessions {
     pub totals: RefCell<BTreeMap<BookingId, Totals>>,
     /// Sessions came or went: buffers are split anew.
     pub split: Rc<Event>,
+    /// May clients that show nothing do everything?
+    pub unauthenticated: Cell<bool>,
     /// What was asked of objects, by all of them.
     pub requests: Rc<RequestCounters>,
 }
@@ -60,6 +62,7 @@ impl Sessions {
     /// None yet.
     pub fn new(core: Rc<Core>) -> Rc<Sessions> {
         Rc::new(Sessions {
+            unauthenticated: Cell::new(core.options.unauthenticated),
             core,
             accounts: Accounts::default(),
             open: RefCell::default(),
@@ -104,7 +107,7 @@ impl Sessions {
             room: None,
         };
         match access {
-            Access::Open | Access::Account(_) if !core.options.unauthenticated => {
+            Access::Open | Access::Account(_) if !self.unauthenticated.get() => {
                 Err(SessionError::NotOpen {
                     store: core.store.name().to_owned(),
                 })
@@ -143,7 +146,7 @@ impl Sessions {
             return Ok(record);
         }
         core.keys.check(&signed, grant.slot, now)?;
-        access::admitted(&core.store, grant, named, now, core.options.skew)
+        access::admitted(&core.store, grant, named, now, core.keys.skew())
     }
 
     /// The session of a reservation.

@@ -15,7 +15,7 @@ pub(crate) struct Keys {
     /// The store's number, as capabilities name it.
     store: u128,
     /// Seconds by which clocks may differ.
-    skew: u64,
+    skew: Cell<u64>,
 }
 
 impl Keys {
@@ -25,8 +25,18 @@ impl Keys {
             ring: RefCell::new(ring),
             voided: Cell::new(0),
             store,
-            skew,
+            skew: Cell::new(skew),
         }
+    }
+
+    /// Seconds by which clocks may differ.
+    pub fn skew(&self) -> u64 {
+        self.skew.get()
+    }
+
+    /// Clocks may differ by so many seconds from now on.
+    pub fn set_skew(&self, seconds: u64) {
+        self.skew.set(seconds);
     }
 
     /// A capability, signed with the key of today.
@@ -47,7 +57,7 @@ impl Keys {
     /// # Errors
     /// [`CapabilityError`] if it is not.
     pub fn check(&self, signed: &Signed, slot: Slot, now: Second) -> Result<(), CapabilityError> {
-        signed.check(slot, self.store, now, self.skew)
+        signed.check(slot, self.store, now, self.skew())
     }
 
     /// Is a capability signed with a key that is accepted here? Its time is its session's concern.
@@ -55,7 +65,7 @@ impl Keys {
     /// # Errors
     /// [`CapabilityError`] if it is not good any more.
     pub fn is_signed(&self, token: &str, now: Second) -> Result<(), CapabilityError> {
-        self.read(token)?.is_accepted(self.store, now, self.skew)
+        self.read(token)?.is_accepted(self.store, now, self.skew())
     }
 
     /// How often keys became void so far.
@@ -88,7 +98,7 @@ impl Keys {
         }
         // A clock that was set back must not refuse the key of today.
         ring.accept(public, Second(0), None);
-        ring.forget(now, self.skew);
+        ring.forget(now, self.skew());
         ring
     }
 

@@ -27,7 +27,9 @@ use env::sync::Event;
 use policy::place;
 use policy::place::{Permille, Promised};
 use policy::share::calendar::{Booking, BookingId, Calendar, Stretch};
-use policy::share::{Cause, Contract, Event as Happened, Second, Slot, Space};
+use policy::share::{
+    BytesPerSec, Cause, Contract, Costs, Direction, Event as Happened, Second, Share, Slot, Space,
+};
 
 use crate::Store;
 use crate::object::error::StoreError;
@@ -100,7 +102,8 @@ impl Core {
         let headroom = capacity.headroom(&options.headroom);
         let none = Space::new(Bytes(0), Bytes(0));
         let mut calendar = Calendar::new(costs, options.unit(), headroom, none);
-        calendar.set_floors(options.floors(&costs));
+        let floor = queue.floor();
+        calendar.set_floors(costs.share(Direction::Read, floor, options.unit()));
         let bookings = Bookings::new(calendar, book.records, book.numbers);
         queue.set_costs(costs);
         Core {
@@ -178,7 +181,17 @@ impl Core {
         };
         let mut calendar = self.bookings.calendar.borrow_mut();
         calendar.set_capacity(trusted, headroom);
-        calendar.set_floors(self.options.floors(&trusted));
+        calendar.set_floors(self.floors(&trusted));
+    }
+
+    /// The part of a device that costs this which background work is promised.
+    pub(crate) fn floors(&self, costs: &Costs) -> Share {
+        self.share_of(self.queue.floor(), costs)
+    }
+
+    /// The part of a device that costs this which so much background work takes.
+    pub(crate) fn share_of(&self, floor: BytesPerSec, costs: &Costs) -> Share {
+        costs.share(Direction::Read, floor, self.options.unit())
     }
 
     /// Writes down how fast the device was seen to be, if that has changed.

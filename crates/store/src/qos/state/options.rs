@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use base::{Bytes, Nanos};
 use device::AccountCaps;
-use policy::share::{BytesPerSec, Costs, Direction, Headroom, Kind, Share};
+use policy::share::{BytesPerSec, Costs, Headroom, Kind};
 
 use crate::qos::network::Network;
 use crate::qos::queue::QueueOptions;
@@ -39,11 +39,11 @@ pub struct ManagerOptions {
     pub signer: [u8; 32],
     /// A client that has these 32 secret bytes may do everything.
     pub node_key: Option<[u8; 32]>,
-    /// May clients that show nothing do everything, too?
+    /// May clients that show nothing do everything, too? At the beginning.
     pub unauthenticated: bool,
     /// Buffer memory, split among sessions by their rates.
     pub memory: Bytes,
-    /// Seconds by which clocks may differ.
+    /// Seconds by which clocks may differ, at the beginning.
     pub skew: u64,
     /// `None`: data are never read over.
     pub scrub: Option<ScrubOptions>,
@@ -84,10 +84,5 @@ impl ManagerOptions {
             Kind::Tags => self.queue.share.tags.quantum,
             Kind::Fifo | Kind::Rounds | Kind::RoundsJoin => self.queue.share.rounds.unit,
         }
-    }
-
-    /// The part of a device that costs this which background work is promised.
-    pub(crate) fn floors(&self, costs: &Costs) -> Share {
-        costs.share(Direction::Read, self.queue.floor, self.unit())
     }
 }

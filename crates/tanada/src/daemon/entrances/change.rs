@@ -13,31 +13,32 @@
 
 use std::rc::Rc;
 
-use config::ExportConfig;
+use config::{ExportConfig, StoreConfig};
 use env::net::Address;
 use front::nbd::{ConnectionSnapshot, Tls};
 use report::terminal::said;
 
-use super::listen::{listen_for_clients, listen_for_machines, read_tls};
+use super::listen::{listen_for_clients, listen_for_machines, listen_for_objects, read_tls};
 use super::serve::{add_to, serve, showing, through_gates, volumes_at};
 use crate::api::refusal::Refusal;
 use crate::daemon::thread::DataThread;
-use crate::daemon::thread::command::{ExportsChange, Step};
+use crate::daemon::thread::command::{EntrancesChange, Step};
 use crate::daemon::thread::entrances::{Prepared, Unserved};
 use crate::daemon::thread::exports_wanted::{Difference, addresses, at, default_at, other_gates};
 use crate::daemon::thread::open::VhostDisk;
 use crate::daemon::thread::refused::Refused;
+use crate::daemon::thread::store::OpenStore;
 use crate::daemon::thread::{ublk, vhost};
 
 /// What to do where a reload cannot.
 const RESTART: &str = "restart the daemon for it, or take the line back";
 
 /// Takes a step towards other exports, as a task of its own.
-pub fn begin(thread: Rc<DataThread>, change: ExportsChange) {
+pub fn begin(thread: Rc<DataThread>, change: EntrancesChange) {
     env::spawn(async move {
         let done = match change.step {
-            Step::Check => check(&thread, &change.exports).await,
-            Step::Apply => apply(&thread, change.exports).await,
+            Step::Check => check(&thread, &change.exports, &change.stores).await,
+            Step::Apply => apply(&thread, change.exports, &change.stores).await,
             Step::GiveUp => {
                 thread.entrances.prepared.take();
                 Ok(())
@@ -48,8 +49,12 @@ pub fn begin(thread: Rc<DataThread>, change: ExportsChange) {
     });
 }
 
-/// Can these exports be those of the thread? The answer is no, or [`apply`] can begin.
-async fn check(thread: &DataThread, after: &[ExportConfig]) -> Result<(), Refused> {
+/// Can these exports be those of the thread, and its stores go by these terms? The answer is no, or [`apply`] can begin.
+async fn check(
+    thread: &DataThread,
+    after: &[ExportConfig],
+    stores: &[StoreConfig],
+) -> Result<(), Refused> {
     let entrances = &thread.entrances;
     entrances.prepared.take();
     let before = entrances.exports();
@@ -68,12 +73,17 @@ async fn check(thread: &DataThread, after: &[ExportConfig]) -> Result<(), Refuse
     listen_at_new(thread, &before, after, &mut prepared)
         .await
         .map_err(cannot)?;
+    check_stores(thread, stores, &mut prepared.listeners).await?;
     *entrances.prepared.borrow_mut() = Some(prepared);
     Ok(())
 }
 
-/// Puts the exports in force for which the last check was.
-async fn apply(thread: &DataThread, after: Vec<ExportConfig>) -> Result<(), Refused> {
+/// Puts the exports and stores in force for which the last check was.
+async fn apply(
+    thread: &DataThread,
+    after: Vec<ExportConfig>,
+    stores: &[StoreConfig],
+) -> Result<(), Refused> {
     let entrances = &thread.entrances;
     let (Some(prepared), Some(_making)) = (entrances.prepared.take(), entrances.begin_change())
     else {
@@ -110,7 +120,52 @@ async fn apply(thread: &DataThread, after: Vec<ExportConfig>) -> Result<(), Refu
             failed.push((export.name.clone(), said::words(&error)));
         }
     }
-    forget(thread, &failed)
+    let changed = change_stores(thread, stores, &mut listeners);
+    forget(thread, &failed).and(changed)
+}
+
+/// Can the stores go by this? Listens at the addresses that are new.
+async fn check_stores(
+    thread: &DataThread,
+    stores: &[StoreConfig],
+    listeners: &mut Unserved,
+) -> Result<(), Refused> {
+    let mode = thread.entrances.terms.socket_mode;
+    for (open, config) in open_stores(thread, stores) {
+        open.check(config)?;
+        for address in config.listen.iter().filter(|it| !open.listens_at(it)) {
+            let listener = listen_for_objects(address, mode).await.map_err(cannot)?;
+            listeners.put(address, listener);
+        }
+    }
+    Ok(())
+}
+
+/// The stores go by this; the first one that fails is told of, and the others change all the same.
+fn change_stores(
+    thread: &DataThread,
+    stores: &[StoreConfig],
+    listeners: &mut Unserved,
+) -> Result<(), Refused> {
+    let mut changed = Ok(());
+    for (open, config) in open_stores(thread, stores) {
+        let taken = |address: &Address| Some((address.clone(), listeners.take(address)?));
+        let new = config.listen.iter().filter_map(taken).collect();
+        changed = changed.and(open.change(config, new));
+    }
+    changed
+}
+
+/// The stores of the thread that are configured.
+fn open_stores<'a>(
+    thread: &'a DataThread,
+    stores: &'a [StoreConfig],
+) -> impl Iterator<Item = (&'a Rc<OpenStore>, &'a StoreConfig)> {
+    let of = |config: &'a StoreConfig| {
+        let mut open = thread.stores.iter();
+        Some((open.find(|it| it.config.name == config.name)?, config))
+    };
+    stores.iter().filter_map(of)
 }
 
 /// Exports that could not begin are not in force.

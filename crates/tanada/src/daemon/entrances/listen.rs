@@ -68,6 +68,12 @@ pub async fn listen_for_clients(address: &Address, mode: u32) -> anyhow::Result<
     listen(address, mode, ("NBD clients", "[[export]] nbd")).await
 }
 
+/// Listens for clients of a store.
+pub async fn listen_for_objects(address: &Address, mode: u32) -> anyhow::Result<Listener> {
+    let what = ("clients of a store", "[[store]] listen");
+    listen(address, mode, what).await
+}
+
 /// Listens for virtual machines.
 pub async fn listen_for_machines(address: &Address, mode: u32) -> anyhow::Result<Listener> {
     let what = ("virtual machines", "[[export]] vhost-user");

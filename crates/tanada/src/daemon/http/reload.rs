@@ -23,11 +23,12 @@ use super::control::{Answer, Control, Failure, gone, query};
 use super::doors::Doors;
 use crate::api::refusal::Refusal;
 use crate::api::reload::{ConfigChange, Effect, ReloadAsk, Reloaded};
+use crate::daemon::log;
 use crate::daemon::reload::exports::by_thread;
 use crate::daemon::reload::lines::Written;
 use crate::daemon::reload::{Loaded, diff, modified};
 use crate::daemon::thread::command::{
-    Command, ExportsChange, SettingsCommand, Step, Things, ThreadHandle,
+    Command, EntrancesChange, SettingsCommand, Step, Things, ThreadHandle,
 };
 
 /// How long a data thread may take for a step.
@@ -98,33 +99,31 @@ async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloa
         )
     })?;
     let exports = exports_of_threads(control, &config)?;
-    check_exports(control, &exports).await?;
+    check_entrances(control, &exports, &config.stores).await?;
     for (number, hybrid) in hybrids.iter().enumerate() {
         let done = configure(control, hybrid, false).await;
         done.map_err(|failure| half_done(failure, &hybrids[..number]))?;
     }
     let mut failed = None;
     for (thread, exports) in control.threads.iter().zip(exports) {
-        let done = exports_step(thread, exports, Step::Apply).await;
+        let done = entrances_step(thread, exports, &config.stores, Step::Apply).await;
         failed = failed.or(done.err());
-    }
-    for store in &config.stores {
-        set_scrub(control, store);
     }
     doors.change(&config.admin, opened);
     if let Some(failure) = failed {
         // The file is not in force as a whole: what is left is tried at the next reload.
         return Err(half_done(failure, &hybrids));
     }
+    say(&changes);
+    log::set_level(config.log);
     loaded.set(written, config);
-    log(&changes);
     Ok(Reloaded {
         changes,
         applied: true,
     })
 }
 
-fn log(changes: &[ConfigChange]) {
+fn say(changes: &[ConfigChange]) {
     for change in changes {
         let (key, before, after) = (&change.key, &change.before, &change.after);
         tracing::info!(key, ?before, ?after, "configured anew");
@@ -149,13 +148,17 @@ fn exports_of_threads(
     })
 }
 
-/// Has each thread check its exports; if one cannot, none keeps what it opened for that.
-async fn check_exports(control: &Control, exports: &[Vec<ExportConfig>]) -> Result<(), Failure> {
+/// Has each thread check its exports and stores; if one cannot, none keeps what it opened for that.
+async fn check_entrances(
+    control: &Control,
+    exports: &[Vec<ExportConfig>],
+    stores: &[StoreConfig],
+) -> Result<(), Failure> {
     for (number, (thread, exports)) in control.threads.iter().zip(exports).enumerate() {
-        if let Err(failure) = exports_step(thread, exports.clone(), Step::Check).await {
+        if let Err(failure) = entrances_step(thread, exports.clone(), stores, Step::Check).await {
             for thread in &control.threads[..number] {
                 // Where it has ended nothing is open.
-                let _ = exports_step(thread, Vec::new(), Step::GiveUp).await;
+                let _ = entrances_step(thread, Vec::new(), &[], Step::GiveUp).await;
             }
             return Err(failure);
         }
@@ -163,31 +166,21 @@ async fn check_exports(control: &Control, exports: &[Vec<ExportConfig>]) -> Resu
     Ok(())
 }
 
-/// A store reads all it has at the configured rate from now on.
-fn set_scrub(control: &Control, store: &StoreConfig) {
-    let rate = store.scrub;
-    for thread in control
-        .threads
-        .iter()
-        .filter(|it| it.has.stores.contains(&store.name))
-    {
-        // One that has ended scrubs nothing.
-        let _ = thread.post(Command::Store {
-            store: store.name.clone(),
-            job: Box::new(move |store| store.set_scrub(rate)),
-        });
-    }
-}
-
-async fn exports_step(
+async fn entrances_step(
     thread: &ThreadHandle,
     exports: Vec<ExportConfig>,
+    stores: &[StoreConfig],
     step: Step,
 ) -> Result<(), Failure> {
     let (reply, answer) = oneshot::channel();
-    let command = Command::Exports(ExportsChange {
+    let stores = stores
+        .iter()
+        .filter(|it| thread.has.stores.contains(&it.name));
+    let stores = stores.cloned().collect();
+    let command = Command::Entrances(EntrancesChange {
         step,
         exports,
+        stores,
         reply,
     });
     thread.post(command).map_err(|_| gone(thread))?;

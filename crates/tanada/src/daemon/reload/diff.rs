@@ -48,8 +48,10 @@ fn effect(key: &[String], before: &Lines, after: &Lines) -> Effect {
     let (name, setting) = match parts.as_slice() {
         // Data threads poll, or not, from the start on.
         ["export", .., "poll"] => return Effect::Restart,
-        ["export", ..] | ["web", ..] | ["admin", "tcp" | "hosts"] => return Effect::Live,
-        ["store", name, "scrub"] if is_there("store", name, before, after) => return Effect::Live,
+        ["export", ..] | ["web" | "log", ..] | ["admin", "tcp" | "hosts"] => return Effect::Live,
+        ["store", name, key] if is_there("store", name, before, after) => {
+            return effect_on_store(key, before, after);
+        }
         ["hybrid", name, setting @ ..] => (*name, setting.join(".")),
         _ => return Effect::Restart,
     };
@@ -60,6 +62,19 @@ fn effect(key: &[String], before: &Lines, after: &Lines) -> Effect {
         true => Effect::Live,
         false => Effect::Restart,
     }
+}
+
+fn effect_on_store(key: &str, before: &Lines, after: &Lines) -> Effect {
+    match key {
+        "scrub" | "floor" | "ceiling" | "clock_skew" | "unauthenticated" => Effect::Live,
+        // Other nodes find it where it was at its start.
+        "listen" if !is_of_cluster(before) && !is_of_cluster(after) => Effect::Live,
+        _ => Effect::Restart,
+    }
+}
+
+fn is_of_cluster(lines: &Lines) -> bool {
+    lines.keys().any(|key| key[0] == "cluster")
 }
 
 /// Do both have this one?

@@ -413,12 +413,13 @@ fn registration(
     store: &Rc<OpenStore>,
 ) -> anyhow::Result<NewStore> {
     let name = &store.config.name;
+    let addresses = store.addresses();
     let advertised = store
         .config
         .place
         .advertise
         .as_ref()
-        .or(config::advertised(&store.addresses));
+        .or(config::advertised(&addresses));
     let address = advertised.with_context(|| format!("store {name} listens nowhere"))?;
     Ok(NewStore {
         name: name.parse()?,

@@ -9,7 +9,7 @@
 use std::rc::Rc;
 use std::thread::JoinHandle;
 
-use config::{ExportConfig, HybridConfig};
+use config::{ExportConfig, HybridConfig, StoreConfig};
 use env::Poster;
 use env::net::Address;
 use hybrid::WriteMode;
@@ -132,10 +132,12 @@ pub enum Step {
     GiveUp,
 }
 
-/// A step towards these exports.
-pub struct ExportsChange {
+/// A step towards these exports, and stores on these terms.
+pub struct EntrancesChange {
     pub step: Step,
     pub exports: Vec<ExportConfig>,
+    /// Those that are open.
+    pub stores: Vec<StoreConfig>,
     pub reply: Reply<Result<(), Refused>>,
 }
 
@@ -159,8 +161,8 @@ pub enum Command {
         export: String,
         job: Box<dyn FnOnce(Option<QueueOf>) + Send>,
     },
-    /// The configuration has other exports for this thread.
-    Exports(ExportsChange),
+    /// The configuration has other exports for this thread, or stores on other terms.
+    Entrances(EntrancesChange),
     /// What accounts weigh and get at most from now on.
     Accounts(AccountTerms),
     /// Something to be done with this node of a cluster; as with a store.

@@ -57,7 +57,7 @@ use crate::daemon::common::polling;
 use crate::daemon::thread::caps::ThreadCaps;
 use crate::daemon::thread::cluster::OpenCluster;
 use crate::daemon::thread::command::{
-    Command, ExportsChange, QueueOf, Reply, Started, StartedCluster, StartedExport, StartedStore,
+    Command, EntrancesChange, QueueOf, Reply, Started, StartedCluster, StartedExport, StartedStore,
     ThreadReport,
 };
 use crate::daemon::thread::entrances::Entrances;
@@ -89,7 +89,7 @@ pub struct DataThread {
     /// What it shows where TLS is spoken.
     pub secured: Option<Rc<Secured>>,
     /// Lets clients in otherwise.
-    pub change_exports: fn(Rc<DataThread>, ExportsChange),
+    pub change_entrances: fn(Rc<DataThread>, EntrancesChange),
 }
 
 impl DataThread {
@@ -106,7 +106,7 @@ impl DataThread {
             entrances: Entrances::default(),
             caps: ThreadCaps::default(),
             secured: None,
-            change_exports: |_, _| (),
+            change_entrances: |_, _| (),
         }
     }
 
@@ -231,8 +231,8 @@ impl DataThread {
                 .iter()
                 .map(|store| StartedStore {
                     name: store.config.name.clone(),
-                    listen: store.addresses.clone(),
-                    unauthenticated: store.config.access.unauthenticated,
+                    listen: store.addresses(),
+                    unauthenticated: store.node.unauthenticated(),
                     bytes: store.node.store().space().total.0,
                 })
                 .collect(),
@@ -293,7 +293,7 @@ impl DataThread {
                     job(Rc::clone(store));
                 }
             }
-            Command::Exports(change) => (self.change_exports)(Rc::clone(self), change),
+            Command::Entrances(change) => (self.change_entrances)(Rc::clone(self), change),
             Command::Accounts(terms) => self.caps.set_accounts(&terms),
             Command::Queue { export, job } => job(self.queue_of(&export)),
             Command::Cluster(job) => {

@@ -22,9 +22,10 @@ use device::{AccountCaps, Device, Meter};
 use env::net::{Address, Listener};
 use policy::share::{BytesPerSec, Cost, Costs, Second};
 use store::net::server::{Limits, Server};
-use store::qos::calibrate::{CalibrateError, Plan};
-use store::qos::manager::{Manager, ManagerOptions};
+use store::qos::calibrate::Plan;
+use store::qos::manager::{Manager, ManagerOptions, ManagerTerms, check_terms, set_terms};
 use store::qos::network::Network;
+use store::qos::queue::QueueOptions;
 use store::{OpenError, Settings};
 
 use super::refused::Refused;
@@ -43,9 +44,12 @@ const BAD_MAX: usize = 20;
 
 /// A store that is open.
 pub struct OpenStore {
+    /// As at the start; what a reload changes is in `listens` and `terms`.
     pub config: StoreConfig,
     pub node: Rc<Manager>,
-    pub addresses: Vec<Address>,
+    /// Where clients come: as configured, and really, for port 0 asks for any.
+    listens: RefCell<Vec<(Address, Address)>>,
+    terms: Cell<ManagerTerms>,
     /// Is the node's link booked with it? `None`: it is of no cluster, or reached over Unix sockets alone.
     pub link_booked: Option<bool>,
     /// Does the device have heads to move?
@@ -94,7 +98,7 @@ impl OpenStore {
         config: StoreConfig,
         (device, costs): (Rc<Meter>, Costs),
         data_dir: &Path,
-        (listeners, connections): (Vec<Listener>, usize),
+        (listeners, connections): (Vec<(Address, Listener)>, usize),
         shared: Shared<'_>,
     ) -> anyhow::Result<Rc<OpenStore>> {
         let what = || format!("store {}", config.name);
@@ -118,20 +122,22 @@ impl OpenStore {
         };
         let tls = shared.tls.map(|secured| Rc::clone(&secured.identity));
         let server = Server::with_tls(Rc::clone(&node), limits, tls);
-        let mut addresses = Vec::new();
-        for listener in listeners {
-            addresses.push(listener.address().clone());
+        let mut listens = Vec::new();
+        for (configured, listener) in listeners {
+            listens.push((configured, listener.address().clone()));
             if let Err(error) = server.serve(listener) {
                 node.close().await?;
                 return Err(anyhow::Error::from(error).context(what()));
             }
         }
         let is_linked = |it: &Address| !matches!(it, Address::Unix(_));
-        let is_behind_link = shared.is_of_cluster && addresses.iter().any(is_linked);
+        let is_behind_link =
+            shared.is_of_cluster && listens.iter().any(|(_, real)| is_linked(real));
         let store = Rc::new(OpenStore {
+            terms: Cell::new(terms_of(&config, &node)),
             config,
             node,
-            addresses,
+            listens: RefCell::new(listens),
             link_booked: is_behind_link.then_some(shared.network.is_some()),
             rotating,
             server,
@@ -145,6 +151,61 @@ impl OpenStore {
         });
         store.set_scrub(store.config.scrub);
         Ok(store)
+    }
+
+    /// Where clients come.
+    pub fn addresses(&self) -> Vec<Address> {
+        let listens = self.listens.borrow();
+        listens.iter().map(|(_, real)| real.clone()).collect()
+    }
+
+    /// Is this one of its addresses in the configuration?
+    pub fn listens_at(&self, configured: &Address) -> bool {
+        let listens = self.listens.borrow();
+        listens.iter().any(|(known, _)| known == configured)
+    }
+
+    /// Can it go by what `config` says?
+    pub fn check(&self, config: &StoreConfig) -> Result<(), Refused> {
+        let mut secured = config.listen.iter().filter(|it| it.is_tls());
+        if let Some(address) = secured.find(|_| !self.server.has_certificate()) {
+            return Err(Refused::Conflict(Refusal {
+                error: format!(
+                    "store {} cannot listen at {address}: this node has no certificate",
+                    self.config.name
+                ),
+                what_to_do: "make one (`tanada cluster ca init`, `tanada node create`)".to_owned(),
+            }));
+        }
+        check_terms(&self.node, &terms_of(config, &self.node)).map_err(not_now)
+    }
+
+    /// Goes by what `config` says, and listens at `new`; clients that came where it listens no more go on.
+    pub fn change(
+        self: &Rc<Self>,
+        config: &StoreConfig,
+        new: Vec<(Address, Listener)>,
+    ) -> Result<(), Refused> {
+        self.listens.borrow_mut().retain(|(configured, real)| {
+            let stays = config.listen.contains(configured);
+            if !stays {
+                self.server.close_at(real);
+                env::net::inherited::closed(real);
+            }
+            stays
+        });
+        let terms = terms_of(config, &self.node);
+        if terms != self.terms.get() {
+            set_terms(&self.node, &terms).map_err(not_now)?;
+            self.terms.set(terms);
+        }
+        for (configured, listener) in new {
+            let real = listener.address().clone();
+            self.server.serve(listener).map_err(not_now)?;
+            self.listens.borrow_mut().push((configured, real));
+        }
+        self.set_scrub(config.scrub);
+        Ok(())
     }
 
     /// Signs with another key from now on; what was signed before is void, unless it is to be kept.
@@ -170,8 +231,8 @@ impl OpenStore {
             basics: api::StoreBasics {
                 name: self.config.name.clone(),
                 device: self.config.device.clone(),
-                listen: self.addresses.iter().map(from_anywhere).collect(),
-                unauthenticated: self.config.access.unauthenticated,
+                listen: self.addresses().iter().map(from_anywhere).collect(),
+                unauthenticated: self.node.unauthenticated(),
                 unit_bytes: space.unit.0,
                 page_bytes: space.page.0,
                 table_bytes: space.table.0,
@@ -365,8 +426,8 @@ async fn scrub_now_and_then(store: Weak<OpenStore>) {
     }
 }
 
-/// A calibration that cannot begin: the error says what is in the way, and behind a semicolon what to do.
-fn not_now(error: CalibrateError) -> Refused {
+/// What the store cannot do now: the error says what is in the way, and behind a semicolon what to do.
+fn not_now(error: impl std::error::Error) -> Refused {
     let said = error.to_string();
     let (error, what_to_do) = said.rsplit_once("; ").unwrap_or((&said, "try again later"));
     Refused::Conflict(Refusal {
@@ -393,12 +454,29 @@ fn options_of(
     options.memory = config.memory;
     options.account_caps = Some(Rc::clone(shared.accounts));
     options.network = shared.network.cloned();
-    options.skew = config.access.clock_skew.0.div_ceil(Nanos::secs(1).0);
+    options.skew = skew_of(config);
     // One scrub at a time: this module's.
     options.scrub = None;
     config.scheduling.put_into(config.unit, &mut options.queue);
     config.background.put_into(&mut options.queue);
     Ok(options)
+}
+
+/// Seconds by which clocks may differ.
+fn skew_of(config: &StoreConfig) -> u64 {
+    config.access.clock_skew.0.div_ceil(Nanos::secs(1).0)
+}
+
+/// What of its terms may change while it is open.
+fn terms_of(config: &StoreConfig, node: &Manager) -> ManagerTerms {
+    let mut queue = QueueOptions::new(node.queue().options().share.costs);
+    config.background.put_into(&mut queue);
+    ManagerTerms {
+        unauthenticated: config.access.unauthenticated,
+        skew: skew_of(config),
+        floor: queue.floor,
+        ceiling: queue.ceiling,
+    }
 }
 
 async fn open_node(
