@@ -38,6 +38,9 @@ use crate::daemon::common::starts::Described;
 
 /// How long a negotiation may take.
 const GREETING: Duration = Duration::from_secs(10);
+/// A request that was under way when its connection ended waits for so long, and up to a second more, before it is asked
+/// again.
+const ASKED_AGAIN: Duration = Duration::from_secs(2);
 /// Between two tries to connect, and two looks whether to end.
 const EVERY: Nanos = Nanos::millis(200);
 
@@ -161,6 +164,14 @@ pub fn run(asked: Connect) -> anyhow::Result<()> {
     let disk = KernelDisk::connect(index, &stream, &offered, timeouts).map_err(refused)?;
     let path = format!("/dev/nbd{}", disk.index);
     eprintln!("{server} is {path}; end it with Ctrl-C, after unmounting it");
+    // The time that is asked for stands before: it ends connections.
+    if asked.request_timeout.is_none()
+        && let Err(error) = disk.ask_again_after(ASKED_AGAIN)
+    {
+        eprintln!(
+            "{path}: what is under way when the daemon restarts waits for 30 s: its io_timeout in /sys cannot be set: {error}"
+        );
+    }
     // Nothing but a service manager wants to know.
     let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&path)]);
     let runtime = tokio::runtime::Builder::new_current_thread()

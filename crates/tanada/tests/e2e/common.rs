@@ -158,8 +158,14 @@ pub struct Daemon {
 impl Daemon {
     /// Starts a daemon with `config` in `dir` and waits until it says it is up.
     pub fn start(dir: &Path, config: &str) -> Daemon {
+        Daemon::start_by(tanada(dir), dir, config)
+    }
+
+    /// The same of another program, or in another environment.
+    pub fn start_by(mut program: Command, dir: &Path, config: &str) -> Daemon {
         fs::write(dir.join("tanada.toml"), config).expect("the directory is ours");
-        let mut child = tanada(dir)
+        let mut child = program
+            .current_dir(dir)
             .args(["serve", "tanada.toml"])
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -183,6 +189,11 @@ impl Daemon {
             _stdout: stdout,
             stderr,
         }
+    }
+
+    /// The number of its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn signal(&self, name: &str) {

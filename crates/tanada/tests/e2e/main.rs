@@ -13,6 +13,7 @@ mod daemon;
 mod dashboard;
 mod gates;
 mod guides;
+mod health;
 mod jobs;
 mod laboratory;
 mod levels;

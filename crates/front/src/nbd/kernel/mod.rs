@@ -95,6 +95,16 @@ impl KernelDisk {
         command(RECONFIGURE, &asked).map(drop)
     }
 
+    /// A request that waits for longer is looked at: one that was asked over a connection which has ended is asked again.
+    /// The kernel's own time is 30 s. One over a connection that goes on waits on.
+    ///
+    /// # Errors
+    /// The system's: `/sys` may not be writable.
+    pub fn ask_again_after(&self, wait: Duration) -> io::Result<()> {
+        let path = format!("/sys/block/nbd{}/queue/io_timeout", self.index);
+        std::fs::write(path, wait.as_millis().to_string())
+    }
+
     /// Ends it: requests fail from now on.
     ///
     /// # Errors
