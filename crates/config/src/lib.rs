@@ -102,14 +102,11 @@ fn is_of_package(origin: &str) -> bool {
 
 fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> Config {
     let said = root.value::<PathBuf>("data_dir");
-    let data_dir =
-        data_dir
-            .map(Path::to_owned)
-            .or(said)
-            .unwrap_or_else(|| match is_of_package(origin) {
-                true => "/var/lib/tanada".into(),
-                false => DATA_DIR.into(),
-            });
+    let usual = || match is_of_package(origin) {
+        true => "/var/lib/tanada".into(),
+        false => DATA_DIR.into(),
+    };
+    let data_dir = data_dir.map(Path::to_owned).or(said).unwrap_or_else(usual);
     let socket = match is_of_package(origin) {
         true => "/run/tanada/admin.sock".into(),
         false => data_dir.join("admin.sock"),
@@ -124,7 +121,6 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
         based::check_moved(&root, &data_dir, hybrid.name());
     }
     let admin = admin::read_admin(&mut root, &socket);
-    let log = log::read_log(&mut root);
     let mut stores = Vec::new();
     for mut keys in root.tables("store") {
         let store = store::read_store(&mut keys, &data_dir, &devices, &mut things, &stores, &admin);
@@ -147,6 +143,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
     if let Some(cluster) = &cluster {
         cluster::check_against_exports(&root, cluster, &exports);
     }
+    let log = log::read_log(&mut root);
     root.finish();
     Config {
         data_dir,

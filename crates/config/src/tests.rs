@@ -593,7 +593,7 @@ fn nbd_in_the_clear_beyond_this_machine_takes_saying_so() {
 }
 
 #[test]
-fn the_log_says_what_it_is_told_to() {
+fn the_log_says_as_much_as_its_level() {
     assert_eq!(good(TWO).log, LogLevel::Info);
     let at = |level: &str| with_two(&format!("[log]\nlevel = \"{level}\"\n"));
     assert_eq!(good(&at("warn")).log, LogLevel::Warn);

@@ -14,7 +14,7 @@ use super::show;
 use super::volume_set::tier_key;
 use crate::api::settings::Setting;
 use crate::api::volume::{Change, Volume};
-use crate::daemon::log::LogFormat;
+use crate::daemon::common::log::LogFormat;
 use crate::daemon::serve::{self, Serve};
 
 /// Commands about configurations.

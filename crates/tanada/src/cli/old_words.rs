@@ -17,7 +17,7 @@ use super::one_store;
 use super::reservation::{Create, Delete, One, Set};
 use super::reservation_run::Run;
 use super::reserve::ShowCalendar;
-use crate::daemon::log::LogFormat;
+use crate::daemon::common::log::LogFormat;
 
 /// `90s`; a number alone is in seconds.
 pub fn span_or_seconds(text: &str) -> Result<Nanos, String> {

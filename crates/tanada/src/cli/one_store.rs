@@ -15,7 +15,7 @@ use report::terminal::Usage;
 
 use super::client::Target;
 use super::show;
-use crate::daemon::log::LogFormat;
+use crate::daemon::common::log::LogFormat;
 use crate::daemon::reload::Loaded;
 use crate::daemon::serve;
 

@@ -22,7 +22,6 @@ use config::{Backing, Config, DeviceConfig, HybridConfig, Kind, StoreConfig};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Device, FileOptions, Meter, Striped};
 use env::fs::Direct;
-use env::net::{Address, Listener};
 use policy::share::Costs;
 use store::qos::network::Network;
 use tokio::sync::oneshot;
@@ -45,7 +44,7 @@ use super::thread::hybrid::OpenVolume;
 use super::thread::open::OpenDevice;
 use super::thread::queued::Queued;
 use super::thread::secured::Secured;
-use super::thread::store::{OpenStore, Shared, assumed_costs};
+use super::thread::store::{Clients, OpenStore, Shared, assumed_costs};
 use crate::daemon::common::heartbeat::Heartbeat;
 
 /// Seed of a modelled device's chance (where its heads stand at the start, and such).
@@ -212,7 +211,7 @@ async fn open_store(
     thread: &mut DataThread,
     config: StoreConfig,
     costs: Costs,
-    (data_dir, clients): (&Path, (Vec<(Address, Listener)>, usize)),
+    (data_dir, clients): (&Path, Clients),
     link: &Option<(Option<Rc<Network>>, Vec<String>)>,
 ) -> anyhow::Result<()> {
     let of_node = |(_, stores): &&(Option<Rc<Network>>, Vec<String>)| stores.contains(&config.name);

@@ -13,11 +13,12 @@ use report::terminal::said;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::common::log;
+use super::http;
 use super::http::control::Control;
 use super::http::doors::Doors;
 use super::service_manager::ServiceManager;
 use super::thread::command::{Command, ThreadHandle};
-use super::{http, log};
 
 /// Waits until the daemon is to close: which data thread died, if one did.
 pub async fn ended(

@@ -19,7 +19,6 @@ pub mod http;
 pub mod jobs;
 mod lifetime;
 mod listeners;
-pub mod log;
 pub mod look;
 pub mod metrics;
 mod plan;

@@ -24,6 +24,7 @@ use report::terminal::{self, Usage};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::common::log::{self, LogFormat, Lost};
 use super::health::Watch;
 use super::http::admin_tls::AdminTls;
 use super::http::control::{Began, Control};
@@ -33,7 +34,6 @@ use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
 use super::http::settings_book::SettingsBook;
 use super::lifetime::{Signals, died, ended, stop, stop_all};
-use super::log::{self, LogFormat, Lost};
 use super::look::{self, CheckedConfig, Verdict};
 use super::reload::Loaded;
 use super::service_manager::ServiceManager;

@@ -131,6 +131,14 @@ impl Daemon {
         String::from_utf8(output.stdout).expect("output is text")
     }
 
+    /// The exit status of another command, and what it printed.
+    pub fn answer(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = tanada(&self.dir).args(arguments).output();
+        let output = output.expect("the program starts");
+        let page = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), page)
+    }
+
     /// The same for output that is no text.
     pub fn command_bytes(&self, arguments: &[&str]) -> Vec<u8> {
         let output = tanada(&self.dir).args(arguments).output();

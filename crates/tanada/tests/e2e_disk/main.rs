@@ -10,6 +10,7 @@ mod fuse;
 mod guest;
 mod kernel_client;
 mod kill9;
+mod nodes;
 mod power;
 mod reservations;
 mod targets;

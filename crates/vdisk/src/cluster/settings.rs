@@ -34,7 +34,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A lease of 10 s; volumes are closed 5 s after their last user left.
+    /// A lease of 10 s; volumes are closed 4 s after their last user left, so that others have them within 5 s.
     pub fn new(node: Name) -> Settings {
         let nobody = policy::place::Origin {
             client: policy::place::ClientId(0),
@@ -43,7 +43,7 @@ impl Settings {
         Settings {
             levels: LevelRange::of_program(),
             lease: Nanos::secs(10),
-            close_after: Nanos::secs(5),
+            close_after: Nanos::secs(4),
             handover: Nanos::secs(7),
             tick: Nanos::secs(1),
             collect_every: Nanos::secs(30),

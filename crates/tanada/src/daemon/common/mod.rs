@@ -7,6 +7,7 @@ pub mod disk_identity;
 pub mod guests;
 pub mod heartbeat;
 pub mod level_file;
+pub mod log;
 pub mod pairs;
 pub mod polling;
 pub mod registry;

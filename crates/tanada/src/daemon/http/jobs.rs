@@ -292,7 +292,7 @@ async fn stop(control: &Control, work: &Work) -> Result<(), Failure> {
         Kind::Scrub => {
             let stores = Stores(control);
             stores
-                .at_store(&work.name, async |store| store.stop_scrub())
+                .at_store(&work.name, async |store| store.scrub.stop())
                 .await
         }
         Kind::Drain => {

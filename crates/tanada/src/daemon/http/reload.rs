@@ -23,7 +23,7 @@ use super::control::{Answer, Control, Failure, gone, query};
 use super::doors::Doors;
 use crate::api::refusal::Refusal;
 use crate::api::reload::{ConfigChange, Effect, ReloadAsk, Reloaded};
-use crate::daemon::log;
+use crate::daemon::common::log;
 use crate::daemon::reload::exports::by_thread;
 use crate::daemon::reload::lines::Written;
 use crate::daemon::reload::{Loaded, diff, modified};

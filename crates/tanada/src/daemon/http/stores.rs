@@ -62,7 +62,7 @@ pub(super) async fn scrub_store(
     Path(name): Path<String>,
 ) -> Answer<Store> {
     let begun = Stores(&control).at_store(&name, async |store| {
-        store.begin_scrub().map(|()| store.report())
+        store.scrub.begin().map(|()| store.report())
     });
     begun_job(&control, Kind::Scrub, (&name, &caller), begun).await
 }

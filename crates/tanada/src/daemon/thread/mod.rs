@@ -33,6 +33,7 @@ mod recording;
 pub mod records;
 pub mod refused;
 pub mod reservations;
+pub mod scrub;
 pub mod secured;
 pub mod shown;
 pub mod store;

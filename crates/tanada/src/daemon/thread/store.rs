@@ -11,7 +11,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
 use base::{Bytes, Nanos};
@@ -20,7 +20,7 @@ use config::{DeviceConfig, HybridConfig, Kind, StoreConfig};
 use device::model::Spec;
 use device::{AccountCaps, Device, Meter};
 use env::net::{Address, Listener};
-use policy::share::{BytesPerSec, Cost, Costs, Second};
+use policy::share::{BytesPerSec, Cost, Costs};
 use store::net::server::{Limits, Server};
 use store::qos::calibrate::Plan;
 use store::qos::manager::{Manager, ManagerOptions, ManagerTerms, check_terms, set_terms};
@@ -29,18 +29,18 @@ use store::qos::queue::QueueOptions;
 use store::{OpenError, Settings};
 
 use super::refused::Refused;
+use super::scrub::Scrub;
 use super::secured::Secured;
 use crate::api::refusal::Refusal;
 use crate::api::store as api;
 use crate::daemon::common::address::from_anywhere;
 use crate::daemon::common::secrets;
 
-/// What a scrub reads at once.
-const SCRUB_STEP: Bytes = Bytes::mib(1);
-/// Between the end of a round and the next one.
-const SCRUB_PAUSE: Nanos = Nanos::secs(24 * 3600);
 /// Bad blocks reported one by one.
 const BAD_MAX: usize = 20;
+
+/// Where clients of a store come, by the addresses of the configuration; and how many at once.
+pub type Clients = (Vec<(Address, Listener)>, usize);
 
 /// A store that is open.
 pub struct OpenStore {
@@ -57,27 +57,8 @@ pub struct OpenStore {
     server: Rc<Server>,
     /// The key that signs capabilities.
     signing_key: PathBuf,
-    scrub: RefCell<Scrub>,
-    /// Of the rounds that begin by themselves; `None`: there are none.
-    scrub_rate: Cell<Option<BytesPerSec>>,
-    /// A task begins them.
-    scrubs: Cell<bool>,
+    pub scrub: Rc<Scrub>,
     calibrating: RefCell<api::Calibrating>,
-    /// The round of the scrub that runs is to be cut off.
-    scrub_stopped: Cell<bool>,
-    stopped: Cell<bool>,
-}
-
-/// How the scrub goes.
-#[derive(Default)]
-struct Scrub {
-    running: bool,
-    rounds: u64,
-    read: Bytes,
-    of: Bytes,
-    bad: u64,
-    failed: Option<String>,
-    ended: Option<Second>,
 }
 
 /// What a store shares with others of its thread.
@@ -98,7 +79,7 @@ impl OpenStore {
         config: StoreConfig,
         (device, costs): (Rc<Meter>, Costs),
         data_dir: &Path,
-        (listeners, connections): (Vec<(Address, Listener)>, usize),
+        (listeners, connections): Clients,
         shared: Shared<'_>,
     ) -> anyhow::Result<Rc<OpenStore>> {
         let what = || format!("store {}", config.name);
@@ -135,6 +116,7 @@ impl OpenStore {
             shared.is_of_cluster && listens.iter().any(|(_, real)| is_linked(real));
         let store = Rc::new(OpenStore {
             terms: Cell::new(terms_of(&config, &node)),
+            scrub: Scrub::of(&config.name, &node),
             config,
             node,
             listens: RefCell::new(listens),
@@ -142,14 +124,9 @@ impl OpenStore {
             rotating,
             server,
             signing_key,
-            scrub: RefCell::default(),
-            scrub_rate: Cell::default(),
-            scrubs: Cell::default(),
             calibrating: RefCell::default(),
-            scrub_stopped: Cell::new(false),
-            stopped: Cell::new(false),
         });
-        store.set_scrub(store.config.scrub);
+        store.scrub.set_rate(store.config.scrub);
         Ok(store)
     }
 
@@ -204,7 +181,7 @@ impl OpenStore {
             self.server.serve(listener).map_err(not_now)?;
             self.listens.borrow_mut().push((configured, real));
         }
-        self.set_scrub(config.scrub);
+        self.scrub.set_rate(config.scrub);
         Ok(())
     }
 
@@ -225,7 +202,6 @@ impl OpenStore {
         let store = self.node.store();
         let space = store.space();
         let figures = self.server.figures();
-        let scrub = self.scrub.borrow();
         let bad = store.bad_blocks();
         api::Store {
             basics: api::StoreBasics {
@@ -243,16 +219,7 @@ impl OpenStore {
             sessions: self.node.sessions(),
             figures: self.node.requests().into(),
             job: None,
-            scrub: api::Scrub {
-                running: scrub.running,
-                bytes_per_second: self.scrub_rate.get().map(|rate| rate.0),
-                rounds: scrub.rounds,
-                read_bytes: scrub.read.0,
-                of_bytes: scrub.of.0,
-                bad: scrub.bad,
-                ended_unix_seconds: scrub.ended.map(|at| at.0),
-                failed: scrub.failed.clone(),
-            },
+            scrub: self.scrub.report(),
             calibrating: self.calibrating.borrow().clone(),
             bad_blocks: bad.len() as u64,
             first_bad: bad
@@ -311,118 +278,13 @@ impl OpenStore {
         Some(self.node.calibration()?.surface.clone())
     }
 
-    /// All data are read at this rate now and then, from now on; `None`: when asked alone.
-    pub fn set_scrub(self: &Rc<Self>, rate: Option<BytesPerSec>) {
-        self.scrub_rate.set(rate);
-        if rate.is_some() && !self.scrubs.replace(true) {
-            env::spawn(scrub_now_and_then(Rc::downgrade(self)));
-        }
-    }
-
-    /// Begins a round of the scrub, or goes on with the one that was cut off.
-    pub fn begin_scrub(self: &Rc<Self>) -> Result<(), Refused> {
-        if self.scrub.borrow().running {
-            return Err(Refused::Conflict(Refusal {
-                error: format!("{} is being scrubbed already", self.config.name),
-                what_to_do: format!("`tanada store show {}` tells how far", self.config.name),
-            }));
-        }
-        let store = Rc::clone(self);
-        self.mark_scrub_begun();
-        env::spawn(async move { store.scrub_round(false).await });
-        Ok(())
-    }
-
-    /// Cuts off the round of the scrub that runs; the next one goes on where it was.
-    pub fn stop_scrub(&self) {
-        self.scrub_stopped.set(true);
-    }
-
-    fn mark_scrub_begun(&self) {
-        self.scrub_stopped.set(false);
-        let of = self.node.store().space().used;
-        let mut scrub = self.scrub.borrow_mut();
-        let rounds = scrub.rounds;
-        *scrub = Scrub {
-            running: true,
-            of,
-            rounds,
-            ..Scrub::default()
-        };
-    }
-
-    /// Reads to the end of the round, `paced` at most at the rate that is set; the queue holds it below its ceiling in any
-    /// case.
-    async fn scrub_round(&self, paced: bool) {
-        // A round that was cut off at its very end has nothing left; then the next one is meant, once.
-        let mut may_go_on = true;
-        while !self.stopped.get() && !self.scrub_stopped.get() {
-            let begun = env::now();
-            let step = match self.node.store().scrub_step(SCRUB_STEP).await {
-                Ok(step) => step,
-                Err(error) => {
-                    self.scrub.borrow_mut().failed = Some(error.to_string());
-                    break;
-                }
-            };
-            for bad in &step.bad {
-                tracing::error!(
-                    store = self.config.name,
-                    object = bad.object,
-                    offset = bad.offset,
-                    why = bad.why,
-                    "the scrub found damage"
-                );
-            }
-            let nothing_yet = {
-                let mut scrub = self.scrub.borrow_mut();
-                scrub.rounds = step.rounds;
-                scrub.read += step.read;
-                scrub.bad += step.bad.len() as u64;
-                scrub.read.0 == 0
-            };
-            if step.round_done && !(nothing_yet && std::mem::take(&mut may_go_on)) {
-                break;
-            }
-            if paced {
-                let Some(rate) = self.scrub_rate.get() else {
-                    let why = "it was cut off: the configuration wants none any more";
-                    self.scrub.borrow_mut().failed = Some(why.to_owned());
-                    break;
-                };
-                let spent = env::now().since(begun);
-                env::sleep(rate.time_for(step.read).saturating_sub(spent)).await;
-            }
-        }
-        let mut scrub = self.scrub.borrow_mut();
-        scrub.running = false;
-        scrub.ended = Some(self.node.now());
-    }
-
     /// Lets clients finish, then closes; says what went wrong.
     pub async fn close(&self) -> Option<String> {
-        self.stopped.set(true);
+        self.scrub.end();
         self.server.drain().await;
         let closed = self.node.close().await;
         let error = closed.err()?;
         Some(format!("store {}: {error}", self.config.name))
-    }
-}
-
-async fn scrub_now_and_then(store: Weak<OpenStore>) {
-    loop {
-        {
-            let Some(store) = store.upgrade() else { return };
-            if store.stopped.get() || store.scrub_rate.get().is_none() {
-                store.scrubs.set(false);
-                return;
-            }
-            if !store.scrub.borrow().running {
-                store.mark_scrub_begun();
-                store.scrub_round(true).await;
-            }
-        }
-        env::sleep(SCRUB_PAUSE).await;
     }
 }
 
