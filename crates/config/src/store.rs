@@ -103,8 +103,9 @@ pub struct Background {
 impl Background {
     /// What is said goes into the options of a queue.
     pub fn put_into(self, queue: &mut QueueOptions) {
+        // What is said counts; what is not gives way.
         queue.floor = self.floor.unwrap_or(queue.floor);
-        queue.ceiling = self.ceiling.unwrap_or(queue.ceiling).max(queue.floor);
+        queue.ceiling = self.ceiling.unwrap_or(queue.ceiling.max(queue.floor));
         queue.floor = queue.floor.min(queue.ceiling);
     }
 }

@@ -54,6 +54,8 @@ struct Background {
     session: SessionId,
     /// What it gets at least.
     floor: BytesPerSec,
+    /// And at most.
+    ceiling: BytesPerSec,
     /// What was delivered on earlier terms.
     delivered: Bytes,
 }
@@ -126,6 +128,7 @@ impl Queue {
             background: Cell::new(Background {
                 session: background.expect("a ceiling above the floor"),
                 floor: options.floor,
+                ceiling: options.ceiling,
                 delivered: Bytes(0),
             }),
             state: Critical::new(State::new(now, scheduler)),
@@ -187,6 +190,12 @@ impl Queue {
         self.background.get().floor
     }
 
+    /// What background work gets at least and at most.
+    pub fn background(&self) -> (BytesPerSec, BytesPerSec) {
+        let background = self.background.get();
+        (background.floor, background.ceiling)
+    }
+
     /// Background work gets at least `floor` and at most `ceiling` from now on; what waits of it is done as best effort.
     ///
     /// # Errors
@@ -203,6 +212,7 @@ impl Queue {
         self.background.set(Background {
             session,
             floor,
+            ceiling,
             delivered: before.delivered + delivered,
         });
         Ok(())

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, Sector, View};
 use device::{Class, Device, Memory};
 use env::net::{Address, Listener};
-use policy::share::{BytesPerSec, Direction, Second, Slot};
+use policy::share::{BytesPerSec, Costs, Direction, Second, Slot};
 
 use super::manager::{CREATE, options, request, reserved};
 use super::{small, small_size};
@@ -158,6 +158,13 @@ fn background_work_gets_what_is_said_last_unless_it_is_promised_already() {
             "{refused:?}"
         );
         assert_eq!(set_terms(&manager, &most), Err(refused));
+        // Once too much is promised, it may become less alone.
+        let costs = Costs::flat(BytesPerSec::mb(60));
+        let calendar = || manager.core.bookings.calendar.borrow_mut();
+        let headroom = manager.core.options.headroom.clone();
+        calendar().set_capacity(costs, headroom);
+        assert!(check_terms(&manager, &most).is_err());
+        assert_eq!(check_terms(&manager, &TERMS), Ok(()));
         assert!((floors() - 20.0).abs() < 0.1, "{}", floors());
     });
 }

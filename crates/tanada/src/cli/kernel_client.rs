@@ -33,7 +33,7 @@ use tokio::task::spawn_blocking;
 use super::ask::Ask;
 use super::client::Client;
 use crate::api::cluster::Disk;
-use crate::api::status::Export;
+use crate::api::status::{Export, Status};
 use crate::daemon::common::starts::Described;
 
 /// How long a negotiation may take.
@@ -41,6 +41,8 @@ const GREETING: Duration = Duration::from_secs(10);
 /// A request that was under way when its connection ended waits for so long, and up to a second more, before it is asked
 /// again.
 const ASKED_AGAIN: Duration = Duration::from_secs(2);
+/// The kernel's own.
+const OF_KERNEL: Duration = Duration::from_secs(30);
 /// Between two tries to connect, and two looks whether to end.
 const EVERY: Nanos = Nanos::millis(200);
 
@@ -147,13 +149,7 @@ impl fmt::Display for Server {
 /// Runs it, until it is ended or the export is gone for too long.
 pub fn run(asked: Connect) -> anyhow::Result<()> {
     let index = asked.device.as_deref().map(index_of).transpose()?;
-    let server = Server {
-        address: match &asked.at {
-            Some(address) => address.clone(),
-            None => find(&Client::new(asked.ask.admin.clone())?, &asked.name)?,
-        },
-        export: asked.name.clone(),
-    };
+    let (server, may_hurry) = server_of(&asked)?;
     let timeouts = Timeouts {
         request: Duration::from_nanos(asked.request_timeout.map_or(0, |it| it.0)),
         dead_connection: Duration::from_nanos(asked.reconnect_timeout.0),
@@ -164,8 +160,10 @@ pub fn run(asked: Connect) -> anyhow::Result<()> {
     let disk = KernelDisk::connect(index, &stream, &offered, timeouts).map_err(refused)?;
     let path = format!("/dev/nbd{}", disk.index);
     eprintln!("{server} is {path}; end it with Ctrl-C, after unmounting it");
-    // The time that is asked for stands before: it ends connections.
+    // The time that is asked for stands before: it ends connections. And at a daemon with gates another one may be asked again
+    // while the first is still at it.
     if asked.request_timeout.is_none()
+        && may_hurry
         && let Err(error) = disk.ask_again_after(ASKED_AGAIN)
     {
         eprintln!(
@@ -194,10 +192,26 @@ pub fn run(asked: Connect) -> anyhow::Result<()> {
             } => ended,
         }
     });
+    // The next user of the device is not to have it.
+    let _ = disk.ask_again_after(OF_KERNEL);
     // Before the runtime, which waits for a flush: what it asked fails now.
     disk.disconnect()
         .with_context(|| format!("cannot end {path}"))?;
     done
+}
+
+/// The server that is asked for; and may a request be asked again soon? Whether a server elsewhere has gates is not known.
+fn server_of(asked: &Connect) -> anyhow::Result<(Server, bool)> {
+    let (address, may_hurry) = match &asked.at {
+        Some(address) => (address.clone(), false),
+        None => {
+            let client = Client::new(asked.ask.admin.clone())?;
+            let status: Status = client.get("/v1/status")?;
+            (find(&client, &asked.name)?, status.gates.is_empty())
+        }
+    };
+    let export = asked.name.clone();
+    Ok((Server { address, export }, may_hurry))
 }
 
 /// Has the kernel write what it has not written yet.

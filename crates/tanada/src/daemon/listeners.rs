@@ -7,7 +7,7 @@ use super::entrances::listen::{
     listen, listen_for_clients, listen_for_machines, listen_for_objects, read_tls,
 };
 use super::plan::Plan;
-use super::thread::entrances::Unserved;
+use super::thread::unserved::Unserved;
 
 /// Where clients of a data thread come. Opened first: a port that is taken is found before any disk is touched.
 pub struct Listeners {

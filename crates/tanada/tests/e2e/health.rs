@@ -233,7 +233,14 @@ fn a_data_thread_that_stands_still_is_named_until_it_goes_on() {
 fn a_program_that_was_replaced_is_named_until_the_restart() {
     in_folder(async |dir| {
         let program = dir.join("tanada");
-        let place = |to: &Path| fs::copy(env!("CARGO_BIN_EXE_tanada"), to).expect("there is room");
+        // By another process: what this one writes may be open in children of other tests, and does not run then.
+        let place = |to: &Path| {
+            let copied = Command::new("cp")
+                .arg(env!("CARGO_BIN_EXE_tanada"))
+                .arg(to)
+                .status();
+            assert!(copied.expect("cp is there").success());
+        };
         place(&program);
         let _daemon = Daemon::start_by(Command::new(&program), dir, SMALL);
         assert_eq!(run(dir, &["status"]).status.code(), Some(0));

@@ -12,28 +12,40 @@ fn settings(dir: &Path) -> Value {
     json(dir, &["volume", "show", "vol0", "--json"])["settings"].clone()
 }
 
+/// So often is the daemon killed; `TANADA_ROUNDS=100` is the acceptance.
+fn rounds() -> usize {
+    let rounds = std::env::var("TANADA_ROUNDS");
+    rounds.map_or(3, |rounds| {
+        rounds.parse().expect("TANADA_ROUNDS is a number")
+    })
+}
+
 #[test]
 fn what_was_set_is_in_force_after_kill_9_until_it_is_taken_back() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let set = |more: &[&str]| text(dir, &[&["volume", "set", "vol0"], more].concat());
-    for (turn, write) in ["through", "around", "back"].into_iter().enumerate() {
-        let daemon = Daemon::start(dir, SMALL);
+    let mut daemon = Daemon::start(dir, SMALL);
+    for turn in 0..rounds() {
+        let write = ["through", "around", "back"][turn % 3];
+        let dirty_high = 60 + turn % 30;
         let said = set(&[
             "mode=cache",
             &format!("write={write}"),
-            &format!("dirty_high={}", 60 + turn),
+            &format!("dirty_high={dirty_high}"),
         ]);
         assert!(said.contains(write), "{said}");
         drop(daemon);
-        let daemon = Daemon::start(dir, SMALL);
+        daemon = Daemon::start(dir, SMALL);
         let now = settings(dir);
         assert_eq!(
             (now["write"].as_str(), now["dirty_high"].as_u64()),
-            (Some(write), Some(60 + turn as u64))
+            (Some(write), Some(dirty_high as u64)),
+            "turn {turn}"
         );
-        drop(daemon);
     }
+    set(&["write=back", "dirty_high=62"]);
+    drop(daemon);
     let daemon = Daemon::start(dir, SMALL);
     set(&["mode=both", "period=20s", "max_read=20MB/s"]);
     set(&["--until-restart", "policy=lru", "dirty_high=90"]);

@@ -24,7 +24,7 @@ use base::{Buf, Instant, Nanos};
 use env::net::message::either;
 use env::net::{Member, Origin, Stream};
 use env::sync::Event;
-use tls::{Certificate, Identity, Wire};
+use tls::{Certificate, Wire};
 
 use super::answers::{Answers, Reply};
 use super::figures::ConnectionFigures;
@@ -34,7 +34,7 @@ use super::opening::{In, NotIn, Opening, is_good, secured, send_one};
 use super::pace::Pace;
 use super::requests::{Access, SMALL, carry_out, charge, only_looks};
 use super::terms::Terms;
-use super::{Limits, Server};
+use super::{Door, Limits, Server};
 use crate::net::wire::{Failure, Header, Op, RefusedKind, Request, Response};
 
 /// What a connection has done.
@@ -66,7 +66,7 @@ pub(super) struct Connection {
     since: Instant,
     stream: Rc<Stream>,
     /// Of an address where TLS is spoken.
-    tls: Option<Rc<Identity>>,
+    door: Door,
     pace: Pace,
     // Once.
     /// What the certificate says that it showed.
@@ -119,7 +119,7 @@ impl Member for Connection {
 impl Connection {
     pub fn new(
         id: u64,
-        (stream, tls): (Stream, Option<Rc<Identity>>),
+        (stream, door): (Stream, Door),
         limits: &Limits,
         waiting: &Rc<Cell<u64>>,
     ) -> Rc<Connection> {
@@ -128,7 +128,7 @@ impl Connection {
             peer: stream.peer(),
             since: env::now(),
             stream: Rc::new(stream),
-            tls,
+            door,
             pace: Pace::new(limits, waiting),
             shown: OnceCell::new(),
             access: Cell::default(),
@@ -153,7 +153,7 @@ impl Connection {
             peer: self.peer.clone(),
             access: self.access.get().map(Access::name),
             identity: self.shown.get().map(|shown| shown.peer.to_string()),
-            encrypted: self.tls.is_some(),
+            encrypted: self.door.tls.is_some(),
             age: env::now().since(self.since),
             held_bytes: self.held.bytes(),
             in_flight: self.in_flight.get(),
@@ -193,12 +193,12 @@ impl Connection {
 
     /// From its first byte to its session; what it speaks through is in `wire` as soon as that is known.
     async fn open(&self, server: &Server, wire: &OnceCell<Rc<Wire>>) -> Result<In, NotIn> {
-        let (spoken, shown) = secured(&self.stream, self.tls.as_ref()).await?;
+        let (spoken, shown) = secured(&self.stream, self.door.tls.as_ref()).await?;
         let wire = wire.get_or_init(|| Rc::new(spoken));
         if let Some(shown) = shown {
             let _ = self.shown.set(shown);
         }
-        is_good(self.tls.as_ref(), self.shown.get())?;
+        is_good(self.door.tls.as_ref(), self.shown.get())?;
         let opening = Opening {
             id: self.id,
             peer: &self.peer,
@@ -208,6 +208,7 @@ impl Connection {
             wire,
             shown: self.shown.get(),
             pace: &self.pace,
+            is_near: self.door.is_near,
         };
         opening.open().await
     }
@@ -335,7 +336,7 @@ impl Connection {
     async fn until_end(self: &Rc<Self>, server: &Rc<Server>, entered: &mut In) -> End {
         let revoked = entered.terms.until_revoked(&server.manager);
         let disowned = async {
-            match &self.tls {
+            match &self.door.tls {
                 Some(tls) => End::Disowned(tls.until_over(self.shown.get()).await),
                 None => std::future::pending().await,
             }

@@ -81,6 +81,15 @@ pub enum ServeError {
     },
 }
 
+/// What a connection came by.
+#[derive(Clone)]
+struct Door {
+    /// What is shown there, where TLS is spoken.
+    tls: Option<Rc<Identity>>,
+    /// This machine alone reaches it.
+    is_near: bool,
+}
+
 /// Can only this machine reach the address?
 fn is_local(address: &Address) -> bool {
     match address {
@@ -191,8 +200,9 @@ impl Server {
                 address: address.clone(),
             });
         }
-        let server = Rc::clone(self);
-        let admit = move |stream| server.admit(stream, tls.clone());
+        let is_near = is_local(address);
+        let (server, door) = (Rc::clone(self), Door { tls, is_near });
+        let admit = move |stream| server.admit(stream, door.clone());
         self.connections.accept(listener, admit, |listener, error| {
             tracing::warn!(%error, address = %listener.address(), "cannot accept");
         });
@@ -209,7 +219,7 @@ impl Server {
         self.connections.close_at(address);
     }
 
-    fn admit(self: &Rc<Self>, stream: Stream, tls: Option<Rc<Identity>>) {
+    fn admit(self: &Rc<Self>, stream: Stream, door: Door) {
         let (most, most_of_one) = (self.limits.connections, self.limits.connections_per_host);
         let origin = stream.origin();
         let id = match self.connections.number_from(origin, most, most_of_one) {
@@ -220,7 +230,7 @@ impl Server {
                 return;
             }
         };
-        let connection = Connection::new(id, (stream, tls), &self.limits, &self.waiting);
+        let connection = Connection::new(id, (stream, door), &self.limits, &self.waiting);
         // A stall is noticed at most a quarter of its time late.
         let shortest = (self.limits.stall)
             .min(self.limits.idle)

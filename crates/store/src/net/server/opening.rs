@@ -70,6 +70,8 @@ pub(super) struct Opening<'a> {
     /// What its certificate says.
     pub shown: Option<&'a Certificate>,
     pub pace: &'a Pace,
+    /// It came where this machine alone comes. Where that is may have changed since.
+    pub is_near: bool,
 }
 
 impl Opening<'_> {
@@ -192,6 +194,12 @@ impl Opening<'_> {
         shown: &'p Proof,
     ) -> Result<(SessionAccess<'p>, [u8; 32]), String> {
         let proof = match shown {
+            Proof::Open if !self.is_near && self.manager.unauthenticated() => {
+                let store = self.manager.store().name();
+                return Err(format!(
+                    "{store} lets in clients without credentials from its own machine alone; come with a capability"
+                ));
+            }
             Proof::Open => return Ok((self.unproved(), [0; 32])),
             Proof::Capability(token) => return Ok((SessionAccess::Capability(token), [0; 32])),
             Proof::NodeKey(proof) => proof,

@@ -30,7 +30,7 @@ use crate::object::store::Store;
 use crate::object::types::Stat;
 use crate::object::types::{Change, Condition, Version};
 use crate::ops::{self, ObjectCalls};
-use crate::qos::manager::{Manager, ManagerOptions, ReservationRequest};
+use crate::qos::manager::{Manager, ManagerOptions, ManagerTerms, ReservationRequest, set_terms};
 
 const KEY: [u8; 32] = [7; 32];
 const SECRET: Credentials = Credentials::NodeKey(KEY);
@@ -527,6 +527,33 @@ fn without_credentials_only_this_machine_comes_in() {
             }
         })
         .await
+    });
+}
+
+#[test]
+fn who_came_to_an_address_from_elsewhere_never_comes_in_without_credentials() {
+    in_virtual_time(9, async {
+        let device = Memory::new("disk", Bytes::mib(32));
+        let manager = manager(&device, options()).await;
+        let server = Server::new(Rc::clone(&manager), Limits::default());
+        let address: Address = "10.0.0.1:7400".parse().unwrap();
+        sim::on_host(host(1), async {
+            let listener = Listener::bind(&address).expect("free");
+            server.serve(listener).expect("it asks for credentials");
+        })
+        .await;
+        // Where it listens is to end with this, and one is on its way in.
+        let options = manager.queue().options();
+        let open = ManagerTerms {
+            unauthenticated: true,
+            skew: 5,
+            floor: options.floor,
+            ceiling: options.ceiling,
+        };
+        set_terms(&manager, &open).unwrap();
+        let refused = sim::on_host(host(2), Client::connect(&address, Credentials::Open)).await;
+        let why = refused.map(drop).unwrap_err().to_string();
+        assert!(why.contains("from its own machine alone"), "{why}");
     });
 }
 

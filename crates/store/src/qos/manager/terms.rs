@@ -52,7 +52,7 @@ pub enum TermsError {
 /// Can the manager go by these terms? Nothing changes.
 ///
 /// # Errors
-/// [`TermsError::Promised`] if what is reserved fits now, and would not any more.
+/// [`TermsError::Promised`] if what is reserved would not fit any more, or fits even less.
 pub fn check_terms(manager: &Manager, terms: &ManagerTerms) -> Result<(), TermsError> {
     let core = &manager.core;
     let now = core.now();
@@ -62,7 +62,9 @@ pub fn check_terms(manager: &Manager, terms: &ManagerTerms) -> Result<(), TermsE
     calendar.set_floors(core.share_of(terms.floor, &trusted));
     let over = calendar.overcommitted(now);
     calendar.set_floors(core.floors(&trusted));
-    match over.first().filter(|_| fits_now) {
+    // What fits no more by now is not made worse.
+    let is_refused = fits_now || terms.floor > core.queue.floor();
+    match over.first().filter(|_| is_refused) {
         None => Ok(()),
         Some(stretch) => Err(TermsError::Promised {
             store: core.store.name().to_owned(),
@@ -87,6 +89,9 @@ pub fn set_terms(manager: &Manager, terms: &ManagerTerms) -> Result<(), TermsErr
 }
 
 fn set_background(core: &Core, terms: &ManagerTerms) -> Result<(), TermsError> {
+    if core.queue.background() == (terms.floor, terms.ceiling) {
+        return Ok(());
+    }
     let done = core.queue.set_background(terms.floor, terms.ceiling);
     done.map_err(|source| TermsError::Scheduler {
         store: core.store.name().to_owned(),

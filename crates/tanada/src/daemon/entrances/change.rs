@@ -23,11 +23,12 @@ use super::serve::{add_to, serve, showing, through_gates, volumes_at};
 use crate::api::refusal::Refusal;
 use crate::daemon::thread::DataThread;
 use crate::daemon::thread::command::{EntrancesChange, Step};
-use crate::daemon::thread::entrances::{Prepared, Unserved};
+use crate::daemon::thread::entrances::Prepared;
 use crate::daemon::thread::exports_wanted::{Difference, addresses, at, default_at, other_gates};
 use crate::daemon::thread::open::VhostDisk;
 use crate::daemon::thread::refused::Refused;
 use crate::daemon::thread::store::OpenStore;
+use crate::daemon::thread::unserved::Unserved;
 use crate::daemon::thread::{ublk, vhost};
 
 /// What to do where a reload cannot.
@@ -97,6 +98,9 @@ async fn apply(
     } = prepared;
     // Clients may have come since.
     may_change(thread, &difference, &after).await?;
+    // Access that is taken away waits for no client of an export.
+    let changed = change_stores(thread, stores, &mut listeners);
+    let before = addresses_of(thread);
     *entrances.exports.borrow_mut() = after.clone().into();
     thread.caps.set_exports(&after);
     if let Some(cluster) = &thread.cluster {
@@ -107,7 +111,9 @@ async fn apply(
     change_gates(thread, &difference, &tls).await;
     end_sockets(thread, &difference.gone).await;
     for address in addresses(&after) {
-        if let Some(listener) = listeners.take(address) {
+        if !before.contains(address)
+            && let Some(listener) = listeners.take(address)
+        {
             let opened = (address.clone(), listener, tls_of(&tls, address));
             if let Err(error) = serve(thread, opened).await {
                 let here = at(&after, address).map(|export| export.name.clone());
@@ -120,8 +126,13 @@ async fn apply(
             failed.push((export.name.clone(), said::words(&error)));
         }
     }
-    let changed = change_stores(thread, stores, &mut listeners);
     forget(thread, &failed).and(changed)
+}
+
+/// Where NBD clients come before a change.
+fn addresses_of(thread: &DataThread) -> Vec<Address> {
+    let exports = thread.entrances.exports();
+    addresses(&exports).into_iter().cloned().collect()
 }
 
 /// Can the stores go by this? Listens at the addresses that are new.
@@ -149,9 +160,9 @@ fn change_stores(
 ) -> Result<(), Refused> {
     let mut changed = Ok(());
     for (open, config) in open_stores(thread, stores) {
-        let taken = |address: &Address| Some((address.clone(), listeners.take(address)?));
-        let new = config.listen.iter().filter_map(taken).collect();
-        changed = changed.and(open.change(config, new));
+        // Each is changed, whatever became of the one before.
+        let done = open.change(config, listeners);
+        changed = changed.and(done);
     }
     changed
 }

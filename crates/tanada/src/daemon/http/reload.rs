@@ -102,7 +102,10 @@ async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloa
     check_entrances(control, &exports, &config.stores).await?;
     for (number, hybrid) in hybrids.iter().enumerate() {
         let done = configure(control, hybrid, false).await;
-        done.map_err(|failure| half_done(failure, &hybrids[..number]))?;
+        if let Err(failure) = done {
+            give_up(control);
+            return Err(half_done(failure, &hybrids[..number]));
+        }
     }
     let mut failed = None;
     for (thread, exports) in control.threads.iter().zip(exports) {
@@ -154,16 +157,27 @@ async fn check_entrances(
     exports: &[Vec<ExportConfig>],
     stores: &[StoreConfig],
 ) -> Result<(), Failure> {
-    for (number, (thread, exports)) in control.threads.iter().zip(exports).enumerate() {
-        if let Err(failure) = entrances_step(thread, exports.clone(), stores, Step::Check).await {
-            for thread in &control.threads[..number] {
-                // Where it has ended nothing is open.
-                let _ = entrances_step(thread, Vec::new(), &[], Step::GiveUp).await;
-            }
-            return Err(failure);
+    for (thread, exports) in control.threads.iter().zip(exports) {
+        let checked = entrances_step(thread, exports.clone(), stores, Step::Check).await;
+        if checked.is_err() {
+            give_up(control);
+            return checked;
         }
     }
     Ok(())
+}
+
+/// No thread keeps what it opened for a change that is not made.
+fn give_up(control: &Control) {
+    for thread in &control.threads {
+        // For its answer nothing waits; where it has ended nothing is open.
+        let _ = thread.post(Command::Entrances(EntrancesChange {
+            step: Step::GiveUp,
+            exports: Vec::new(),
+            stores: Vec::new(),
+            reply: oneshot::channel().0,
+        }));
+    }
 }
 
 async fn entrances_step(

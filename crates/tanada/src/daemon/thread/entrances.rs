@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use config::ExportConfig;
-use env::net::{Address, Listener};
+use env::net::Address;
 use env::sync::Event;
 use front::nbd::{Soon, Tls};
 
@@ -15,6 +15,7 @@ use super::disks::Disks;
 use super::exports_wanted::Difference;
 use super::gates::Gates;
 use super::open::{OpenServer, VhostDisk};
+use super::unserved::Unserved;
 
 /// What holds for all clients of a data thread.
 #[derive(Debug, Clone, Default)]
@@ -33,29 +34,6 @@ pub struct Prepared {
     pub listeners: Unserved,
     /// Of each address.
     pub tls: Vec<(Address, Option<Tls>)>,
-}
-
-/// Listeners by the addresses of the configuration; those that are not taken are given up.
-#[derive(Default)]
-pub struct Unserved(Vec<(Address, Listener)>);
-
-impl Unserved {
-    pub fn put(&mut self, address: &Address, listener: Listener) {
-        self.0.push((address.clone(), listener));
-    }
-
-    pub fn take(&mut self, address: &Address) -> Option<Listener> {
-        let place = self.0.iter().position(|(it, _)| it == address)?;
-        Some(self.0.swap_remove(place).1)
-    }
-}
-
-impl Drop for Unserved {
-    fn drop(&mut self) {
-        for (_, listener) in &self.0 {
-            env::net::inherited::closed(listener.address());
-        }
-    }
 }
 
 /// Exports are being changed, until this is dropped.

@@ -39,6 +39,7 @@ pub mod shown;
 pub mod store;
 pub mod tier;
 pub mod ublk;
+pub mod unserved;
 pub mod vhost;
 mod volume_commands;
 mod ways;

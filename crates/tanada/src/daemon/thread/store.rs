@@ -31,6 +31,7 @@ use store::{OpenError, Settings};
 use super::refused::Refused;
 use super::scrub::Scrub;
 use super::secured::Secured;
+use super::unserved::Unserved;
 use crate::api::refusal::Refusal;
 use crate::api::store as api;
 use crate::daemon::common::address::from_anywhere;
@@ -142,6 +143,14 @@ impl OpenStore {
         listens.iter().any(|(known, _)| known == configured)
     }
 
+    /// Is the port of an address one where it listens?
+    fn has_socket_of(&self, address: &Address) -> bool {
+        let port = |it: &Address| it.socket().map(|it| it.port()).filter(|port| *port != 0);
+        let listens = self.listens.borrow();
+        let mut ports = listens.iter().filter_map(|(_, real)| port(real));
+        port(address).is_some_and(|wanted| ports.any(|it| it == wanted))
+    }
+
     /// Can it go by what `config` says?
     pub fn check(&self, config: &StoreConfig) -> Result<(), Refused> {
         let mut secured = config.listen.iter().filter(|it| it.is_tls());
@@ -154,15 +163,33 @@ impl OpenStore {
                 what_to_do: "make one (`tanada cluster ca init`, `tanada node create`)".to_owned(),
             }));
         }
+        let mut new = config.listen.iter().filter(|it| !self.listens_at(it));
+        if let Some(address) = new.find(|it| self.has_socket_of(it)) {
+            return Err(Refused::Conflict(Refusal {
+                error: format!(
+                    "store {} listens at the port of {address} already, in another way",
+                    self.config.name
+                ),
+                what_to_do: "restart the daemon for it, or choose another port".to_owned(),
+            }));
+        }
         check_terms(&self.node, &terms_of(config, &self.node)).map_err(not_now)
     }
 
-    /// Goes by what `config` says, and listens at `new`; clients that came where it listens no more go on.
+    /// Goes by what `config` says, and listens at what is new, which `ready` has; clients that came where it listens no more
+    /// go on. Where it fails, it listens where it did.
     pub fn change(
         self: &Rc<Self>,
         config: &StoreConfig,
-        new: Vec<(Address, Listener)>,
+        ready: &mut Unserved,
     ) -> Result<(), Refused> {
+        self.scrub.set_rate(config.scrub);
+        let terms = terms_of(config, &self.node);
+        // Before others may come in without credentials, no other machine reaches it any more.
+        let opens = terms.unauthenticated && !self.terms.get().unauthenticated;
+        if terms != self.terms.get() && !opens {
+            self.go_by(terms)?;
+        }
         self.listens.borrow_mut().retain(|(configured, real)| {
             let stays = config.listen.contains(configured);
             if !stays {
@@ -171,17 +198,29 @@ impl OpenStore {
             }
             stays
         });
-        let terms = terms_of(config, &self.node);
-        if terms != self.terms.get() {
-            set_terms(&self.node, &terms).map_err(not_now)?;
-            self.terms.set(terms);
+        if opens {
+            self.go_by(terms)?;
         }
-        for (configured, listener) in new {
-            let real = listener.address().clone();
-            self.server.serve(listener).map_err(not_now)?;
-            self.listens.borrow_mut().push((configured, real));
+        for configured in &config.listen {
+            if !self.listens_at(configured)
+                && let Some(listener) = ready.take(configured)
+            {
+                let real = listener.address().clone();
+                if let Err(error) = self.server.serve(listener) {
+                    env::net::inherited::closed(&real);
+                    return Err(half_done(&self.config.name, &error));
+                }
+                let here = (configured.clone(), real);
+                self.listens.borrow_mut().push(here);
+            }
         }
-        self.scrub.set_rate(config.scrub);
+        Ok(())
+    }
+
+    fn go_by(&self, terms: ManagerTerms) -> Result<(), Refused> {
+        let done = set_terms(&self.node, &terms);
+        done.map_err(|error| half_done(&self.config.name, &error))?;
+        self.terms.set(terms);
         Ok(())
     }
 
@@ -286,6 +325,16 @@ impl OpenStore {
         let error = closed.err()?;
         Some(format!("store {}: {error}", self.config.name))
     }
+}
+
+/// A change that was good when it was checked, and could not be made.
+fn half_done(store: &str, error: &dyn std::error::Error) -> Refused {
+    Refused::Failed(Refusal {
+        error: format!(
+            "store {store} is not as configured: {error}; what else is different is in force"
+        ),
+        what_to_do: "see to it, and ask for the reload once more".to_owned(),
+    })
 }
 
 /// What the store cannot do now: the error says what is in the way, and behind a semicolon what to do.
