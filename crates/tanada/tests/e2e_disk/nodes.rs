@@ -85,20 +85,25 @@ fn create(daemon: &Daemon, name: &str, copies: [&str; 2]) {
     daemon.command(&[&words[..], &["--min-copies", least]].concat());
 }
 
-#[test]
-fn the_death_of_a_node_and_of_the_meta_store_are_named_with_what_comes_of_them() {
+/// Two nodes with a store each, their etcd and its port; nothing without etcd.
+fn with_two(scene: impl AsyncFnOnce(&Path, (Etcd, u16), [Daemon; 2]) + 'static) {
     if !have("etcd") {
         return;
     }
     let root = tempfile::tempdir().expect("a directory");
-    let root = root.path();
     let port = free_port();
-    let etcd = Etcd::start(root, port);
-    let [n1, n2] = ["n1", "n2"].map(|name| start_node(root, name, port));
+    let etcd = Etcd::start(root.path(), port);
+    let nodes = ["n1", "n2"].map(|name| start_node(root.path(), name, port));
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
-    let root = root.to_owned();
     runtime.block_on(async move {
-        has_all_stores(&n1, 2).await;
+        has_all_stores(&nodes[0], 2).await;
+        scene(root.path(), (etcd, port), nodes).await;
+    });
+}
+
+#[test]
+fn the_death_of_a_node_and_of_the_meta_store_are_named_with_what_comes_of_them() {
+    with_two(async |root, (etcd, port), [n1, n2]| {
         create(&n1, "least1", ["2", "1"]);
         create(&n1, "least2", ["2", "2"]);
         let (status, page) = n1.answer(&["node", "check-stop", "n2"]);
@@ -109,8 +114,8 @@ fn the_death_of_a_node_and_of_the_meta_store_are_named_with_what_comes_of_them()
         );
         let [one, two] = ["least1", "least2"];
         let (one, two) = (
-            soon(&root, "n1", one, 5).await,
-            soon(&root, "n1", two, 5).await,
+            soon(root, "n1", one, 5).await,
+            soon(root, "n1", two, 5).await,
         );
         assert!(write(&one, 1).await && write(&two, 1).await);
         n2.kill();
@@ -121,7 +126,7 @@ fn the_death_of_a_node_and_of_the_meta_store_are_named_with_what_comes_of_them()
             "VOLUME_READ_ONLY  least2",
         ];
         assert_eq!(named(&n1, &codes, LEASE + NAMED).await, Some(4));
-        let n2 = start_node(&root, "n2", port);
+        let n2 = start_node(root, "n2", port);
         for _ in 0..LEASE + NAMED {
             if n1.answer(&["status"]).0 == Some(0) {
                 break;
@@ -142,29 +147,18 @@ fn the_death_of_a_node_and_of_the_meta_store_are_named_with_what_comes_of_them()
 
 #[test]
 fn a_volume_goes_to_another_node_at_a_clean_stop_and_when_its_client_dies() {
-    if !have("etcd") {
-        return;
-    }
-    let root = tempfile::tempdir().expect("a directory");
-    let root = root.path();
-    let port = free_port();
-    let _etcd = Etcd::start(root, port);
-    let [n1, n2] = ["n1", "n2"].map(|name| start_node(root, name, port));
-    let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
-    let root = root.to_owned();
-    runtime.block_on(async move {
-        has_all_stores(&n1, 2).await;
+    with_two(async |root, (_etcd, _), [n1, n2]| {
         create(&n1, "vm1", ["2", "1"]);
-        let client = soon(&root, "n1", "vm1", 5).await;
+        let client = soon(root, "n1", "vm1", 5).await;
         assert!(write(&client, 1).await);
         // It goes without a farewell.
         drop(client);
-        let client = soon(&root, "n2", "vm1", 25).await;
+        let client = soon(root, "n2", "vm1", 25).await;
         assert!(write(&client, 2).await);
         // The other way, by a clean stop: no lease is awaited.
         n2.stop();
         drop(client);
-        let client = soon(&root, "n1", "vm1", 10).await;
+        let client = soon(root, "n1", "vm1", 10).await;
         assert!(write(&client, 3).await);
         client.close().await;
         n1.stop();
