@@ -40,7 +40,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub static TOOLS: [Tool; 20] = [
+pub static TOOLS: [Tool; 21] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -195,6 +195,15 @@ pub static TOOLS: [Tool; 20] = [
         fedora: "golang-github-prometheus",
         suse: "golang-github-prometheus-prometheus",
         arch: "prometheus",
+    },
+    Tool {
+        name: "mandoc",
+        wanted_for: "tests",
+        trial: r"printf '.TH X 1\n' | mandoc >/dev/null",
+        debian: "mandoc",
+        fedora: "mandoc",
+        suse: "mandoc",
+        arch: "mandoc",
     },
     Tool {
         name: "slurmctld with burst buffers in Lua",

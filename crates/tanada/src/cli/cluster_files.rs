@@ -95,14 +95,15 @@ pub(super) fn export(source: &At, file: &Path, loss: &Loss, ask: Ask) -> anyhow:
 
 /// The engine may take a moment to see that its client is gone.
 pub(super) fn remove_clone(client: &Client, name: &str) -> anyhow::Result<()> {
-    let path = format!("/v1/cluster/volumes/{name}");
+    // No user deleted it, so none will want it back.
+    let path = format!("/v1/cluster/volumes/{name}?now=true");
     let mut tries = 0;
     loop {
         match client.send_json::<Done>(Method::DELETE, &path, &nothing()) {
             Ok(_) => return Ok(()),
             Err(error) if tries == 20 => {
                 return Err(anyhow::Error::from(error).context(format!(
-                    "the clone {name} is left over; remove it with `tanada volume delete {name}`"
+                    "the clone {name} is left over; remove it with `tanada volume delete --now {name}`"
                 )));
             }
             Err(_) => client.wait(std::time::Duration::from_millis(250)),

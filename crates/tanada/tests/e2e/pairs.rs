@@ -46,7 +46,11 @@ fn missed(dir: &Path) -> (Daemon, String) {
 fn described(dir: &Path) -> Option<String> {
     let mut command = Command::new("nbdinfo");
     let uri = "nbd+unix:///vol0?socket=vol0.sock";
-    let Ok(output) = command.current_dir(dir).args(["--json", uri]).output() else {
+    let Ok(output) = command
+        .current_dir(dir)
+        .args(["--json", "--no-content", uri])
+        .output()
+    else {
         without("nbdinfo");
         return None;
     };

@@ -286,6 +286,8 @@ fn a_disk_that_was_drained_is_taken_out_and_what_was_on_it_is_there() {
     same(&dir.join("later.img"), &dir.join("out.img"));
     let kept = daemon.command_bytes(&["volume", "export", "vm1@monday", "-"]);
     assert!(kept == fs::read(dir.join("in.img")).expect("it is there"));
+    let trash = json(&daemon, &["trash", "list", "--json"]);
+    assert_eq!(trash, Value::Array(Vec::new()), "an export leaves nothing");
     let repaired = json(&daemon, &["volume", "repair", "vm1", "--json"]);
     assert_eq!(repaired["volume"]["health"], "healthy", "{repaired}");
     assert_eq!(repaired["losses"], Value::Array(Vec::new()), "{repaired}");

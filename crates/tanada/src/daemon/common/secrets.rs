@@ -70,7 +70,18 @@ pub fn read_private(path: &Path, what: &str) -> anyhow::Result<Vec<u8>> {
     let shown = path.display();
     let said = || format!("cannot read {what} {shown}");
     // Looked at through the open file, so that what is checked is what is read.
-    let mut file = fs::File::open(path).with_context(said)?;
+    let opened = fs::File::open(path);
+    let denied = opened
+        .as_ref()
+        .is_err_and(|it| it.kind() == io::ErrorKind::PermissionDenied);
+    let mut file = opened.with_context(|| match path.parent().filter(|_| denied) {
+        Some(folder) => format!(
+            "{}; another user made it, perhaps a daemon that root began: give all of {} to this user (`chown -R`)",
+            said(),
+            folder.display()
+        ),
+        None => said(),
+    })?;
     let meta = file.metadata().with_context(said)?;
     let me = rustix::process::geteuid().as_raw();
     if !is_ours(meta.uid(), me) {
