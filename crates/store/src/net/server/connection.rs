@@ -65,7 +65,7 @@ pub(super) struct Connection {
     pub peer: String,
     since: Instant,
     stream: Rc<Stream>,
-    /// Of an address where TLS is spoken.
+    /// What it came by.
     door: Door,
     pace: Pace,
     // Once.
