@@ -169,7 +169,7 @@ impl fmt::Display for ConfigError {
             1 => "1 mistake".to_owned(),
             n => format!("{n} mistakes"),
         };
-        write!(f, "{} has {count}; nothing was started", self.origin)?;
+        write!(f, "{} has {count}", self.origin)?;
         for mistake in &self.mistakes {
             write!(f, "\n  {mistake}")?;
         }

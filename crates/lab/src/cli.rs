@@ -36,6 +36,9 @@ pub enum Command {
     Trace(commands::trace::TraceCommand),
     /// Advise which cache would do a trace or a running volume good, and what it would cost.
     Advise(commands::advise::Advise),
+    /// Write the pages of the manual of these commands.
+    #[command(hide = true)]
+    Man(report::manual::Manual),
 }
 
 #[cfg(test)]

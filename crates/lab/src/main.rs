@@ -13,7 +13,7 @@ mod reading;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use report::terminal::{Ending, exit_code};
 
 use cli::{Cli, Command};
@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => commands::bench::run(command),
         Command::Trace(command) => commands::trace::run(command),
         Command::Advise(arguments) => commands::advise::run(&arguments),
+        Command::Man(manual) => manual.write(Cli::command(), |_| true),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! terminal: JSON, tables, units, errors with their exit status, progress
+//! manual:   a command line as pages of man
 //! Row:      one figure of an experiment, published and ours
 //! Page: title, lead, facts
 //!   Section: Table, Chart, HeatMap, Facts, Code, Repeat, Note ... -> html(): one self-contained file
@@ -57,6 +58,7 @@
 mod chart;
 mod experiment;
 mod heat;
+pub mod manual;
 mod markup;
 mod page;
 mod row;

@@ -3,6 +3,7 @@
 //! ```text
 //! the program itself -> pages of man (1), completions, schemas     docs/ -> pages of man (5, 7)
 //! cargo metadata -> the list of libraries                          packaging/ -> alerts, dashboard
+//! README.md, docs/ -> documents
 //! ```
 //!
 //! It is laid out below one folder as it is installed below `/usr`.
@@ -63,6 +64,7 @@ pub fn make(usr: &Path, program: &Path) -> Result<()> {
     if offers(program, "schema") {
         schemas(&usr.join("share/tanada/schemas"), program)?;
     }
+    documents(&usr.join("share/doc/tanada"))?;
     let changelog = read(&project_root().join("packaging/debian/changelog"))?;
     let day = page::day(&changelog).context("packaging/debian/changelog has no date")?;
     for (file, name, section, about) in PAGES {
@@ -84,6 +86,25 @@ pub fn make(usr: &Path, program: &Path) -> Result<()> {
             let text = read(&file)?;
             let name = file.file_name().context("a file has a name")?;
             put(&usr.join("share/tanada").join(folder).join(name), &text)?;
+        }
+    }
+    Ok(())
+}
+
+/// README.md and what it leads to, laid out as in the project, so that their links lead on.
+fn documents(folder: &Path) -> Result<()> {
+    for name in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+        put(&folder.join(name), &read(&project_root().join(name))?)?;
+    }
+    let mut wanted = vec![project_root().join("docs")];
+    while let Some(from) = wanted.pop() {
+        for entry in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
+            let path = entry?.path();
+            match path.extension().is_some_and(|it| it == "md") {
+                true => put(&folder.join(path.strip_prefix(project_root())?), &read(&path)?)?,
+                false if path.is_dir() => wanted.push(path),
+                false => {}
+            }
         }
     }
     Ok(())

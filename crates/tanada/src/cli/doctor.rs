@@ -329,7 +329,8 @@ fn configured(findings: &mut Findings, name: &str, path: &Path, may_create: bool
         }
     };
     if let Err(error) = rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK) {
-        let todo = "run as root, or as a user in its group (often: disk)";
+        let todo = "`sudo tanada device claim DISK` gives a disk to the group tanada, whose members may use it; a file, \
+                    and a disk without serial number, need `chown`";
         return findings.add("device", &shown, State::Missing, error.to_string(), todo);
     }
     if !meta.file_type().is_block_device() {

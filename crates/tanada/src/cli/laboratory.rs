@@ -18,7 +18,7 @@ use super::advise;
 const NAME: &str = "tanada-lab";
 
 /// The commands it carries out.
-const COMMANDS: [&str; 6] = ["sim", "experiment", "predict", "trace", "bench", "advise"];
+pub const COMMANDS: [&str; 6] = ["sim", "experiment", "predict", "trace", "bench", "advise"];
 
 /// `tanada help sim ...` is `tanada-lab sim ... --help`: comes back with an error if that cannot be started, with `None` if the
 /// words ask for something else.
@@ -48,6 +48,19 @@ pub fn advise(arguments: Vec<OsString>) -> anyhow::Result<()> {
         Some(asked) => advise::run(&asked),
         None => run("advise", arguments),
     }
+}
+
+/// Writes the pages of the manual of its commands into `dir`.
+pub fn pages(dir: &Path) -> anyhow::Result<()> {
+    let program = beside(&std::env::current_exe().context("cannot find the folder of this program")?);
+    let done = Command::new(&program).arg("man").arg("--dir").arg(dir).status();
+    let done = done.with_context(|| format!("cannot start {}", program.display()))?;
+    anyhow::ensure!(
+        done.success(),
+        "{} wrote no pages of its commands",
+        program.display()
+    );
+    Ok(())
 }
 
 /// Where `tanada-lab` is when this program is `own`.

@@ -42,7 +42,6 @@ pub mod health;
 pub mod job;
 mod kernel_client;
 pub mod laboratory;
-pub mod manual;
 pub mod model;
 mod named;
 pub mod object;
@@ -85,6 +84,7 @@ pub mod volume_heat;
 mod volume_list;
 pub mod volume_moves;
 mod volume_set;
+pub mod words;
 
 use std::ffi::OsString;
 
@@ -178,10 +178,10 @@ pub enum Command {
     #[command(
         after_help = "Example: tanada completion bash > ~/.local/share/bash-completion/completions/tanada"
     )]
-    Completion(manual::Completion),
+    Completion(words::Completion),
     /// Write the pages of the manual.
     #[command(hide = true)]
-    Man(manual::Manual),
+    Man(report::manual::Manual),
     /// Look what this machine can do, what is missing, and how to get it.
     Doctor(Doctor),
     /// Repeat the papers' measurements in virtual time.

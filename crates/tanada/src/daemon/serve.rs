@@ -179,7 +179,7 @@ fn check(config: &Config, origin: &str, as_json: bool) -> anyhow::Result<()> {
         .collect();
     if !mistakes.is_empty() {
         let what = format!(
-            "{origin} is good by itself, and its devices are not what it says; nothing was started{}",
+            "{origin} is good by itself, and its devices are not what it says{}",
             mistakes.concat()
         );
         return Err(Usage(what).into());

@@ -18,7 +18,7 @@ fn a_bad_configuration_is_bad_usage_and_every_mistake_is_named() {
         assert_eq!(refused.status.code(), Some(2));
         let said = stderr(&refused);
         for expected in [
-            "bad.toml has 3 mistakes; nothing was started",
+            "bad.toml has 3 mistakes\n",
             "line 1: [[device]] \"a\": size is missing",
             "line 4: [[device]] \"a\" size: 'lots' is not a size",
             "line 7: [[export]] \"b\" device: there is no [[device]], [[stripe]] or [[hybrid]] called \"b\"",

@@ -259,6 +259,8 @@ fn each_page_of_the_manual_is_as_mandoc_wants_it() {
         "tanada-volume.1",
         "tanada-snapshot.1",
         "tanada-serve.1",
+        "tanada-sim.1",
+        "tanada-advise.1",
     ] {
         assert!(names.contains(&name.to_owned()), "{names:?}");
     }
@@ -267,6 +269,8 @@ fn each_page_of_the_manual_is_as_mandoc_wants_it() {
         page.contains("tanada volume delete") && page.contains("dry\\-run"),
         "{page}"
     );
+    let page = fs::read_to_string(dir.path().join("man/tanada-trace.1")).unwrap();
+    assert!(page.contains("tanada trace convert"), "{page}");
     let Ok(lint) = Command::new("mandoc")
         .args(["-T", "lint", "-W", "warning"])
         .args(&pages)

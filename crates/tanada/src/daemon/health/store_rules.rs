@@ -29,10 +29,10 @@ pub fn of_store(of: &Store, in_trash: usize, out: &mut Vec<HealthCheck>) {
     out.extend(promise(name, node));
     if let Some(first) = node.calendar.overcommitted.first() {
         let what = format!(
-            "{:.1} % is promised, and {:.1} % is to stay free",
-            first.promised_percent, first.headroom_percent
+            "{:.1} % is promised, {:.1} % is for background work (`floor`), and {:.1} % is to stay free",
+            first.promised_percent, node.calendar.floors_percent, first.headroom_percent
         );
-        let todo = "cancel reservations, or calibrate the store";
+        let todo = "cancel reservations, lower the store's `floor`, or calibrate it";
         out.push(OVERCOMMITTED.raised(Some(name), what, todo));
     }
     if node.capacity.calibration_due {

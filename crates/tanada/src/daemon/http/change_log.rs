@@ -77,6 +77,9 @@ pub(super) async fn run(
         Ok(body) => body,
         Err(error) => return unreadable(&error).into_response(),
     };
+    if is_dry(&parts, &body) {
+        return next.run(Request::from_parts(parts, Body::from(body))).await;
+    }
     let (what, asked) = (what(&parts), asked(&body));
     let method = parts.method.clone();
     let before = match method == Method::POST {
@@ -120,6 +123,13 @@ fn what(parts: &Parts) -> String {
     let query = parts.uri.query().map(|it| without_secrets(it, '='));
     let query = query.map_or(String::new(), |it| format!("?{it}"));
     format!("{} {path}{query}", parts.method)
+}
+
+/// Is only asked what would be done?
+fn is_dry(parts: &Parts, body: &[u8]) -> bool {
+    let mut query = parts.uri.query().unwrap_or_default().split('&');
+    let body: Option<Value> = serde_json::from_slice(body).ok();
+    query.any(|it| it == "dry_run=true") || body.is_some_and(|it| it["dry_run"] == true)
 }
 
 /// What it says, as one line of JSON.
@@ -195,6 +205,17 @@ mod tests {
         let token = format!("tanada_{}", "a".repeat(60));
         let shown = asked(json!({"note": token}).to_string().as_bytes());
         assert_eq!(shown, r#"{"note":".."}"#);
+    }
+
+    #[test]
+    fn what_would_be_done_is_no_change() {
+        let dry = |path: &str, body: &[u8]| {
+            let request = Request::post(path).body(()).unwrap();
+            is_dry(&request.into_parts().0, body)
+        };
+        assert!(dry("/v1/reload?dry_run=true", b"{}") && dry("/v1/x", b"{\"dry_run\": true}"));
+        assert!(!dry("/v1/reload?dry_run=false", b"{}") && !dry("/v1/x", b"no JSON"));
+        assert!(!dry("/v1/x", b"{\"dry_run\": false}") && !dry("/v1/x?a=b", b""));
     }
 
     #[test]

@@ -1,74 +1,77 @@
-//! `tanada completion SHELL` and `tanada man`: the words of the command line for shells and for man.
+//! The pages of the manual of a program, from its command line.
 //!
 //! ```text
-//! clap::Command, hidden words left out -> a script | tanada.1, and tanada-NOUN.1 with its verbs
+//! clap::Command, hidden words left out -> PROGRAM.1, and PROGRAM-NOUN.1 with its verbs
 //! ```
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use base::Nanos;
 use clap::builder::PossibleValuesParser;
-use clap::{Arg, Args, Command, ValueEnum};
-use clap_complete::generate;
-use clap_complete::shells::{Bash, Fish, Zsh};
+use clap::{Arg, Command};
 use clap_mangen::Man;
-use policy::share::Second;
-
-use super::show;
-use crate::daemon::common::when;
+use jiff::Timestamp;
 
 /// Where a page of the manual is from.
 const SOURCE: &str = concat!("Tanada ", env!("CARGO_PKG_VERSION"));
 const MANUAL: &str = "Tanada";
 
-#[derive(Debug, Args)]
-pub struct Completion {
-    /// For which shell.
-    shell: Shell,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Shell {
-    Bash,
-    Zsh,
-    Fish,
-}
-
-#[derive(Debug, Args)]
+/// Which pages of a program are written, and where to.
+#[derive(Debug, clap::Args)]
 pub struct Manual {
     /// The folder to write the pages into.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
 }
 
-/// Prints the completion of a shell. `whole` is the program's command.
-pub fn complete(wanted: &Completion, whole: Command) -> anyhow::Result<()> {
-    let mut whole = shown(&whole);
-    let (name, mut script) = (whole.get_name().to_owned(), Vec::new());
-    match wanted.shell {
-        Shell::Bash => generate(Bash, &mut whole, name, &mut script),
-        Shell::Zsh => generate(Zsh, &mut whole, name, &mut script),
-        Shell::Fish => generate(Fish, &mut whole, name, &mut script),
+impl Manual {
+    /// The folder to write the pages into.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
-    show::text(&String::from_utf8(script).context("a script is text")?)
-}
 
-/// Writes the pages.
-pub fn write(wanted: &Manual, whole: Command) -> anyhow::Result<()> {
-    let dir = &wanted.dir;
-    let said = || format!("cannot write {}", dir.display());
-    fs::create_dir_all(dir).with_context(said)?;
-    for (name, page) in pages(whole)? {
-        fs::write(dir.join(format!("{name}.1")), page).with_context(said)?;
+    /// Writes the pages of the commands below `whole` that `has` says yes to.
+    ///
+    /// # Errors
+    /// If the folder or a file in it cannot be written.
+    pub fn write(&self, mut whole: Command, has: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+        whole.build();
+        let nouns = whole.get_subcommands().filter(|it| is_shown(it));
+        let mut pages = Vec::new();
+        for noun in nouns.filter(|it| has(it.get_name())) {
+            pages.push(of_noun(noun, whole.get_name())?);
+        }
+        self.put(&pages)
     }
-    Ok(())
+
+    /// Writes the page of the program itself.
+    ///
+    /// # Errors
+    /// As [`Manual::write`].
+    pub fn write_first(&self, mut whole: Command) -> anyhow::Result<()> {
+        whole.build();
+        let name = whole.get_name().to_owned();
+        let text = page(&whole, &name, &[])?;
+        self.put(&[(name, text)])
+    }
+
+    fn put(&self, pages: &[(String, String)]) -> anyhow::Result<()> {
+        let dir = &self.dir;
+        let said = || format!("cannot write {}", dir.display());
+        fs::create_dir_all(dir).with_context(said)?;
+        for (name, page) in pages {
+            fs::write(dir.join(format!("{name}.1")), page).with_context(said)?;
+        }
+        Ok(())
+    }
 }
 
 /// A command without its hidden words, and without what its words demand of each other.
-fn shown(command: &Command) -> Command {
+#[must_use]
+pub fn shown(command: &Command) -> Command {
     let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
     let args = command.get_arguments().filter(|arg| !arg.is_hide_set());
     let mut whole = Command::new(lasting(command.get_name()))
@@ -108,17 +111,13 @@ fn lasting(word: &str) -> &'static str {
     Box::leak(word.to_owned().into_boxed_str())
 }
 
-/// Name and text of each page.
-fn pages(mut whole: Command) -> io::Result<Vec<(String, String)>> {
-    whole.build();
-    let mut pages = vec![("tanada".to_owned(), page(&whole, "tanada", &[])?)];
-    for noun in whole.get_subcommands().filter(|it| is_shown(it)) {
-        let name = format!("tanada-{}", noun.get_name());
-        let mut verbs = Vec::new();
-        gather(noun, noun.get_name(), &mut verbs);
-        pages.push((name.clone(), page(noun, &name, &verbs)?));
-    }
-    Ok(pages)
+/// Name and text of the page of a noun, with its verbs.
+fn of_noun(noun: &Command, program: &str) -> io::Result<(String, String)> {
+    let name = format!("{program}-{}", noun.get_name());
+    let mut verbs = Vec::new();
+    gather(noun, noun.get_name(), &mut verbs);
+    let text = page(noun, &name, &verbs)?;
+    Ok((name, text))
 }
 
 fn is_shown(command: &Command) -> bool {
@@ -166,11 +165,8 @@ fn page(command: &Command, name: &str, verbs: &[(String, &Command)]) -> io::Resu
 /// The day of a page: `SOURCE_DATE_EPOCH` says it where pages are to be made twice alike, else it is today.
 fn date() -> String {
     let said = std::env::var("SOURCE_DATE_EPOCH").ok();
-    let said = said.and_then(|text| text.parse().ok());
-    let second = said.unwrap_or_else(|| when::now().0 / Nanos::secs(1).0);
-    let mut moment = when::utc(Second(second));
-    moment.truncate("2026-11-22".len());
-    moment
+    let said = said.and_then(|text| Timestamp::from_second(text.parse().ok()?).ok());
+    said.unwrap_or_else(Timestamp::now).strftime("%F").to_string()
 }
 
 /// The text without line breaks beside an empty line, which break nothing.
