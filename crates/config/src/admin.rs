@@ -27,11 +27,10 @@ pub(super) fn read_admin(root: &mut Keys<'_, '_>, socket: &Path) -> AdminConfig 
     if let Some(keys) = root.table("admin") {
         read_commands(keys, socket, &mut admin);
     }
-    let is_seen = admin.listen.iter().any(|it| it.socket().is_some());
     match root.table("web") {
         Some(keys) => read_web(keys, &mut admin),
-        // A port for commands shows the rest, too.
-        None if is_seen => {}
+        // As it was written before there was `[web]`: a port for commands shows the rest, too.
+        None if admin.listen.contains(&usual_web()) => {}
         None => admin.web = vec![usual_web()],
     }
     admin

@@ -654,7 +654,10 @@ fn commands_are_taken_at_a_socket_and_the_rest_is_seen_at_a_port() {
         (socket.clone(), WEB.to_owned(), false)
     );
     let tcp = of("[admin]\nlisten = \"unix:a\"\ntcp = \"127.0.0.1:1\"");
-    assert_eq!(tcp, ("unix:a 127.0.0.1:1".to_owned(), String::new(), false));
+    assert_eq!(
+        tcp,
+        ("unix:a 127.0.0.1:1".to_owned(), WEB.to_owned(), false)
+    );
     // As it was written before there was [web].
     let both = of("[admin]\nlisten = [\"127.0.0.1:10880\", \"unix:a\"]");
     assert_eq!(

@@ -166,7 +166,9 @@ fn page(command: &Command, name: &str, verbs: &[(String, &Command)]) -> io::Resu
 fn date() -> String {
     let said = std::env::var("SOURCE_DATE_EPOCH").ok();
     let said = said.and_then(|text| Timestamp::from_second(text.parse().ok()?).ok());
-    said.unwrap_or_else(Timestamp::now).strftime("%F").to_string()
+    said.unwrap_or_else(Timestamp::now)
+        .strftime("%F")
+        .to_string()
 }
 
 /// The text without line breaks beside an empty line, which break nothing.

@@ -86,9 +86,9 @@ impl Unit {
             ]),
             Unit::BytesPerSecond => fixed(&[
                 (0.0, 1.0, " B/s"),
-                (KIB, KIB, " KiB/s"),
-                (KIB * KIB, KIB * KIB, " MiB/s"),
-                (KIB * KIB * KIB, KIB * KIB * KIB, " GiB/s"),
+                (1e3, 1e3, " kB/s"),
+                (1e6, 1e6, " MB/s"),
+                (1e9, 1e9, " GB/s"),
             ]),
             Unit::PerSecond => fixed(&[
                 (0.0, 1.0, "/s"),
@@ -150,7 +150,7 @@ impl Unit {
 
     /// Is it halved and doubled rather than divided by ten?
     fn is_binary(&self) -> bool {
-        matches!(self, Unit::Bytes | Unit::BytesPerSecond)
+        *self == Unit::Bytes
     }
 
     /// Steps between ticks that read well, in this unit's own measure, of which the next is taken.

@@ -98,10 +98,15 @@ fn documents(folder: &Path) -> Result<()> {
     }
     let mut wanted = vec![project_root().join("docs")];
     while let Some(from) = wanted.pop() {
-        for entry in fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))? {
+        for entry in
+            fs::read_dir(&from).with_context(|| format!("cannot read {}", from.display()))?
+        {
             let path = entry?.path();
             match path.extension().is_some_and(|it| it == "md") {
-                true => put(&folder.join(path.strip_prefix(project_root())?), &read(&path)?)?,
+                true => put(
+                    &folder.join(path.strip_prefix(project_root())?),
+                    &read(&path)?,
+                )?,
                 false if path.is_dir() => wanted.push(path),
                 false => {}
             }

@@ -21,7 +21,7 @@ pub mod sim;
 
 pub use common::{Address, AddressError, Origin, host_of, inherited};
 pub use connection_set::{ConnectionSet, Full, Member, accept_each};
-pub use real::{give_inherited_mode, give_socket_mode, peer_groups};
+pub use real::{give_inherited_mode, give_socket_mode, peer_groups, watch_peer};
 
 use std::io;
 use std::net::SocketAddr;

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+pub mod consent;
 pub mod printable;
 pub mod progress;
 pub mod said;

@@ -16,7 +16,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
-use report::terminal::Usage;
+use report::terminal::{Refused, Usage};
 use serde::{Deserialize, Serialize};
 use tls::authority::{AUTHORITY_DAYS, Authority, Issued, KeyKind, LEAF_DAYS, Subject};
 use tls::{Peer, Serial};
@@ -277,7 +277,7 @@ fn chosen(entries: &[Entry], what: &str, now: u64) -> anyhow::Result<Vec<usize>>
     let numbered: Vec<usize> = all().filter(|it| of_serial(it.1)).map(|it| it.0).collect();
     match numbered.is_empty() {
         false => Ok(numbered),
-        true => Err(Usage(format!(
+        true => Err(Refused(format!(
             "no certificate of {what} is out, and none has that serial number; `tanada cluster ca list` shows them"
         ))
         .into()),

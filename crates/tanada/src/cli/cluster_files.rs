@@ -139,14 +139,15 @@ pub(super) fn import(
         )));
     }
     if how.dry_run {
-        return show::text(&match (&known, data) {
-            (None, _) => format!("{name} would be made, with {}\n", table::size(whole.0)),
-            (Some(_), 0) => format!("{name} would be filled; it has no data\n"),
-            (Some(_), _) => format!("{lost}; nothing was changed yet\n"),
-        });
+        let would = match (&known, data) {
+            (None, _) => format!("{name} would be made, with {}", table::size(whole.0)),
+            (Some(_), 0) => format!("{name} would be filled; it has no data"),
+            (Some(_), _) => lost,
+        };
+        return consent::dry(&would, ask.json);
     }
     if data > 0 {
-        consent::ask(name.as_str(), &lost, how.yes)?;
+        report::terminal::consent::ask(name.as_str(), &lost, how.yes)?;
     }
     let is_new = known.is_none();
     let disk = match known {

@@ -1,10 +1,8 @@
-//! Before data are lost: on a terminal the name of what loses them is asked for, elsewhere an option says yes.
+//! Options of commands that lose data, and what a dry run of one answers.
 
-use std::io::{self, BufRead, IsTerminal, Write};
-
-use anyhow::Context;
 use clap::Args;
-use report::terminal::{self, Refused};
+use report::terminal;
+use report::terminal::consent::ask;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -33,70 +31,21 @@ pub struct DryRun {
 /// As [`ask`].
 pub fn is_given(name: &str, lost: &str, loss: &Loss, as_json: bool) -> anyhow::Result<bool> {
     if loss.dry_run {
-        let answer = DryRun {
-            dry_run: true,
-            lost: lost.to_owned(),
-        };
-        terminal::answer(as_json, &answer, || {
-            format!("{lost}; nothing was changed\n")
-        })?;
-        return Ok(false);
+        return dry(lost, as_json).map(|()| false);
     }
     ask(name, lost, loss.yes).map(|()| true)
 }
 
-/// Goes on if it is meant: `lost` says what is lost of `name`.
+/// Answers a dry run: what would be lost or done.
 ///
 /// # Errors
-/// It is not meant, or nothing says so; then nothing was changed.
-pub fn ask(name: &str, lost: &str, is_said: bool) -> anyhow::Result<()> {
-    if is_said {
-        return Ok(());
-    }
-    if !io::stdin().is_terminal() {
-        let why = format!("{lost}; nothing was changed. Add --yes if that is meant");
-        return Err(Refused(why).into());
-    }
-    let (input, mut out) = (io::stdin().lock(), io::stderr());
-    is_typed(name, lost, input, &mut out)
-}
-
-/// Is `name` typed?
-fn is_typed(
-    name: &str,
-    lost: &str,
-    mut input: impl BufRead,
-    out: &mut impl Write,
-) -> anyhow::Result<()> {
-    write!(out, "{lost}. Type {name} to go on: ")?;
-    out.flush()?;
-    let mut typed = String::new();
-    input
-        .read_line(&mut typed)
-        .context("cannot read the answer")?;
-    match typed.trim() == name {
-        true => Ok(()),
-        false => Err(Refused(format!("that is not {name}: nothing was changed")).into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_name_itself_goes_on() {
-        let answer = |typed: &str| {
-            let mut out = Vec::new();
-            let done = is_typed("vm1", "vm1 has data", typed.as_bytes(), &mut out);
-            let said = String::from_utf8(out).unwrap();
-            assert_eq!(said, "vm1 has data. Type vm1 to go on: ");
-            done.map_err(|error| error.to_string())
-        };
-        assert_eq!(answer("vm1\n"), Ok(()));
-        for other in ["", "\n", "yes\n", "VM1\n", "vm12\n"] {
-            let said = Err("that is not vm1: nothing was changed".to_owned());
-            assert_eq!(answer(other), said, "{other:?}");
-        }
-    }
+/// It cannot be printed.
+pub fn dry(lost: &str, as_json: bool) -> anyhow::Result<()> {
+    let answer = DryRun {
+        dry_run: true,
+        lost: lost.to_owned(),
+    };
+    terminal::answer(as_json, &answer, || {
+        format!("{lost}; nothing was changed\n")
+    })
 }

@@ -236,7 +236,7 @@ fn device(command: old::Device) -> Current {
                 false => vec!["model".into(), target.into()],
             };
             if overwrite && is_device {
-                arguments.push("--overwrite".into());
+                arguments.extend(["--overwrite".into(), "--yes".into()]);
             }
             if json {
                 arguments.push("--json".into());

@@ -44,7 +44,7 @@ const ROWS: [Row; 54] = [
     Row("device models --json", "model list --json", "model list"),
     Row("device bench scm --json", "bench model scm --json", "bench model"),
     Row("device bench own.toml", "bench model own.toml", "bench model"),
-    Row("device bench / --overwrite", "bench device / --quick --overwrite", "bench device"),
+    Row("device bench / --overwrite", "bench device / --quick --overwrite --yes", "bench device"),
     Row("store status", "store list", "store list"),
     Row("store status s0 --json", "store show s0 --json", "store show"),
     Row("store calibrate s0 --show", "store show s0 --calibration", "store show"),

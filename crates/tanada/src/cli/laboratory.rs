@@ -52,8 +52,13 @@ pub fn advise(arguments: Vec<OsString>) -> anyhow::Result<()> {
 
 /// Writes the pages of the manual of its commands into `dir`.
 pub fn pages(dir: &Path) -> anyhow::Result<()> {
-    let program = beside(&std::env::current_exe().context("cannot find the folder of this program")?);
-    let done = Command::new(&program).arg("man").arg("--dir").arg(dir).status();
+    let program =
+        beside(&std::env::current_exe().context("cannot find the folder of this program")?);
+    let done = Command::new(&program)
+        .arg("man")
+        .arg("--dir")
+        .arg(dir)
+        .status();
     let done = done.with_context(|| format!("cannot start {}", program.display()))?;
     anyhow::ensure!(
         done.success(),

@@ -17,7 +17,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::cache::{Meant, OfCache};
-use super::{consent, show};
+use super::show;
 use crate::daemon::assemble;
 
 /// Ranges of a kind that people are shown; `--json` has all.
@@ -186,7 +186,7 @@ pub fn run(asked: &Rescue) -> anyhow::Result<()> {
             return anyhow::Ok(found);
         }
         if let Some(lost) = lost_of(&wanted.name, &found) {
-            consent::ask(&wanted.name, &lost, is_said)?;
+            report::terminal::consent::ask(&wanted.name, &lost, is_said)?;
         }
         Ok(rescue(fast, &wanted, true).await?)
     })?;

@@ -13,7 +13,7 @@ use report::terminal::Usage;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 use utoipa::openapi::schema::Type;
-use utoipa::openapi::{ObjectBuilder, OneOfBuilder, Ref, RefOr};
+use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr};
 
 use super::audit::Verified;
 use super::authority_files::Entry;
@@ -39,10 +39,10 @@ use crate::api::health::Health;
 use crate::api::job::Job;
 use crate::api::level::Upgraded;
 use crate::api::reload::Reloaded;
-use crate::api::reservation::WholeReservation;
+use crate::api::reservation::{ReservationOffer, WholeReservation};
 use crate::api::settings::Setting;
 use crate::api::status::{Device, Status};
-use crate::api::store::{Calendar, Reservation, Scrub, Store};
+use crate::api::store::{Calendar, Offer, Reservation, Scrub, Store};
 use crate::api::tier::{Heat, Moves};
 use crate::api::trash::{Deleted, DeletedVolume};
 use crate::api::volume::Volume;
@@ -94,16 +94,18 @@ fn names() -> Shape {
     }
 }
 
-/// A volume after a change: a hybrid without its kind, or a virtual disk.
-fn volume_then() -> Shape {
-    let (hybrid, disk) = (one::<Volume>(), one::<Disk>());
-    let named = |name: &str| RefOr::Ref(Ref::from_schema_name(name.to_owned()));
-    let either = OneOfBuilder::new()
-        .item(named(&hybrid.name))
-        .item(named(&disk.name));
-    let name = "VolumeThen".to_owned();
-    let mut schemas = hybrid.schemas;
-    schemas.extend(disk.schemas);
+/// One of two, as it is asked.
+fn either(name: &str, shapes: [Shape; 2]) -> Shape {
+    let (mut schemas, mut either) = (Schemas::default(), OneOfBuilder::new());
+    for shape in shapes {
+        let named = RefOr::Ref(Ref::from_schema_name(shape.name));
+        either = match shape.is_list {
+            true => either.item(ArrayBuilder::new().items(named)),
+            false => either.item(named),
+        };
+        schemas.extend(shape.schemas);
+    }
+    let name = name.to_owned();
     schemas.insert(name.clone(), RefOr::T(either.build().into()));
     Shape {
         name,
@@ -112,11 +114,68 @@ fn volume_then() -> Shape {
     }
 }
 
+/// A volume after a change: a hybrid without its kind, or a virtual disk.
+fn volume_then() -> Shape {
+    either("VolumeThen", [one::<Volume>(), one::<Disk>()])
+}
+
+/// A reservation; or the part of one store, which is all that a daemon without a cluster has.
+fn reservation() -> Shape {
+    let either = [one::<WholeReservation>(), one::<Reservation>()];
+    self::either("AnyReservation", either)
+}
+
+/// The same, and of parts all that go together.
+fn reservation_or_parts() -> Shape {
+    let either = [one::<WholeReservation>(), many::<Reservation>()];
+    self::either("ReservationOrParts", either)
+}
+
+fn reservations() -> Shape {
+    Shape {
+        is_list: true,
+        ..reservation()
+    }
+}
+
+fn offer() -> Shape {
+    either("AnyOffer", [one::<ReservationOffer>(), one::<Offer>()])
+}
+
+/// What a calibration found: rates of reads and writes, and what must stay free at each point.
+fn calibration() -> Shape {
+    let of = |kind: Type| ObjectBuilder::new().schema_type(kind);
+    let mut whole = of(Type::Object);
+    for (key, kind) in [
+        ("device", Type::Object),
+        ("measured", Type::Integer),
+        ("took_ns", Type::Integer),
+        ("scheduler", Type::String),
+        ("depth", Type::Integer),
+        ("read", Type::Object),
+        ("write", Type::Object),
+        ("beyond_ppb", Type::Integer),
+        ("cut", Type::Boolean),
+    ] {
+        whole = whole.property(key, of(kind)).required(key);
+    }
+    let points = ArrayBuilder::new().items(of(Type::Object));
+    whole = whole.property("points", points).required("points");
+    let name = "Calibration".to_owned();
+    Shape {
+        schemas: [(name.clone(), RefOr::T(whole.build().into()))]
+            .into_iter()
+            .collect(),
+        name,
+        is_list: false,
+    }
+}
+
 /// A command, and the shape of what it prints.
 type Printed = (&'static str, fn() -> Shape);
 
-/// Each command and what it prints; a dry run prints [`DryRun`].
-const COMMANDS: [Printed; 93] = [
+/// Each command and what it prints.
+const COMMANDS: [Printed; 109] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
@@ -132,12 +191,15 @@ const COMMANDS: [Printed; 93] = [
     ("cluster ca renew", one::<MadeAuthority>),
     ("cluster ca revoke", one::<Revoked>),
     ("cluster upgrade", one::<Upgraded>),
+    ("cluster upgrade --dry-run", one::<Upgraded>),
     ("config check", one::<CheckedConfig>),
     ("config diff", many::<Setting>),
     ("config reset", one::<Volume>),
     ("device claim", one::<ClaimedDisk>),
+    ("device claim --dry-run", one::<ClaimedDisk>),
     ("device list", many::<Device>),
     ("device release", one::<ClaimedDisk>),
+    ("device release --dry-run", one::<ClaimedDisk>),
     ("doctor", many::<Finding>),
     ("health mute", one::<Health>),
     ("health show", one::<Health>),
@@ -150,37 +212,45 @@ const COMMANDS: [Printed; 93] = [
     ("node create", one::<MadeCertificate>),
     ("node create --store", one::<ClusterStore>),
     ("node delete", names),
+    ("node delete --dry-run", one::<DryRun>),
     ("node drain", many::<ClusterStore>),
     ("node list", one::<Here>),
     ("object delete", names),
+    ("object delete --dry-run", one::<DryRun>),
     ("object get", one::<Moved>),
     ("object list", many::<Object>),
     ("object put", one::<Moved>),
     ("object show", one::<Object>),
     ("reload", one::<Reloaded>),
+    ("reload --dry-run", one::<Reloaded>),
     ("reservation calendar", many::<Calendar>),
-    ("reservation capability", one::<WholeReservation>),
-    ("reservation create", one::<WholeReservation>),
+    ("reservation capability", reservation),
+    ("reservation create", reservation_or_parts),
+    ("reservation create --dry-run", offer),
     ("reservation create --holder", many::<Reservation>),
-    ("reservation delete", one::<WholeReservation>),
-    ("reservation list", many::<WholeReservation>),
+    ("reservation delete", reservation_or_parts),
+    ("reservation list", reservations),
     ("reservation list --parts", many::<Reservation>),
     ("reservation set", one::<WholeReservation>),
-    ("reservation show", one::<WholeReservation>),
+    ("reservation show", reservation),
     ("snapshot clone", one::<Disk>),
     ("snapshot create", one::<Disk>),
     ("snapshot delete", one::<Done>),
     ("snapshot delete --dry-run", one::<DryRun>),
     ("snapshot list", many::<ListedSnapshot>),
     ("snapshot rollback", one::<Disk>),
+    ("snapshot rollback --dry-run", one::<DryRun>),
     ("status", one::<Status>),
+    ("store calibrate", calibration),
     ("store calibrate --no-wait", one::<Store>),
     ("store check", one::<Checked>),
     ("store create", one::<Made>),
+    ("store create --dry-run", one::<DryRun>),
     ("store list", many::<Store>),
     ("store rotate-key", one::<Store>),
     ("store scrub", one::<Scrub>),
     ("store show", one::<Store>),
+    ("store show --calibration", calibration),
     ("token create", one::<MadeToken>),
     ("token delete", one::<Token>),
     ("token list", many::<Token>),
@@ -192,22 +262,27 @@ const COMMANDS: [Printed; 93] = [
     ("volume accept", one::<Accepted>),
     ("volume accept --dry-run", one::<DryRun>),
     ("volume attach", one::<Volume>),
+    ("volume attach --dry-run", one::<DryRun>),
     ("volume create", one::<Disk>),
     ("volume delete", one::<Deleted>),
     ("volume delete --dry-run", one::<DryRun>),
     ("volume detach", one::<Volume>),
     ("volume detach --no-wait", one::<Job>),
     ("volume export", one::<Copied>),
+    ("volume export --dry-run", one::<DryRun>),
     ("volume give-up", one::<GivenUp>),
     ("volume give-up --dry-run", one::<DryRun>),
     ("volume heat", one::<Heat>),
     ("volume import", one::<Copied>),
+    ("volume import --dry-run", one::<DryRun>),
     ("volume list", many::<AnyVolume>),
     ("volume moves", one::<Moves>),
     ("volume repair", one::<Repaired>),
     ("volume repair --no-wait", one::<Job>),
     ("volume rescue", one::<Rescued>),
+    ("volume rescue --dry-run", one::<Rescued>),
     ("volume set", volume_then),
+    ("volume set --dry-run", one::<DryRun>),
     ("volume show", one::<AnyVolume>),
     ("volume takeover", one::<Disk>),
 ];
@@ -312,17 +387,18 @@ mod tests {
     /// Carried out by `tanada-lab`.
     const LABORATORY: [&str; 6] = ["experiment", "sim", "predict", "bench", "trace", "advise"];
 
-    /// The commands without commands of their own, as they are typed, and whether they take --json.
-    fn leaves(command: &clap::Command, above: &str, out: &mut Vec<(String, bool)>) {
+    /// The commands without commands of their own, as they are typed, and whether they take --json and --dry-run.
+    fn leaves(command: &clap::Command, above: &str, out: &mut Vec<(String, [bool; 2])>) {
         let below: Vec<_> = command
             .get_subcommands()
             .filter(|it| !it.is_hide_set())
             .collect();
         if below.is_empty() {
-            let json = command
-                .get_arguments()
-                .any(|it| it.get_long() == Some("json"));
-            out.push((above.to_owned(), json));
+            let takes = |option| {
+                let mut all = command.get_arguments();
+                all.any(|it| it.get_long() == Some(option))
+            };
+            out.push((above.to_owned(), ["json", "dry-run"].map(takes)));
         }
         for it in below {
             let name = format!("{above} {}", it.get_name());
@@ -336,16 +412,16 @@ mod tests {
         let mut all = Vec::new();
         leaves(&crate::cli::Cli::command(), "", &mut all);
         assert!(all.len() > 60, "{all:?}");
-        for (name, json) in all {
+        for (name, [json, is_dry]) in all {
             let is_of = |group: &&str| name == **group || name.starts_with(&format!("{group} "));
             if WITHOUT.iter().chain(&LABORATORY).any(is_of) {
                 continue;
             }
             assert!(json, "{name} has no --json");
-            let options = format!("{name} --");
-            let is_its = |it: &&str| *it == name || it.starts_with(&options);
-            let mut known = COMMANDS.iter().map(|(command, _)| *command);
-            assert!(known.any(|it| is_its(&it)), "{name} has no schema");
+            let is_known = |name: &str| COMMANDS.iter().any(|(it, _)| *it == name);
+            assert!(is_known(&name), "{name} has no schema");
+            let dry = format!("{name} --dry-run");
+            assert!(!is_dry || is_known(&dry), "{dry} has no schema");
         }
     }
 

@@ -13,7 +13,7 @@ use super::ask::Ask;
 use super::client::Client;
 use super::frame::title;
 use super::{cluster_pages, cluster_upgrade, health};
-use crate::api::cluster::{Disk, Here};
+use crate::api::cluster::Here;
 use crate::api::level::ClusterLevel;
 use crate::api::status::{Device, Export, Status};
 use crate::api::store as api;
@@ -24,21 +24,21 @@ use crate::daemon::common::when;
 /// Runs `tanada status`: the verdict first, and the exit status says it too.
 pub fn status(ask: &Ask) -> anyhow::Result<ExitCode> {
     let client = Client::new(ask.admin.clone())?;
-    let status: Status = client.get("/v1/status")?;
+    let mut status: Status = client.get("/v1/status")?;
     let ended = Ending::from(status.machine.health.status).into();
+    status.disks = client.get("/v1/cluster/volumes").unwrap_or_default();
     if ask.json {
         json(&status)?;
         return Ok(ended);
     }
-    let disks: Vec<Disk> = client.get("/v1/cluster/volumes").unwrap_or_default();
     let here: Option<Here> = client.get("/v1/cluster").ok();
     let level = here.and_then(|it| it.level);
-    text(&status_page(&status, &disks, level.as_ref()))?;
+    text(&status_page(&status, level.as_ref()))?;
     Ok(ended)
 }
 
 /// The verdict, both kinds of volumes, and what they stand on.
-fn status_page(status: &Status, disks: &[Disk], level: Option<&ClusterLevel>) -> String {
+fn status_page(status: &Status, level: Option<&ClusterLevel>) -> String {
     let verdict = health::page(&status.machine.health);
     let mut page = format!(
         "{}\nconfiguration: {}\n\n{verdict}",
@@ -51,8 +51,8 @@ fn status_page(status: &Status, disks: &[Disk], level: Option<&ClusterLevel>) ->
     if !status.volumes.is_empty() {
         page.push_str(&format!("\n{}", volumes(&status.volumes)));
     }
-    if !disks.is_empty() {
-        page.push_str(&format!("\n{}", cluster_pages::disks(disks)));
+    if !status.disks.is_empty() {
+        page.push_str(&format!("\n{}", cluster_pages::disks(&status.disks)));
     }
     if !status.stores.is_empty() {
         let stores = stores_table(&status.stores);

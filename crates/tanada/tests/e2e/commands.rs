@@ -280,7 +280,12 @@ fn a_model_is_measured_in_virtual_time_and_a_file_in_real_time() {
     assert_eq!(report["modelled"], true);
     assert!(report["cases"][0]["iops"].as_f64().unwrap() > 0.0);
     let unknown = run(dir, &["bench", "model", "floppy"]);
-    assert_eq!(unknown.status.code(), Some(1));
+    assert_eq!(unknown.status.code(), Some(2));
+    fs::write(dir.join("full"), vec![7; 16 << 20]).unwrap();
+    let lost = ["bench", "device", "full", "--quick", "--overwrite"];
+    let refused = run(dir, &lost);
+    assert_eq!(refused.status.code(), Some(5), "{}", stderr(&refused));
+    assert_eq!(fs::read(dir.join("full")).unwrap(), vec![7; 16 << 20]);
     assert!(
         stderr(&unknown).contains("no model 'floppy'"),
         "{}",

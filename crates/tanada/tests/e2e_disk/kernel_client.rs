@@ -14,13 +14,26 @@ use crate::guest::lab;
 /// How often the daemon is restarted while it is written.
 const RESTARTS: u32 = 5;
 
-fn config(dir: &Path, device: &str) -> String {
-    let dir = dir.display();
+/// `served`: the lines of what is served as d0, with DIR for the folder of sockets.
+fn config(dir: &Path, served: &str) -> String {
+    let dir = dir.display().to_string();
     format!(
-        "data_dir = \"{dir}/data\"\n[[device]]\nname = \"d0\"\n{device}\n[[export]]\ndevice = \"d0\"\nnbd = \
-         \"unix:{dir}/d0.sock\"\n[admin]\nlisten = \"unix:{dir}/admin.sock\"\n[web]\nlisten = []\n"
+        "data_dir = \"{dir}/data\"\n{}\n[admin]\nlisten = \"unix:{dir}/admin.sock\"\n[web]\nlisten = []\n",
+        served.replace("DIR", &dir)
     )
 }
+
+/// A device that is exported as d0.
+fn exported(device: &str) -> String {
+    format!(
+        "[[device]]\nname = \"d0\"\n{device}\n[[export]]\ndevice = \"d0\"\nnbd = \"unix:DIR/d0.sock\""
+    )
+}
+
+/// A store for the virtual disk d0.
+const STORE: &str = "[[device]]\nname = \"disk\"\npath = \"/run/t.img\"\nsize = \"128MiB\"\n[[store]]\nname = \"s\"\n\
+                     device = \"disk\"\nlisten = \"unix:DIR/s.sock\"\ncreate = true\n[cluster]\nnode = \"n1\"\n\
+                     nbd = \"unix:DIR/nbd.sock\"";
 
 /// What the guest does with one configuration. The restarts fall into a `dd` that reads and writes without the page cache.
 fn command(program: &str, dir: &Path, name: &str) -> String {
@@ -32,6 +45,7 @@ serve() {{ cat /run/serve.log >>/run/before.log 2>/dev/null; {program} serve {di
 modprobe nbd
 mkdir -p {dir}
 serve
+[ {name} != virtual ] || {program} volume create d0 --size 64MiB --copies 1 --admin unix:{dir}/admin.sock || exit 1
 {program} client connect d0 /dev/nbd0 --admin unix:{dir}/admin.sock >/run/client.log 2>&1 &
 client=$!
 i=0; until [ "$(cat /sys/block/nbd0/size)" -gt 0 ]; do i=$((i + 1)); [ $i -lt 100 ] || {{ cat /run/client.log; exit 1; }}; sleep 0.1; done
@@ -77,16 +91,17 @@ fn restarts_fail_no_request_of_the_kernels_client_and_a_crash_shows_no_old_data(
     let program = env!("CARGO_BIN_EXE_tanada");
     let inside = Path::new("/run/t");
     let outside = tempfile::tempdir().expect("a folder");
-    for (name, device, after) in [
+    for (name, served, after) in [
         (
             "kept",
-            "path = \"/run/t.img\"\nsize = \"64MiB\"",
+            exported("path = \"/run/t.img\"\nsize = \"64MiB\""),
             "after a crash: reads",
         ),
+        ("virtual", STORE.to_owned(), "after a crash: reads"),
         // A modelled disk has a cache of its own, which a crash empties.
         (
             "lost",
-            "model = \"ssd-sata-mlc\"\nsize = \"64MiB\"\nfile = \"/run/t.img\"",
+            exported("model = \"ssd-sata-mlc\"\nsize = \"64MiB\"\nfile = \"/run/t.img\""),
             "after a crash: errors",
         ),
     ] {
@@ -98,7 +113,7 @@ fn restarts_fail_no_request_of_the_kernels_client_and_a_crash_shows_no_old_data(
         );
         fs::write(
             outside.path().join(format!("{name}.toml")),
-            config(inside, device),
+            config(inside, &served),
         )
         .expect("it is ours");
         let guest = Command::new(&vm)

@@ -150,10 +150,21 @@ impl Openings {
         let store_infos = self.node.stores.infos(&stores);
         let choice = Choice::new(self.shared.part());
         let meta = Rc::clone(&self.node.meta.images.meta);
-        let volume = Volume::open(id, meta, choice, store_infos, settings).await?;
-        tracing::info!(volume = %volume.record().name, "opened");
-        let account = self.node.stores.account_cap(&volume.record());
-        let slot = Slot::new(id, volume, account);
+        let numbers = (volume.record.epoch, volume.record.generation);
+        let volume = match Volume::open(id, meta, choice, store_infos, settings).await {
+            // It changed nothing, and clients of before wait for the next try.
+            Err(error @ VolumeError::Offline { .. }) => {
+                let now = self.node.meta.images.volume(id).await?.record;
+                self.node.slots.opened(id, numbers, now.epoch);
+                return Err(error.into());
+            }
+            opened => opened?,
+        };
+        let record = volume.record();
+        tracing::info!(volume = %record.name, "opened");
+        let openings = self.node.slots.opened(id, numbers, record.epoch);
+        let account = self.node.stores.account_cap(&record);
+        let slot = Slot::new(id, (volume, openings), account);
         self.node.slots.insert(&slot);
         Ok(InUse::new(&slot))
     }

@@ -12,17 +12,21 @@ use base::{Instant, Nanos};
 use device::{Capped, Device, DeviceError, Throttle};
 use env::sync::{Permit, Semaphore};
 
-use crate::names::VolumeId;
+use crate::names::{Generation, VolumeId};
 use crate::record::Name;
 use crate::volume::Volume;
 
 /// How long an engine may take to say that it is over.
 const OVER: Nanos = Nanos::millis(500);
 
+/// Epochs, from the first to the last, that no other node has one between.
+pub(super) type Openings = (Generation, Generation);
+
 /// A volume that is open here.
 pub(super) struct Slot {
     id: VolumeId,
     volume: Rc<Volume>,
+    openings: Openings,
     users: Cell<u64>,
     /// Since when no client uses it.
     idle_since: Cell<Instant>,
@@ -44,19 +48,26 @@ pub(super) struct Slots {
     open: RefCell<BTreeMap<VolumeId, Rc<Slot>>>,
     /// One operation on a volume as a whole at a time.
     alone: RefCell<BTreeMap<VolumeId, Rc<Semaphore>>>,
+    /// Since this node began, open or not.
+    openings: RefCell<BTreeMap<VolumeId, Openings>>,
 }
 
 /// A volume in use on this node; given back when it is dropped.
 pub struct InUse(Rc<Slot>);
 
 impl Slot {
-    pub fn new(id: VolumeId, volume: Rc<Volume>, account: Option<Rc<Throttle>>) -> Rc<Slot> {
+    pub fn new(
+        id: VolumeId,
+        (volume, openings): (Rc<Volume>, Openings),
+        account: Option<Rc<Throttle>>,
+    ) -> Rc<Slot> {
         let throttle = Throttle::new(volume.record().terms.caps.into());
         Rc::new(Slot {
             throttle,
             account: RefCell::new(account),
             id,
             volume,
+            openings,
             users: Cell::new(0),
             idle_since: Cell::new(env::now()),
             visited: Cell::new(false),
@@ -134,6 +145,24 @@ impl Slots {
         }
     }
 
+    /// It was opened here, with the epoch after `generation`, where the epoch before was `before`; or another node was quicker, and
+    /// `epoch` is another one.
+    pub fn opened(
+        &self,
+        id: VolumeId,
+        (before, generation): (Generation, Generation),
+        epoch: Generation,
+    ) -> Openings {
+        let mut all = self.openings.borrow_mut();
+        let first = match all.get(&id) {
+            _ if epoch != generation.next() => epoch,
+            Some((first, last)) if *last == before => *first,
+            _ => before,
+        };
+        all.insert(id, (first, epoch));
+        (first, epoch)
+    }
+
     /// Leave to do something with a volume as a whole.
     pub async fn alone(&self, id: VolumeId) -> Permit {
         let one = {
@@ -157,6 +186,11 @@ impl InUse {
     /// The engine; a `Device`.
     pub fn volume(&self) -> &Rc<Volume> {
         &self.0.volume
+    }
+
+    /// The epochs of openings, this one the last, between which no other node had the volume.
+    pub fn openings(&self) -> (Generation, Generation) {
+        self.0.openings
     }
 
     /// What all clients of the volume here together get at most.
@@ -189,5 +223,28 @@ impl Drop for InUse {
         let slot = &self.0;
         slot.users.set(slot.users.get() - 1);
         slot.idle_since.set(env::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openings_go_together_until_another_node_has_one() {
+        let slots = Slots::default();
+        let opened = |before, generation, epoch| {
+            let numbers = (Generation(before), Generation(generation));
+            let (first, last) = slots.opened(VolumeId(1), numbers, Generation(epoch));
+            (first.0, last.0)
+        };
+        assert_eq!(opened(3, 5, 6), (3, 6), "after that of a daemon before");
+        assert_eq!(opened(6, 9, 10), (3, 10));
+        assert_eq!(opened(14, 14, 15), (14, 15), "14 was another node's");
+        assert_eq!(
+            opened(15, 15, 17),
+            (17, 17),
+            "another node was there meanwhile"
+        );
     }
 }

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::io::Errno;
@@ -16,20 +15,12 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
 use super::super::common::inherited;
 use super::super::common::{Address, Origin};
+use super::peer::watch_peer;
 use super::socket::{FLAGS, family, local_address, ready};
 use super::stream::Stream;
 
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
-
-/// A TCP peer that says nothing for so long is asked whether it is there.
-const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
-/// Time between two such questions.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
-/// Questions without an answer after which it is gone.
-const KEEPALIVE_PROBES: u32 = 3;
-/// Bytes sent that the peer does not acknowledge for so long end the connection: as long as all questions take.
-const USER_TIMEOUT_MS: u32 = 60_000;
 
 pub(crate) struct Listener {
     socket: Rc<OwnedFd>,
@@ -103,7 +94,7 @@ impl Listener {
                     let from = from.and_then(|from| SocketAddr::try_from(from).ok());
                     let (peer, origin) = match from {
                         Some(from) => {
-                            watch_peer(&socket)?;
+                            watch_peer(socket.as_fd())?;
                             let host = Origin::of(from.ip());
                             (from.to_string(), host)
                         }
@@ -130,16 +121,6 @@ fn unix_peer(socket: &OwnedFd) -> (String, Origin) {
         }
         Err(_) => ("unix client".to_owned(), Origin::Unknown),
     }
-}
-
-/// Has the system notice that the peer is gone without a word: its host lost power, or the way to it is cut.
-fn watch_peer(socket: &OwnedFd) -> io::Result<()> {
-    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
-    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
-    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
-    sockopt::set_socket_keepalive(socket, true)?;
-    sockopt::set_tcp_user_timeout(socket, USER_TIMEOUT_MS)?;
-    Ok(())
 }
 
 impl Drop for Listener {

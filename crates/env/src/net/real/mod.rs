@@ -11,5 +11,5 @@ pub(super) use datagram::Datagram;
 pub(super) use detached::Detached;
 pub(super) use listener::Listener;
 pub use listener::{give_inherited_mode, give_socket_mode};
-pub use peer::peer_groups;
+pub use peer::{peer_groups, watch_peer};
 pub(super) use stream::Stream;

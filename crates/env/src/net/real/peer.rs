@@ -1,11 +1,23 @@
-//! In which groups is the process at the other end of a Unix socket?
+//! Who is at the other end: the groups of a process, and is a host still there?
 //!
-//! The kernel noted them when that process connected: what it gave up or took since does not count.
+//! The kernel noted the groups when that process connected: what it gave up or took since does not count.
 
 #![allow(unsafe_code)] // getsockopt(2) fills memory that is this function's own.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::net::sockopt;
+
+/// A TCP peer that says nothing for so long is asked whether it is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// Time between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Questions without an answer after which it is gone.
+const KEEPALIVE_PROBES: u32 = 3;
+/// Bytes sent that the peer does not acknowledge for so long end the connection: as long as all questions take.
+const USER_TIMEOUT_MS: u32 = 60_000;
 
 /// Linux has no limit lower than this for the groups of a process.
 const GROUPS_MAX: usize = 65_536;
@@ -44,6 +56,20 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
         }
         groups.resize(many, 0);
     }
+}
+
+/// Has the system notice within a minute that the peer of a TCP connection is gone without a word: its host lost power, or the way to
+/// it is cut.
+///
+/// # Errors
+/// The system takes none of it, as of a socket that is no TCP connection.
+pub fn watch_peer(socket: BorrowedFd<'_>) -> io::Result<()> {
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_user_timeout(socket, USER_TIMEOUT_MS)?;
+    Ok(())
 }
 
 #[cfg(test)]

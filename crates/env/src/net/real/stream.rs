@@ -30,6 +30,7 @@ use rustix::net::{
 
 use super::super::common::{Address, Origin, aborted};
 use super::detached::Detached;
+use super::peer::watch_peer;
 use super::socket::{FLAGS, family, ready};
 use crate::executor::{start, with_current};
 use crate::real::{Completion, Message, Operation, Outcome};
@@ -109,6 +110,7 @@ impl Stream {
                     Err(errno) => return Err(unreached(errno)),
                 }
                 let socket = Rc::into_inner(socket).expect("the wait for it has ended");
+                watch_peer(socket.as_fd())?;
                 Stream::new(socket, true, peer, Origin::of(to.ip()))
             }
             Address::Unix(path) => {
@@ -427,19 +429,21 @@ mod tests {
     use crate::{RealConfig, Runtime};
 
     #[test]
-    fn a_client_that_dies_without_a_word_is_noticed_within_a_minute() {
+    fn a_peer_that_dies_without_a_word_is_noticed_within_a_minute() {
         let runtime = Runtime::real(RealConfig::default()).unwrap();
         runtime.block_on(async {
             let any = "127.0.0.1:0".parse().unwrap();
             let (listener, address) = Listener::bind(&any, 0o600).unwrap();
-            let _client = Stream::connect(&address).await.unwrap();
+            let client = Stream::connect(&address).await.unwrap();
             let accepted = listener.accept().await.unwrap();
-            let socket = &*accepted.socket;
-            assert!(sockopt::socket_keepalive(socket).unwrap());
-            let asked = sockopt::tcp_keepidle(socket).unwrap()
-                + sockopt::tcp_keepintvl(socket).unwrap() * sockopt::tcp_keepcnt(socket).unwrap();
-            assert_eq!(asked, Duration::from_secs(60));
-            assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 60_000);
+            for socket in [&*accepted.socket, &*client.socket] {
+                assert!(sockopt::socket_keepalive(socket).unwrap());
+                let asked = sockopt::tcp_keepidle(socket).unwrap()
+                    + sockopt::tcp_keepintvl(socket).unwrap()
+                        * sockopt::tcp_keepcnt(socket).unwrap();
+                assert_eq!(asked, Duration::from_secs(60));
+                assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 60_000);
+            }
             let local = "127.0.0.1".parse().unwrap();
             assert_eq!(accepted.origin(), Origin::Host(local));
         });

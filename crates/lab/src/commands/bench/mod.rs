@@ -26,9 +26,9 @@ use predict::data::{DataSet, Reduce};
 use predict::grid::{Grid, Job, SIZES, Way};
 use predict::import::{self, About, Format};
 use report::terminal;
-use report::terminal::Usage;
 use report::terminal::progress;
 use report::terminal::table::table;
+use report::terminal::{Usage, consent};
 use serde::Serialize;
 
 use app::BenchApp;
@@ -81,9 +81,8 @@ pub struct BenchDevice {
     /// Only reads; the target's data stay.
     #[arg(long, conflicts_with = "overwrite")]
     pub read_only: bool,
-    /// Write to a target that holds data; they are lost.
-    #[arg(long)]
-    pub overwrite: bool,
+    #[command(flatten)]
+    pub over: Over,
     /// Accesses under way at a time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N")]
     pub depth: u32,
@@ -107,6 +106,28 @@ pub struct BenchDevice {
     pub json: bool,
 }
 
+/// May a target's data be lost?
+#[derive(Args)]
+pub struct Over {
+    /// Write to a target that holds data; they are lost.
+    #[arg(long)]
+    pub overwrite: bool,
+    /// Ask nothing before they are lost.
+    #[arg(long, requires = "overwrite")]
+    pub yes: bool,
+}
+
+impl Over {
+    /// Asks before the data of `target` are lost.
+    fn consent(&self, target: &Path) -> anyhow::Result<()> {
+        if !self.overwrite || target.is_dir() || !target.exists() || !holds_data(target)? {
+            return Ok(());
+        }
+        let name = target.display().to_string();
+        consent::ask(&name, &format!("what {name} holds is lost"), self.yes)
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Io {
     /// Past the page cache.
@@ -120,9 +141,13 @@ pub fn run(command: Bench) -> anyhow::Result<()> {
     match command {
         Bench::Model(wanted) => quick::model(&wanted),
         Bench::Device(wanted) if wanted.quick => {
-            quick::device(&wanted.target, wanted.overwrite, wanted.json)
+            wanted.over.consent(&wanted.target)?;
+            quick::device(&wanted.target, wanted.over.overwrite, wanted.json)
         }
-        Bench::Device(arguments) => device(&arguments),
+        Bench::Device(arguments) => {
+            arguments.over.consent(&arguments.target)?;
+            device(&arguments)
+        }
         Bench::App(arguments) => app::run(&arguments),
     }
 }
@@ -285,7 +310,7 @@ fn prepare(arguments: &BenchDevice) -> anyhow::Result<Target> {
         }
         return Ok(found);
     }
-    if holds_data && !arguments.overwrite {
+    if holds_data && !arguments.over.overwrite {
         bail!(
             "cannot measure writes to {shown}: it holds data; measure reads alone with --read-only, name a folder \
              on it, or give --overwrite if the data may be lost"

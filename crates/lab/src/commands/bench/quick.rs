@@ -18,8 +18,8 @@ use device::model::Spec;
 use device::model::bench::{self, BenchReport, Pattern, Plan};
 use env::fs::Direct;
 use indicatif::ProgressBar;
-use report::terminal;
 use report::terminal::table::{count, size, table};
+use report::terminal::{self, Usage};
 
 /// Which model.
 #[derive(Args)]
@@ -35,7 +35,8 @@ pub struct BenchModel {
 /// Measures a model, in virtual time.
 pub fn model(wanted: &BenchModel) -> anyhow::Result<()> {
     let name = &wanted.model;
-    let spec = Spec::find(name).with_context(|| format!("cannot measure '{name}'"))?;
+    let unknown = |error| Usage(format!("cannot measure '{name}': {error}"));
+    let spec = Spec::find(name).map_err(unknown)?;
     let plan = Plan::default();
     let report = with_spinner(name, || Ok(bench::measure(&spec, None, &plan, 1)?))?;
     terminal::answer(wanted.json, &report, || report_page(&report))
@@ -121,7 +122,7 @@ fn report_page(report: &BenchReport) -> String {
     ));
     if !report.modelled && report.cases.iter().all(|case| !case.pattern.writes()) {
         text.push_str(
-            "\nOnly reads were measured; --overwrite measures writes too and destroys data.\n",
+            "\nOnly reads were measured; --overwrite --yes measures writes too and destroys data.\n",
         );
     }
     text

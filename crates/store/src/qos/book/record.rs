@@ -208,6 +208,19 @@ impl From<Windows> for WindowsReport {
     }
 }
 
+/// What closed sessions of a reservation got, which goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveredReport {
+    /// Its number.
+    pub reservation: u64,
+    /// Its holder.
+    pub holder: String,
+    /// Bytes delivered.
+    pub delivered_bytes: u64,
+    /// How its windows went.
+    pub windows: WindowsReport,
+}
+
 /// A reservation that has been, for operators and for the book.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedReport {

@@ -5,7 +5,7 @@ use policy::share::calendar::{State, Stretch};
 use policy::share::{Direction, Kind, Share, Slot};
 use serde::{Deserialize, Serialize};
 
-use crate::qos::book::record::EndedReport;
+use crate::qos::book::record::{DeliveredReport, EndedReport};
 use crate::qos::session::table::Sessions;
 use crate::qos::state::Core;
 use crate::qos::state::capacity::MIXES;
@@ -186,6 +186,9 @@ pub struct ManagerReport {
     pub memory_bytes: u64,
     /// The scrub.
     pub scrub: ScrubReport,
+    /// What sessions that are closed got, by reservations that go on.
+    #[serde(default)]
+    pub delivered: Vec<DeliveredReport>,
     /// Reservations that ended lately, the latest last.
     pub ended: Vec<EndedReport>,
     /// Broken promises and the like, the latest last.
@@ -223,6 +226,7 @@ pub(super) fn of(sessions: &Sessions) -> ManagerReport {
             bad: scrubbed.bad,
             round_ended: scrubbed.round_ended.map(|it| it.0),
         },
+        delivered: sessions.delivered(),
         ended: core.history.ended().clone(),
         log: core.log.lines(),
     }

@@ -19,7 +19,7 @@ use super::report::{DeliveryReport, SessionReport};
 use super::rights::{Granted, Phase};
 use super::{Opening, Session, buffers};
 use crate::ops;
-use crate::qos::book::record::{EndedReport, Record, WindowsReport};
+use crate::qos::book::record::{DeliveredReport, EndedReport, Record, WindowsReport};
 use crate::qos::state::Core;
 
 /// Sessions that ended and are still shown.
@@ -245,6 +245,20 @@ impl Sessions {
                 session.lose_promise("its record was out of reach for 10 minutes");
             }
         }
+    }
+
+    /// What sessions that are closed got, by reservations that go on.
+    pub fn delivered(&self) -> Vec<DeliveredReport> {
+        let (totals, records) = (self.totals.borrow(), self.core.bookings.records.borrow());
+        let of = |(id, got): (&BookingId, &Totals)| {
+            Some(DeliveredReport {
+                reservation: id.0,
+                holder: records.get(id)?.holder.clone(),
+                delivered_bytes: got.delivered,
+                windows: got.windows,
+            })
+        };
+        totals.iter().filter_map(of).collect()
     }
 
     /// A reservation is over.

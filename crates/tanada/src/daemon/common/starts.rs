@@ -145,6 +145,12 @@ pub fn describe(source: &str, crash_keeping: bool) -> String {
     )
 }
 
+/// The same of a virtual disk, which keeps all that it answered; `openings`: between them no other node had it.
+pub fn describe_virtual(number: u32, (first, last): (u64, u64)) -> String {
+    let own = describe(&format!("virtual disk {number}"), true);
+    format!("{own}; openings: {first}-{last}")
+}
+
 impl Begun {
     fn of(path: PathBuf, boot: &str) -> anyhow::Result<Begun> {
         let cannot = || format!("cannot count the starts in {}", path.display());
@@ -205,6 +211,8 @@ pub struct Described {
     losses: u64,
     /// What was answered outlives a crash of the daemon.
     crash_keeping: bool,
+    /// Of a virtual disk: openings, the present one the last, between which no other node had it.
+    openings: Option<(u64, u64)>,
 }
 
 impl Described {
@@ -214,12 +222,21 @@ impl Described {
             .strip_prefix("Tanada ")?
             .split_once("; unclean starts: ")?;
         let (unclean, rest) = rest.split_once("; losses: ")?;
-        let (losses, keeps) = rest.split_once("; crash-keeping: ")?;
+        let (losses, rest) = rest.split_once("; crash-keeping: ")?;
+        let (keeps, openings) = match rest.split_once("; openings: ") {
+            Some((keeps, openings)) => (keeps, Some(openings.split_once('-')?)),
+            None => (rest, None),
+        };
+        let openings = match openings {
+            Some((first, last)) => Some((first.parse().ok()?, last.parse().ok()?)),
+            None => None,
+        };
         Some(Described {
             source: source.to_owned(),
             unclean_starts: unclean.parse().ok()?,
             losses: losses.parse().ok()?,
             crash_keeping: keeps == "yes",
+            openings,
         })
     }
 
@@ -227,7 +244,11 @@ impl Described {
     pub fn goes_on_as(&self, now: &Described) -> bool {
         let is_clean = self.unclean_starts == now.unclean_starts;
         let is_kept = self.crash_keeping && now.crash_keeping && self.losses == now.losses;
-        self.source == now.source && (is_clean || is_kept)
+        let is_ours = match (self.openings, now.openings) {
+            (Some((_, last)), Some((first, now))) => (first..=now).contains(&last),
+            (before, now) => before == now,
+        };
+        self.source == now.source && is_ours && (is_clean || is_kept)
     }
 }
 
@@ -281,6 +302,21 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_disk_goes_on_unless_another_node_had_it() {
+        let disk = |number, openings| {
+            Described::read(&describe_virtual(number, openings)).expect("it is one")
+        };
+        let own = disk(1, (4, 9));
+        assert!(own.crash_keeping && own.goes_on_as(&disk(1, (4, 12))));
+        assert!(own.goes_on_as(&disk(1, (9, 12))), "the one before");
+        assert!(!own.goes_on_as(&disk(1, (10, 12))), "10 was another node's");
+        assert!(!own.goes_on_as(&disk(2, (4, 12))), "another disk");
+        assert!(!own.goes_on_as(&Described::read(&describe("virtual disk 1", true)).unwrap()));
+        let torn = describe_virtual(1, (4, 9)).replace("4-9", "4");
+        assert_eq!(Described::read(&torn), None);
+    }
+
+    #[test]
     fn a_cache_that_is_given_up_without_a_daemon_counts_at_the_next_start() {
         let dir = tempfile::tempdir().unwrap();
         note_missed_cache_of(dir.path(), "vol0").unwrap();
@@ -305,6 +341,7 @@ mod tests {
             unclean_starts,
             losses,
             crash_keeping,
+            openings: None,
         };
         let goes_on = |before: Described, now: Described| before.goes_on_as(&now);
         assert!(goes_on(of(1, 0, false), of(1, 0, false)));

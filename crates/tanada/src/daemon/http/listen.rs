@@ -285,10 +285,12 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (stream, from) = listener.accept().await?;
+                env::net::watch_peer(stream.as_fd())?;
                 Ok(Stream::Tcp(stream, from.ip()))
             }
             Listener::Tls(listener, tls) => {
                 let (stream, from) = listener.accept().await?;
+                env::net::watch_peer(stream.as_fd())?;
                 Ok(Stream::Tls(stream, from.ip(), Arc::clone(tls)))
             }
             Listener::Unix { listener, .. } => {

@@ -56,9 +56,11 @@ pub(super) fn hide_in_store(caller: &Caller, store: &mut Store) {
 
 /// Takes the names of holders from what was promised before.
 fn hide_in_manager(caller: &Caller, manager: &mut ManagerReport) {
-    for ended in &mut manager.ended {
-        if !sees(caller, &ended.holder) {
-            ended.holder.clear();
+    let ended = manager.ended.iter_mut().map(|it| &mut it.holder);
+    let closed = manager.delivered.iter_mut().map(|it| &mut it.holder);
+    for holder in ended.chain(closed) {
+        if !sees(caller, holder) {
+            holder.clear();
         }
     }
 }

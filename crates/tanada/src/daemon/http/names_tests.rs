@@ -23,6 +23,7 @@ fn store() -> Store {
         "calendar": {"held": 0, "committed": 1, "now": stretch, "floors_percent": 1.0, "overcommitted": []},
         "sessions": 1, "memory_bytes": 1,
         "scrub": {"rate": 0, "rounds": 0, "read_bytes": 0, "bad": 0, "round_ended": null},
+        "delivered": [{"reservation": 2, "holder": "astro", "delivered_bytes": 5, "windows": windows}],
         "ended": [{"reservation": 1, "holder": "astro", "direction": "read", "promised": 5, "from": 1, "until": 2,
             "ended": 2, "why": "its time was over", "delivered_bytes": 5, "windows": windows}],
         "log": [],
@@ -109,6 +110,7 @@ fn the_queue_of_a_hybrid_names_no_holder_either() {
     let mut queue = store().node;
     hide_in_manager(&Caller::nothing(), &mut queue);
     assert_eq!(queue.ended[0].holder, "");
+    assert_eq!(queue.delivered[0].holder, "");
     assert_eq!(queue.ended[0].delivered_bytes, 5, "figures stay");
 }
 

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::caller::Caller;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
@@ -43,15 +44,19 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub(super) async fn post_reload(
     State(control): State<Arc<Control>>,
     Extension(doors): Extension<Arc<Doors>>,
+    Extension(caller): Extension<Caller>,
     asked: Result<Query<ReloadAsk>, QueryRejection>,
 ) -> Answer<Reloaded> {
     let asked = query(asked, "the key is dry_run, true or false")?;
-    reload(&control, &doors, asked.dry_run).await.map(Json)
+    let who = caller.to_string();
+    reload(&control, &doors, (asked.dry_run, &who))
+        .await
+        .map(Json)
 }
 
 /// As the signal does it: the log says what came of it.
 pub async fn on_signal(control: &Control, doors: &Doors) {
-    match reload(control, doors, false).await {
+    match reload(control, doors, (false, "SIGHUP")).await {
         Ok(done) if done.changes.is_empty() => {
             tracing::info!("the configuration was read anew: nothing is different");
         }
@@ -66,7 +71,12 @@ pub async fn on_signal(control: &Control, doors: &Doors) {
     }
 }
 
-async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloaded, Failure> {
+/// `who` has it read.
+async fn reload(
+    control: &Control,
+    doors: &Doors,
+    (dry_run, who): (bool, &str),
+) -> Result<Reloaded, Failure> {
     let loaded = &control.loaded;
     let _turn = loaded.turn.lock().await;
     let (written, config) = read(loaded)?;
@@ -79,9 +89,9 @@ async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloa
         });
     }
     needs_no_restart(&changes)?;
+    let mut hybrids = config.hybrids.clone();
     let names = diff::hybrids(&before.lines, &written.lines);
-    let hybrids = config.hybrids.iter().cloned();
-    let hybrids: Vec<HybridConfig> = hybrids.filter(|it| names.contains(it.name())).collect();
+    hybrids.retain(|it| names.contains(it.name()));
     let mut turns = Vec::new();
     for hybrid in &hybrids {
         // No setting changes between the check and the rest.
@@ -92,11 +102,8 @@ async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloa
     }
     let opened = doors.listen(&config.admin).await;
     let opened = opened.map_err(|error| {
-        Failure::of_sentence(
-            StatusCode::CONFLICT,
-            &said::words(&error),
-            "the log says more",
-        )
+        let words = said::words(&error);
+        Failure::of_sentence(StatusCode::CONFLICT, &words, "the log says more")
     })?;
     let exports = exports_of_threads(control, &config)?;
     check_entrances(control, &exports, &config.stores).await?;
@@ -117,7 +124,7 @@ async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloa
         // The file is not in force as a whole: what is left is tried at the next reload.
         return Err(half_done(failure, &hybrids));
     }
-    say(&changes);
+    say(&changes, who);
     log::set_level(config.log);
     loaded.set(written, config);
     Ok(Reloaded {
@@ -126,10 +133,10 @@ async fn reload(control: &Control, doors: &Doors, dry_run: bool) -> Result<Reloa
     })
 }
 
-fn say(changes: &[ConfigChange]) {
+fn say(changes: &[ConfigChange], who: &str) {
     for change in changes {
         let (key, before, after) = (&change.key, &change.before, &change.after);
-        tracing::info!(key, ?before, ?after, "configured anew");
+        tracing::info!(who, key, ?before, ?after, "configured anew");
     }
 }
 

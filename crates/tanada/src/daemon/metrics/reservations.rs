@@ -3,7 +3,9 @@
 //! A reservation is in use while a client shows its capability, or a volume's requests go by it. It is called as commands
 //! have it, `STORE/NUMBER`. Its holder is left out for a caller who may not see names.
 //!
-//! Always true: a reservation has one series in each family, whatever sessions it has.
+//! Always true:
+//! 1. A reservation has one series in each family, whatever sessions it has.
+//! 2. What it got never becomes less: closed sessions count until the reservation is over.
 
 use std::collections::BTreeMap;
 use std::fmt::Error;
@@ -21,6 +23,15 @@ struct Delivered {
     bytes: u64,
     /// Windows as in [`ENDS`].
     windows: [u64; 4],
+}
+
+impl Delivered {
+    fn got(&mut self, bytes: u64, windows: [u64; 4]) {
+        self.bytes += bytes;
+        for (sum, count) in self.windows.iter_mut().zip(windows) {
+            *sum += count;
+        }
+    }
 }
 
 /// How windows end.
@@ -66,17 +77,21 @@ pub(super) fn reservations(
 /// By number: the store, what it is called, what it got.
 fn of_store(store: &Store) -> Vec<(&str, String, Delivered)> {
     let mut all: BTreeMap<u64, Delivered> = BTreeMap::new();
+    for closed in &store.node.delivered {
+        let sum = all.entry(closed.reservation).or_default();
+        sum.holder.clone_from(&closed.holder);
+        let of = &closed.windows;
+        let ended = [of.kept, of.no_demand, of.capacity, of.scheduler];
+        sum.got(closed.delivered_bytes, ended);
+    }
     let open = store.sessions.iter().filter(|it| it.closed.is_none());
     for (number, session) in open.filter_map(|it| Some((it.reservation?, it))) {
         let sum = all.entry(number).or_default();
-        let of = &session.delivery.windows;
         sum.holder.clone_from(&session.holder);
         sum.promised += session.promised;
-        sum.bytes += session.delivery.delivered_bytes;
+        let of = &session.delivery.windows;
         let ended = [of.kept, of.no_demand, of.capacity, of.scheduler];
-        for (sum, count) in sum.windows.iter_mut().zip(ended) {
-            *sum += count;
-        }
+        sum.got(session.delivery.delivered_bytes, ended);
     }
     let name = store.basics.name.as_str();
     let called = |(number, it)| (name, format!("{name}/{number}"), it);

@@ -35,7 +35,7 @@ use vdisk::replica::broadcast as announce;
 
 use super::caps::is_but_capped;
 use super::cluster_level;
-use super::exports::{self, VolumeExport};
+use super::exports::{self, VolumeExport, described};
 use super::meta::Meta;
 use super::open::{OpenServer, nbd_limits};
 use super::reservations::ClusterReservations;
@@ -463,7 +463,7 @@ impl Supply for Volumes {
                     let device: Rc<dyn Device> = in_use.volume().clone();
                     let device = in_use.capped(device);
                     Ok(Some(Supplied {
-                        description: String::new(),
+                        description: described(&in_use),
                         device,
                         read_only: false,
                         account: nbd::Account::default(),

@@ -26,6 +26,7 @@ use vdisk::record::Fairness;
 use super::caps;
 use crate::api;
 use crate::daemon::common::address::nbd_uri;
+use crate::daemon::common::starts;
 
 /// Between two looks at the volumes.
 const LOOK_EVERY: Nanos = Nanos::secs(2);
@@ -53,6 +54,13 @@ struct VolumeState {
     terms: Terms,
     /// Why no client gets it now.
     why: Option<String>,
+}
+
+/// What a volume says of itself to clients.
+pub(super) fn described(in_use: &InUse) -> String {
+    let (first, last) = in_use.openings();
+    let number = in_use.volume().record().id.0;
+    starts::describe_virtual(number, (first.0, last.0))
 }
 
 /// A client of an export; gone when dropped.
@@ -168,7 +176,7 @@ impl VolumeExport {
         self.clients.set(self.clients.get() + 1);
         let device = Capped::new(in_use.capped(device), &self.throttle);
         Ok(Supplied {
-            description: String::new(),
+            description: described(&in_use),
             device,
             read_only: self.config.read_only,
             account: self.account.clone(),
