@@ -5,7 +5,6 @@ use utoipa::ToSchema;
 
 use super::certificates::OwnCertificate;
 use super::clients::NbdListener;
-use super::cluster::Disk;
 use super::figures::{Counters, Power};
 use super::health::Health;
 use super::store::Store;
@@ -35,9 +34,6 @@ pub struct Status {
     pub devices: Vec<Device>,
     /// Hybrids.
     pub volumes: Vec<Volume>,
-    /// Virtual disks, in what `tanada status` prints; `/v1/status` leaves them to `/v1/cluster/volumes`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub disks: Vec<Disk>,
     #[serde(default)]
     pub stores: Vec<Store>,
     pub exports: Vec<Export>,

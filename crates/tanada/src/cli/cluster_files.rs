@@ -127,11 +127,8 @@ pub(super) fn import(
     let whole = Bytes(bytes.next_multiple_of(4096).max(4096));
     let data = known.as_ref().map(|disk| check(disk, (file, bytes), &here));
     let data = data.transpose()?.unwrap_or(0);
-    let shown = file.display();
-    let lost = format!(
-        "{name} has {} of data, which {shown} is to replace",
-        table::size(data)
-    );
+    let (has, shown) = (table::size(data), file.display());
+    let lost = format!("{name} has {has} of data, which {shown} is to replace");
     if data > 0 && !how.replace {
         return Err(refused(format!(
             "{lost}: nothing was changed. Import it under another name, or add --replace; `tanada snapshot create \

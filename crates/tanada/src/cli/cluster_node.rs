@@ -1,9 +1,11 @@
 //! `tanada node ...`: the nodes of a cluster and their stores: looked at, registered, drained, deleted.
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
+use report::terminal::Refused;
 use vdisk::record::Name;
 
 use super::ask::Ask;
@@ -22,6 +24,14 @@ pub enum Node {
     /// List the cluster's stores and the nodes they are on.
     #[command(visible_alias = "ls")]
     List(Ask),
+    /// Show a node and its stores.
+    #[command(visible_alias = "info")]
+    Show {
+        /// The node.
+        name: Name,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Make or renew this node's certificate; with --store, register a store of a node that does not do so by itself.
     #[command(
         after_help = "A node with a `[cluster]` registers its stores by itself; one that `tanada serve --store` serves is registered \
@@ -114,6 +124,7 @@ pub fn run_node(command: Node) -> anyhow::Result<ExitCode> {
             let here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
             show::answer(ask.json, &here, || stores(&here))
         }
+        Node::Show { name, ask } => show_one(&name, ask),
         Node::Create(wanted) => match (&wanted.store.store, &wanted.store.address) {
             (Some(store), Some(address)) => register(&wanted, store, address),
             _ => cluster_ca::create(&wanted.node, &wanted.certificate, wanted.ask.json),
@@ -128,6 +139,18 @@ pub fn run_node(command: Node) -> anyhow::Result<ExitCode> {
         Node::Old(old) => unreachable!("{old:?} is read as its new spelling"),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+fn show_one(name: &Name, ask: Ask) -> anyhow::Result<()> {
+    let mut here: Here = Client::new(ask.admin)?.get("/v1/cluster")?;
+    let nodes: BTreeSet<&str> = here.stores.iter().map(|store| &*store.node).collect();
+    if !nodes.contains(name.as_str()) {
+        let nodes = Vec::from_iter(nodes).join(", ");
+        let why = format!("there is no node '{name}' with a store; there are {nodes}");
+        return Err(Refused(why).into());
+    }
+    here.stores.retain(|store| store.node == name.as_str());
+    show::answer(ask.json, &here, || stores(&here))
 }
 
 fn register(wanted: &CreateNode, store: &Name, address: &str) -> anyhow::Result<()> {

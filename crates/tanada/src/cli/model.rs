@@ -1,6 +1,7 @@
 //! `tanada model ...`: device models, with their figures and where those come from.
 
 use std::fmt::Write as _;
+use std::slice;
 
 use clap::Subcommand;
 use device::model;
@@ -17,6 +18,15 @@ pub enum Model {
     /// List the models with their figures and where those come from.
     #[command(visible_alias = "ls")]
     List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a model with its figures and where those come from.
+    #[command(visible_alias = "info")]
+    Show {
+        /// Its name, or another one of it.
+        name: String,
         /// Print JSON.
         #[arg(long)]
         json: bool,
@@ -71,6 +81,21 @@ pub fn run(command: Model) -> anyhow::Result<()> {
             let models = model::catalogue();
             let listed: Vec<Listed> = models.iter().map(Listed::from).collect();
             show::answer(json, &listed, || models_page(&models))
+        }
+        Model::Show { name, json } => {
+            let mut models = model::catalogue();
+            let is_it = |info: &ModelInfo| info.aliases.contains(&name) || info.name == name;
+            if let Some(at) = models.iter().position(is_it) {
+                models = vec![models.swap_remove(at)];
+            }
+            let called = models
+                .first()
+                .map_or(name.clone(), |info| info.name.clone());
+            let name = if models.len() == 1 { called } else { name };
+            let one = show::only(models, ("model", &name), |it| &it.name)?;
+            show::answer(json, &Listed::from(&one), || {
+                models_page(slice::from_ref(&one))
+            })
         }
     }
 }

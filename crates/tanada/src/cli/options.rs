@@ -182,6 +182,14 @@ pub enum Device {
     /// List the devices of a running daemon.
     #[command(visible_alias = "ls")]
     List(Ask),
+    /// Show a device, and what it was asked.
+    #[command(visible_alias = "info")]
+    Show {
+        /// Its name.
+        name: String,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Give a disk to the daemon's group, tanada, now and at every start of the machine, by a udev rule on its serial number.
     #[command(after_help = "Example: sudo tanada device claim /dev/sdb --dry-run")]
     Claim(device_claim::Claim),

@@ -12,8 +12,8 @@ use clap::Args;
 use report::terminal::Usage;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
-use utoipa::openapi::schema::Type;
-use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr};
+use utoipa::openapi::schema::{AnyOfBuilder, Type};
+use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Ref, RefOr};
 
 use super::audit::Verified;
 use super::authority_files::Entry;
@@ -30,7 +30,7 @@ use super::model::Listed as Model;
 use super::object::Moved;
 use super::object_names::Shown as Object;
 use super::rescue::Report as Rescued;
-use super::show;
+use super::show::{self, StatusPage};
 use super::store_offline::{Checked, Made};
 use crate::api::access::{Account, AccountsGone, AuditLine, MadeToken, Token};
 use crate::api::clients::{Gone, NbdListener};
@@ -41,7 +41,7 @@ use crate::api::level::Upgraded;
 use crate::api::reload::Reloaded;
 use crate::api::reservation::{ReservationOffer, WholeReservation};
 use crate::api::settings::Setting;
-use crate::api::status::{Device, Status};
+use crate::api::status::Device;
 use crate::api::store::{Calendar, Offer, Reservation, Scrub, Store};
 use crate::api::tier::{Heat, Moves};
 use crate::api::trash::{Deleted, DeletedVolume};
@@ -96,7 +96,7 @@ fn names() -> Shape {
 
 /// One of two, as it is asked.
 fn either(name: &str, shapes: [Shape; 2]) -> Shape {
-    let (mut schemas, mut either) = (Schemas::default(), OneOfBuilder::new());
+    let (mut schemas, mut either) = (Schemas::default(), AnyOfBuilder::new());
     for shape in shapes {
         let named = RefOr::Ref(Ref::from_schema_name(shape.name));
         either = match shape.is_list {
@@ -175,7 +175,7 @@ fn calibration() -> Shape {
 type Printed = (&'static str, fn() -> Shape);
 
 /// Each command and what it prints.
-const COMMANDS: [Printed; 109] = [
+const COMMANDS: [Printed; 113] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
@@ -199,6 +199,7 @@ const COMMANDS: [Printed; 109] = [
     ("device claim --dry-run", one::<ClaimedDisk>),
     ("device list", many::<Device>),
     ("device release", one::<ClaimedDisk>),
+    ("device show", one::<Device>),
     ("device release --dry-run", one::<ClaimedDisk>),
     ("doctor", many::<Finding>),
     ("health mute", one::<Health>),
@@ -208,6 +209,7 @@ const COMMANDS: [Printed; 109] = [
     ("job list", many::<Job>),
     ("job show", one::<Job>),
     ("model list", many::<Model>),
+    ("model show", one::<Model>),
     ("node check-stop", many::<Left>),
     ("node create", one::<MadeCertificate>),
     ("node create --store", one::<ClusterStore>),
@@ -215,6 +217,7 @@ const COMMANDS: [Printed; 109] = [
     ("node delete --dry-run", one::<DryRun>),
     ("node drain", many::<ClusterStore>),
     ("node list", one::<Here>),
+    ("node show", one::<Here>),
     ("object delete", names),
     ("object delete --dry-run", one::<DryRun>),
     ("object get", one::<Moved>),
@@ -240,7 +243,8 @@ const COMMANDS: [Printed; 109] = [
     ("snapshot list", many::<ListedSnapshot>),
     ("snapshot rollback", one::<Disk>),
     ("snapshot rollback --dry-run", one::<DryRun>),
-    ("status", one::<Status>),
+    ("snapshot show", one::<ListedSnapshot>),
+    ("status", one::<StatusPage>),
     ("store calibrate", calibration),
     ("store calibrate --no-wait", one::<Store>),
     ("store check", one::<Checked>),

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use policy::share::Second;
-use report::terminal::Ending;
-use report::terminal::table::{count, megabytes_per_second, share, size, table};
+use report::terminal::table::{count, megabytes_per_second, share, size, span, table};
+use report::terminal::{Ending, Refused};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 pub use report::terminal::{answer, json, own_command, quoted, text};
 
@@ -13,7 +15,7 @@ use super::ask::Ask;
 use super::client::Client;
 use super::frame::title;
 use super::{cluster_pages, cluster_upgrade, health};
-use crate::api::cluster::Here;
+use crate::api::cluster::{Disk, Here};
 use crate::api::level::ClusterLevel;
 use crate::api::status::{Device, Export, Status};
 use crate::api::store as api;
@@ -21,24 +23,36 @@ use crate::api::tier::Tier;
 use crate::api::volume::Volume;
 use crate::daemon::common::when;
 
+/// What `tanada status` prints.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct StatusPage {
+    #[serde(flatten)]
+    status: Status,
+    /// Virtual disks; hybrids are among the `volumes`.
+    disks: Vec<Disk>,
+}
+
 /// Runs `tanada status`: the verdict first, and the exit status says it too.
 pub fn status(ask: &Ask) -> anyhow::Result<ExitCode> {
     let client = Client::new(ask.admin.clone())?;
-    let mut status: Status = client.get("/v1/status")?;
+    let status: Status = client.get("/v1/status")?;
     let ended = Ending::from(status.machine.health.status).into();
-    status.disks = client.get("/v1/cluster/volumes").unwrap_or_default();
+    let page = StatusPage {
+        status,
+        disks: client.get("/v1/cluster/volumes").unwrap_or_default(),
+    };
     if ask.json {
-        json(&status)?;
+        json(&page)?;
         return Ok(ended);
     }
     let here: Option<Here> = client.get("/v1/cluster").ok();
     let level = here.and_then(|it| it.level);
-    text(&status_page(&status, level.as_ref()))?;
+    text(&status_page(&page, level.as_ref()))?;
     Ok(ended)
 }
 
 /// The verdict, both kinds of volumes, and what they stand on.
-fn status_page(status: &Status, level: Option<&ClusterLevel>) -> String {
+fn status_page(StatusPage { status, disks }: &StatusPage, level: Option<&ClusterLevel>) -> String {
     let verdict = health::page(&status.machine.health);
     let mut page = format!(
         "{}\nconfiguration: {}\n\n{verdict}",
@@ -51,8 +65,8 @@ fn status_page(status: &Status, level: Option<&ClusterLevel>) -> String {
     if !status.volumes.is_empty() {
         page.push_str(&format!("\n{}", volumes(&status.volumes)));
     }
-    if !status.disks.is_empty() {
-        page.push_str(&format!("\n{}", cluster_pages::disks(&status.disks)));
+    if !disks.is_empty() {
+        page.push_str(&format!("\n{}", cluster_pages::disks(disks)));
     }
     if !status.stores.is_empty() {
         let stores = stores_table(&status.stores);
@@ -61,6 +75,50 @@ fn status_page(status: &Status, level: Option<&ClusterLevel>) -> String {
     page.push_str(&format!("\n{}", devices(&status.devices)));
     if !status.exports.is_empty() {
         page.push_str(&format!("\n{}", exports(&status.exports)));
+    }
+    page
+}
+
+/// The one that is called `name`, of all of a kind.
+///
+/// # Errors
+/// There is none; which there are.
+pub fn only<T>(
+    all: Vec<T>,
+    (kind, name): (&str, &str),
+    called: impl Fn(&T) -> &String,
+) -> anyhow::Result<T> {
+    let known: Vec<&str> = all.iter().map(|it| called(it).as_str()).collect();
+    let known = match known.is_empty() {
+        true => "there is none".to_owned(),
+        false => format!("there are {}", known.join(", ")),
+    };
+    let mut found = all.into_iter().filter(|it| called(it) == name);
+    let missing = || Refused(format!("there is no {kind} '{name}'; {known}")).into();
+    found.next().ok_or_else(missing)
+}
+
+/// A device, and what it was asked.
+pub fn device(device: &Device) -> String {
+    let rows = device.figures.operations.iter().map(|of| {
+        vec![
+            of.op.clone(),
+            of.class.clone(),
+            count(of.requests as f64),
+            size(of.bytes),
+            of.errors.to_string(),
+            span(of.latency.p50_ns),
+            span(of.latency.p99_ns),
+        ]
+    });
+    let rows: Vec<Vec<String>> = rows.collect();
+    let mut page = devices(std::slice::from_ref(device));
+    if !rows.is_empty() {
+        let asked = table(
+            &["ASKED", "WORK", "REQUESTS", "BYTES", "ERRORS", "P50", "P99"],
+            &rows,
+        );
+        page.push_str(&format!("\n{asked}"));
     }
     page
 }

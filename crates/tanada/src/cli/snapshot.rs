@@ -38,6 +38,15 @@ pub enum Snapshot {
         #[command(flatten)]
         ask: Ask,
     },
+    /// Show a snapshot: how large it is, and which volumes began as it is.
+    #[command(visible_alias = "info")]
+    Show {
+        /// The volume, and the snapshot's name.
+        #[arg(value_name = "VOLUME@SNAPSHOT")]
+        name: SnapshotName,
+        #[command(flatten)]
+        ask: Ask,
+    },
     /// Delete a snapshot; what only it has is freed by and by.
     #[command(visible_alias = "rm")]
     Delete {
@@ -77,6 +86,12 @@ pub fn run(command: Snapshot) -> anyhow::Result<()> {
     match command {
         Snapshot::Create { name, ask } => create(&name, ask),
         Snapshot::List { volume, ask } => list(volume.as_ref(), ask),
+        Snapshot::Show { name, ask } => {
+            let disk: Disk = Client::new(ask.admin)?.get(&path(&name.volume, ""))?;
+            let wanted = ("snapshot", name.snapshot.as_str());
+            let one = show::only(listed(&disk), wanted, |it| &it.snapshot.name)?;
+            show::answer(ask.json, &one, || snapshots(std::slice::from_ref(&one)))
+        }
         Snapshot::Delete { name, loss, ask } => delete(&name, &loss, ask),
         Snapshot::Clone { source, name, ask } => ask.send(
             Method::POST,

@@ -191,6 +191,9 @@ fn set_disk(wanted: SetVolume, pairs: &[(&str, &str)]) -> anyhow::Result<()> {
         yes: wanted.yes,
         dry_run: wanted.dry_run,
     };
+    if change.size_bytes.is_none() && loss.dry_run {
+        return consent::dry(&format!("nothing of {name} would be lost"), wanted.ask.json);
+    }
     if let Some(bytes) = change.size_bytes.filter(|_| change.shrink) {
         let now: Disk = Client::new(wanted.ask.admin.clone())?.get(&path)?;
         let before = now.terms.size_bytes;

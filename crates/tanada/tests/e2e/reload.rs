@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use base::{Bytes, Nanos, Sector};
 use device::{DeviceError, DeviceExt};
 use env::{RealConfig, Runtime};
-use front::nbd::Client;
+use front::nbd::{Client, ClientOptions, ClientTls};
 use serde_json::Value;
 
 use crate::common::{Daemon, SMALL, connect, http, json, run, stderr, text};
@@ -60,6 +61,96 @@ fn with_runtime(scene: impl AsyncFnOnce(&Path) + 'static) {
     let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
     let here = dir.path().to_owned();
     runtime.block_on(async move { scene(&here).await });
+}
+
+/// A client that trusts the authority of this folder alone.
+async fn trusts(dir: &Path, port: u16, export: &str) -> Result<Client, String> {
+    let authority = fs::read(dir.join("node/ca.pem")).expect("handed out");
+    let tls = ClientTls::from_pem("127.0.0.1", &authority, None);
+    let options = ClientOptions {
+        export: export.to_owned(),
+        tls: Some(tls.expect("usable")),
+        ..ClientOptions::default()
+    };
+    let address = format!("127.0.0.1:{port}").parse().expect("an address");
+    let client = Client::connect(&address, &options).await;
+    client.map_err(|error| error.to_string())
+}
+
+#[test]
+fn certificates_of_exports_and_of_the_cluster_are_read_anew() {
+    with_runtime(async |dir| {
+        for folder in ["old", "new"].map(|name| dir.join(name)) {
+            fs::create_dir(&folder).unwrap();
+            text(&folder, &["cluster", "ca", "init", "ca"]);
+            let issue = [
+                "cluster",
+                "ca",
+                "issue",
+                "node",
+                "--ca",
+                "ca",
+                "--host",
+                "127.0.0.1",
+            ];
+            text(&folder, &issue);
+        }
+        let put = |from: &str| {
+            for file in ["cert.pem", "key.pem"] {
+                let there = dir.join(file);
+                fs::copy(dir.join(from).join("node").join(file), &there).unwrap();
+                let mode = fs::Permissions::from_mode(0o600);
+                fs::set_permissions(there, mode).unwrap();
+            }
+        };
+        put("old");
+        let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
+        let free = [0; 2].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let [of_export, of_cluster] = [port(&free[0]), port(&free[1])];
+        drop(free);
+        let tls = "certificate = \"cert.pem\"\nkey = \"key.pem\"\n";
+        let config = before().replace(
+            "nbd = \"unix:disks.sock\"\n",
+            &format!("nbd = \"127.0.0.1:{of_cluster}\"\n[cluster.tls]\n{tls}"),
+        ) + &export(
+            "safe",
+            &format!("device = \"vol0\"\nnbd = \"127.0.0.1:{of_export}\"\n[export.tls]\n{tls}"),
+        );
+        let daemon = Daemon::start(dir, &config);
+        text(
+            dir,
+            &[
+                "volume", "create", "vm1", "--size", "16MiB", "--copies", "1",
+            ],
+        );
+        let both = [(of_export, "safe"), (of_cluster, "vm1")];
+        let mut clients = Vec::new();
+        for (port, name) in both {
+            clients.push(trusts(&dir.join("old"), port, name).await.unwrap());
+        }
+        put("new");
+        text(dir, &["reload"]);
+        for (port, name) in both {
+            assert!(
+                trusts(&dir.join("old"), port, name).await.is_err(),
+                "{name}"
+            );
+            clients.push(trusts(&dir.join("new"), port, name).await.unwrap());
+        }
+        for client in &clients {
+            read(client).await.expect("those of before go on, too");
+        }
+        // One that cannot be read changes nothing.
+        fs::write(dir.join("cert.pem"), "none").unwrap();
+        assert_eq!(run(dir, &["reload"]).status.code(), Some(5));
+        for (port, name) in both {
+            trusts(&dir.join("new"), port, name).await.unwrap();
+        }
+        for client in clients {
+            client.close().await;
+        }
+        daemon.stop();
+    });
 }
 
 #[test]

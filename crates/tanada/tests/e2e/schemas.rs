@@ -130,16 +130,19 @@ fn is_of(wanted: &Value, value: &Value) -> bool {
 }
 
 /// All commands that list or show something, with what they are asked.
-const LOOKING: [(&str, &str); 25] = [
+const LOOKING: [(&str, &str); 29] = [
     ("account list", ""),
     ("account show", "ann"),
     ("audit list", ""),
     ("client list", ""),
     ("config diff", ""),
     ("device list", ""),
+    ("device show", "d1"),
     ("job list", ""),
     ("model list", ""),
+    ("model show", "scm"),
     ("node list", ""),
+    ("node show", "n1"),
     (
         "object list",
         "--store unix:s1.sock --node-key tanada-data/keys/cluster.node",
@@ -153,6 +156,7 @@ const LOOKING: [(&str, &str); 25] = [
     ("reservation list --parts", ""),
     ("reservation show", "night"),
     ("snapshot list", ""),
+    ("snapshot show", "vm1@monday"),
     ("status", ""),
     ("store list", ""),
     ("store show", "s1"),
@@ -220,6 +224,96 @@ fn what_is_listed_and_shown_fits_its_schema() {
     assert!(!misfits(dir, "volume show", &wrong).is_empty());
     let unknown = run(dir, &["schema", "volume", "frobnicate"]);
     assert_eq!(unknown.status.code(), Some(2));
+    daemon.stop();
+}
+
+/// Commands that change something, in this order, with the schema of each. `AT` is where the store is.
+const CHANGING: &str = "\
+account set | account set ann --role reader
+audit verify | audit verify
+config check | config check tanada.toml
+health show | health show
+health mute | health mute NEAR_FULL --for 1h
+health unmute | health unmute NEAR_FULL
+store scrub | store scrub s1
+job show | job show 1
+reload --dry-run | reload --dry-run
+reload | reload
+reservation create --dry-run | reservation create --dry-run x --store s1 --write 1MB/s --for 1h --scope a/
+reservation create --dry-run | reservation create --dry-run --holder bob --store s1 --write 1MB/s --for 1h --scope a/
+reservation create --holder | reservation create --holder bob --store s1 --write 1MB/s --for 1h --scope b/
+reservation show | reservation show s1/2
+reservation capability | reservation capability s1/2
+reservation capability | reservation capability night
+reservation set | reservation set night --write 2MB/s
+reservation delete | reservation delete s1/2
+reservation delete | reservation delete night
+snapshot clone | snapshot clone vm1@monday vm3
+snapshot rollback --dry-run | snapshot rollback vm1@monday --dry-run
+snapshot rollback | snapshot rollback vm1@monday --yes
+volume set --dry-run | volume set vm1 size=16MiB --shrink --dry-run
+volume import --dry-run | volume import f vm9 --dry-run
+volume import | volume import f vm9
+volume export --dry-run | volume export vm9 f --dry-run
+volume export | volume export vm9 f9
+volume delete --dry-run | volume delete vm9 --dry-run
+volume delete | volume delete vm9 --yes
+trash restore | trash restore vm9
+volume delete | volume delete vm9 --yes
+trash delete --dry-run | trash delete vm9 --dry-run
+trash delete | trash delete vm9 --yes
+volume repair | volume repair vm1
+volume repair --no-wait | volume repair vm1 --no-wait
+volume takeover | volume takeover vm1
+volume heat | volume heat vol0
+volume moves | volume moves vol0
+volume detach | volume detach vol0
+volume attach --dry-run | volume attach vol0 --dry-run
+volume attach | volume attach vol0
+object get | object get a f2 AT
+object delete --dry-run | object delete a --dry-run AT
+object delete | object delete a --yes AT
+snapshot delete | snapshot delete vm1@monday --yes
+account delete | account delete ann
+config reset | config reset vol0
+store rotate-key | store rotate-key s1 --keep-old
+node delete --dry-run | node delete n1 --dry-run
+cluster ca init | cluster ca init
+cluster ca issue | cluster ca issue n1
+cluster ca list | cluster ca list
+cluster ca renew | cluster ca renew
+store create | store create new.img --size 64MiB
+store create --dry-run | store create new.img --force --dry-run
+store check | store check new.img
+status | status";
+
+#[test]
+fn what_changes_something_answers_what_its_schema_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, &with_cluster());
+    let at = "--store unix:s1.sock --node-key tanada-data/keys/cluster.node";
+    fs::write(dir.join("f"), vec![7; 1 << 20]).unwrap();
+    for before in [
+        "volume create vm1 --size 32MiB",
+        "snapshot create vm1@monday",
+        "account create ann --role booker",
+        "reservation create night --store s1 --write 1MB/s --for 1h --scope a/",
+        &format!("object put f a {at}"),
+    ] {
+        text(dir, &before.split(' ').collect::<Vec<_>>());
+    }
+    for line in CHANGING.lines() {
+        let (command, words) = line.split_once(" | ").unwrap();
+        let words = words.replace("AT", at) + " --json";
+        let words: Vec<&str> = words.split(' ').collect();
+        let value = json(dir, &words);
+        let misfits = misfits(dir, command, &value);
+        assert!(misfits.is_empty(), "{line}: {misfits:#?}\n{value:#}");
+        if words.contains(&"--dry-run") && value.get("dry_run").is_some() {
+            assert_eq!(value["dry_run"], true, "{line}");
+        }
+    }
     daemon.stop();
 }
 

@@ -9,6 +9,7 @@
 //! where it was.
 
 mod app;
+mod over;
 mod quick;
 
 use std::fs;
@@ -26,9 +27,9 @@ use predict::data::{DataSet, Reduce};
 use predict::grid::{Grid, Job, SIZES, Way};
 use predict::import::{self, About, Format};
 use report::terminal;
+use report::terminal::Usage;
 use report::terminal::progress;
 use report::terminal::table::table;
-use report::terminal::{Usage, consent};
 use serde::Serialize;
 
 use app::BenchApp;
@@ -82,7 +83,7 @@ pub struct BenchDevice {
     #[arg(long, conflicts_with = "overwrite")]
     pub read_only: bool,
     #[command(flatten)]
-    pub over: Over,
+    pub over: over::Over,
     /// Accesses under way at a time.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), value_name = "N")]
     pub depth: u32,
@@ -104,28 +105,6 @@ pub struct BenchDevice {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-}
-
-/// May a target's data be lost?
-#[derive(Args)]
-pub struct Over {
-    /// Write to a target that holds data; they are lost.
-    #[arg(long)]
-    pub overwrite: bool,
-    /// Ask nothing before they are lost.
-    #[arg(long, requires = "overwrite")]
-    pub yes: bool,
-}
-
-impl Over {
-    /// Asks before the data of `target` are lost.
-    fn consent(&self, target: &Path) -> anyhow::Result<()> {
-        if !self.overwrite || target.is_dir() || !target.exists() || !holds_data(target)? {
-            return Ok(());
-        }
-        let name = target.display().to_string();
-        consent::ask(&name, &format!("what {name} holds is lost"), self.yes)
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -68,6 +68,7 @@ async fn check(
     let mut prepared = Prepared {
         difference,
         tls: certificates(after).map_err(cannot)?,
+        cluster_tls: certificate_of_cluster(thread).map_err(cannot)?,
         listeners: Unserved::default(),
     };
     // What is open already is closed with `prepared` if one cannot be.
@@ -95,6 +96,7 @@ async fn apply(
         difference,
         mut listeners,
         tls,
+        cluster_tls,
     } = prepared;
     // Clients may have come since.
     may_change(thread, &difference, &after).await?;
@@ -105,6 +107,9 @@ async fn apply(
     thread.caps.set_exports(&after);
     if let Some(cluster) = &thread.cluster {
         cluster.set_exports(&after);
+        for open in &cluster.servers {
+            open.server.set_tls(cluster_tls.clone());
+        }
     }
     end_addresses(thread, &after).await;
     let mut failed = change_servers(thread, &difference, &tls).await;
@@ -334,6 +339,13 @@ fn certificates(exports: &[ExportConfig]) -> anyhow::Result<Vec<(Address, Option
         Ok((address.clone(), tls.map(read_tls).transpose()?))
     };
     addresses(exports).into_iter().map(of).collect()
+}
+
+/// The same of where clients come to the volumes of the cluster.
+fn certificate_of_cluster(thread: &DataThread) -> anyhow::Result<Option<Tls>> {
+    let cluster = thread.cluster.as_ref();
+    let tls = cluster.and_then(|it| it.config.tls.as_ref());
+    tls.map(read_tls).transpose()
 }
 
 /// Listens at the addresses that are new, but for sockets of virtual machines that an export has which ends.

@@ -237,7 +237,6 @@ impl Control {
             gates: Vec::new(),
             devices: Vec::new(),
             volumes: Vec::new(),
-            disks: Vec::new(),
             stores: Vec::new(),
             exports: Vec::new(),
             nbd: Vec::new(),

@@ -241,7 +241,6 @@ fn status() -> Status {
             }),
         }],
         volumes: Vec::new(),
-        disks: Vec::new(),
         stores: vec![store("ann")],
         exports: vec![Export {
             name: "vol0".to_owned(),

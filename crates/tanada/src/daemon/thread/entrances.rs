@@ -34,6 +34,8 @@ pub struct Prepared {
     pub listeners: Unserved,
     /// Of each address.
     pub tls: Vec<(Address, Option<Tls>)>,
+    /// Of those of the cluster's volumes.
+    pub cluster_tls: Option<Tls>,
 }
 
 /// Exports are being changed, until this is dropped.
