@@ -30,9 +30,10 @@ pub struct Sample {
     pub health: Health,
     /// What stands on data threads that gave no answer: it is left out of this sample.
     pub silent: Vec<String>,
-    /// All volumes together.
+    /// What clients asked of hybrids and of virtual disks open here, all together. A hybrid that is part of something is
+    /// not in it: what it is asked is work of what stands on it.
     pub total: Option<Rates>,
-    /// Bytes read from fast devices, of all bytes read; absent: nothing was read.
+    /// Bytes read from fast devices, of all that hybrids read; absent: nothing was read.
     pub hit_share: Option<f64>,
     /// NBD clients connected.
     pub clients: u64,
@@ -56,6 +57,9 @@ pub struct VolumeSample {
     pub name: String,
     pub health: String,
     pub why: String,
+    /// The store or hybrid that stands on it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part_of: Option<String>,
     pub size_bytes: u64,
     pub rates: Option<Rates>,
     pub hit_share: Option<f64>,

@@ -47,7 +47,7 @@ const verdict = sample => {
 
 const lines = (sample, disks, rates) => {
   const hybrids = worstFirst(sample.volumes).slice(0, ROWS_MAX).map(it => [
-    h("a", { href: `#/volumes/hybrid/${encodeURIComponent(it.name)}` }, it.name), "hybrid", state(it.health), bytes(it.size_bytes),
+    h("a", { href: `#/volumes/hybrid/${encodeURIComponent(it.name)}` }, it.name), it.part_of ? `hybrid of ${it.part_of}` : "hybrid", state(it.health), bytes(it.size_bytes),
     count(it.rates?.reads_per_second), rate(it.rates?.read_bytes_per_second), count(it.rates?.writes_per_second), rate(it.rates?.write_bytes_per_second),
     latency(it.rates?.latency_ns_p99), share(it.hit_share), bytes(it.dirty_bytes)]);
   const virtual = worstFirst(disks).slice(0, ROWS_MAX).map(it => [
@@ -70,13 +70,12 @@ const jobsNow = (app, jobs) => jobs.length ? section("Jobs", table("Jobs", ["Job
 const sumOf = (sample, key) => sample.stores.reduce((sum, it) => sum + (it[key] ?? NaN), 0);
 
 export const overview = app => {
-  const drawings = [
+  const ofClients = [
     history("Throughput", rateAxis, ["read", "write"], it => [it.total?.read_bytes_per_second, it.total?.write_bytes_per_second], SECONDS),
     history("Requests", perSecondAxis, ["reads", "writes"], it => [it.total?.reads_per_second, it.total?.writes_per_second], SECONDS),
     history("Latency", latencyAxis, ["p99 of reads and writes"], it => [it.total?.latency_ns_p99], SECONDS),
-    history("Hits", shareAxis, ["hits"], it => [it.hit_share === null || it.hit_share === undefined ? null : it.hit_share * 100], SECONDS),
   ];
-  // A node without hybrids has its stores to show.
+  const hits = history("Hits", shareAxis, ["hits"], it => [it.hit_share === null || it.hit_share === undefined ? null : it.hit_share * 100], SECONDS);
   const ofStores = history("Throughput of stores", rateAxis, ["read", "write"], it => [sumOf(it, "read_bytes_per_second"), sumOf(it, "write_bytes_per_second")], SECONDS);
   const page = { title: overview.title, every: 5 };
   let disks = [], jobs = [], rates = new Map();
@@ -91,21 +90,22 @@ export const overview = app => {
     const sample = app.sample;
     const title = h("h1", {}, "Overview");
     if (!sample) return [title, page.error ? trouble(page.error) : note("Waiting for the first second of figures.")];
-    const shown = sample.volumes.length || !sample.stores.length ? drawings : [ofStores];
+    // Volumes of the cluster are opened and closed as their clients come and go: what is drawn stays. Stores alone have no clients' volumes.
+    const hasClients = sample.cluster || sample.volumes.some(it => !it.part_of) || !sample.stores.length;
+    const shown = [...(hasClients ? ofClients : []), ...(sample.volumes.length ? [hits] : []), ...(sample.stores.length ? [ofStores] : [])];
     shown.forEach(it => it.show(app.samples));
     const total = sample.total ?? {};
     return [title, page.error ? trouble(page.error) : null, verdict(sample),
-      facts(shown === drawings ? [
-        ["Read", rate(total.read_bytes_per_second), perSecond(total.reads_per_second)],
-        ["Write", rate(total.write_bytes_per_second), perSecond(total.writes_per_second)],
-        ["Latency p99", latency(total.latency_ns_p99), `p50 ${latency(total.latency_ns_p50)}`],
-        ["Hits", share(sample.hit_share), "of bytes read"],
-        ["In flight", (total.queue_mean ?? 0).toFixed(1), "requests, mean"],
+      facts([
+        ...(hasClients ? [
+          ["Read", rate(total.read_bytes_per_second), perSecond(total.reads_per_second)],
+          ["Write", rate(total.write_bytes_per_second), perSecond(total.writes_per_second)],
+          ["Latency p99", latency(total.latency_ns_p99), `p50 ${latency(total.latency_ns_p50)}`],
+          ["Hits", share(sample.hit_share), sample.volumes.length ? "of bytes read from hybrids" : "no hybrid is here"],
+          ["In flight", (total.queue_mean ?? 0).toFixed(1), "requests, mean"],
+        ] : [["Read from stores", rate(sumOf(sample, "read_bytes_per_second"))], ["Written to stores", rate(sumOf(sample, "write_bytes_per_second"))]]),
         ["Clients", count(sample.clients), "NBD"],
         ["Up", span(sample.uptime_seconds), `version ${sample.version}`],
-      ] : [
-        ["Read from stores", rate(sumOf(sample, "read_bytes_per_second"))], ["Written to stores", rate(sumOf(sample, "write_bytes_per_second"))],
-        ["Clients", count(sample.clients), "NBD"], ["Up", span(sample.uptime_seconds), `version ${sample.version}`],
       ]),
       sample.silent?.length ? h("div", { class: "card absent bad", role: "alert" }, mark("bad"), h("p", {}, h("b", {}, "No answer from the threads of "), sample.silent.join(", "), ". Their figures are missing here; the daemon's log says more.")) : null,
       jobsNow(app, jobs),

@@ -9,7 +9,9 @@
 //! 1. A sample is made and written as JSON once, however many look.
 //! 2. A viewer that reads slowly misses samples and holds up no other.
 //! 3. A stream ends after [`STREAM_MAX`], so that who lost the right to it loses it soon.
+//! 4. The total counts a client's request once: not again at a hybrid that a store or another hybrid stands on.
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -23,11 +25,13 @@ use http_body_util::channel::{Channel, Sender};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
+use vdisk::VolumeId;
 
+use super::cluster_thread::ClusterThread;
 use super::control::{Control, Failure, query};
 use super::health;
 use crate::api::events::{EventsAsk, PowerSample, Sample, StoreSample, VolumeSample};
-use crate::api::figures::Power;
+use crate::api::figures::{Counters, Power};
 use crate::api::health::Health;
 use crate::api::rates::{Rates, watts};
 use crate::api::refusal::Refusal;
@@ -99,13 +103,22 @@ fn event(sample: &Sample) -> Bytes {
 struct Look {
     at: tokio::time::Instant,
     status: Status,
+    disks: Vec<OpenDisk>,
+}
+
+/// A virtual disk that is open on this node.
+struct OpenDisk {
+    id: VolumeId,
+    /// What its clients asked since it was opened.
+    figures: Counters,
 }
 
 impl Look {
     async fn take(control: &Control) -> Look {
-        let status = control.status_within(health::TIMEOUT).await;
+        let status = control.status_within(health::TIMEOUT);
+        let (status, disks) = tokio::join!(status, open_disks(control));
         let at = tokio::time::Instant::now();
-        Look { at, status }
+        Look { at, status, disks }
     }
 
     /// What happened since `before`.
@@ -115,11 +128,8 @@ impl Look {
         let pairs: Vec<(&Volume, Option<&Volume>)> = volumes
             .map(|volume| (volume, before.and_then(|it| it.volume(&volume.name))))
             .collect();
-        let counted = pairs.iter().filter_map(|(now, old)| Some((*now, (*old)?)));
-        let counted: Vec<(&Volume, &Volume)> = counted.collect();
-        let figures = counted
-            .iter()
-            .map(|(now, old)| (Some(&old.figures), &now.figures));
+        let read = pairs.iter().filter_map(|(now, old)| Some((*now, (*old)?)));
+        let read: Vec<(&Volume, &Volume)> = read.collect();
         let nbd = self.status.nbd.iter();
         Sample {
             at_unix_seconds: unix_seconds(),
@@ -134,10 +144,16 @@ impl Look {
                 ..control.health.last()
             },
             silent: self.status.machine.silent.clone(),
-            total: seconds.map(|_| Rates::of_all(figures)),
-            hit_share: hit_share(&counted),
+            total: before.map(|before| Rates::of_all(self.of_clients(before))),
+            hit_share: hit_share(&read),
             clients: nbd.map(|it| it.clients.len() as u64).sum(),
-            volumes: pairs.iter().map(|(now, old)| volume(now, *old)).collect(),
+            volumes: pairs
+                .iter()
+                .map(|(now, old)| VolumeSample {
+                    part_of: self.part_of(&now.name),
+                    ..volume(now, *old)
+                })
+                .collect(),
             stores: self
                 .status
                 .stores
@@ -146,6 +162,33 @@ impl Look {
                 .collect(),
             power: self.power(before),
         }
+    }
+
+    /// Counters of what clients use, then and now: hybrids that are part of nothing, and virtual disks open here.
+    fn of_clients<'a>(&'a self, before: &'a Look) -> Vec<(Option<&'a Counters>, &'a Counters)> {
+        let own = self.status.volumes.iter();
+        let own = own.filter(|it| self.part_of(&it.name).is_none());
+        let hybrids =
+            own.filter_map(|now| Some((&before.volume(&now.name)?.figures, &now.figures)));
+        let disks = self.disks.iter().filter_map(|now| {
+            let mut all = before.disks.iter();
+            let old = all.find(|old| old.id == now.id)?;
+            // One that was closed and opened meanwhile counts from nothing, for less time than before.
+            let goes_on = now.figures.over_ns >= old.figures.over_ns;
+            goes_on.then_some((&old.figures, &now.figures))
+        });
+        let all = hybrids.chain(disks);
+        all.map(|(old, now)| (Some(old), now)).collect()
+    }
+
+    /// The store or hybrid that stands on a hybrid, whose requests are then no client's.
+    fn part_of(&self, hybrid: &str) -> Option<String> {
+        let stores = self.status.stores.iter().map(|it| &it.basics);
+        let mut stores = stores.filter(|it| it.device == hybrid);
+        let is_above = |it: &&Volume| it.slow == hybrid || it.fast.as_deref() == Some(hybrid);
+        let above = self.status.volumes.iter().find(is_above);
+        let store = stores.next().map(|it| &it.name);
+        store.or(above.map(|it| &it.name)).cloned()
     }
 
     /// What devices that say so drew since `before`.
@@ -177,6 +220,25 @@ impl Look {
     }
 }
 
+/// The virtual disks that are open here; none if their thread does not say so in time.
+async fn open_disks(control: &Control) -> Vec<OpenDisk> {
+    let cluster = ClusterThread(control);
+    if !cluster.has_cluster() {
+        return Vec::new();
+    }
+    // What this node has in memory: no record is read, and no meta store asked.
+    let asked = cluster.at_open(async |open| {
+        let open = open.cluster.openings.open_volumes();
+        let disk = |volume: &Rc<vdisk::volume::Volume>| OpenDisk {
+            id: volume.record().id,
+            figures: volume.requests().into(),
+        };
+        open.iter().map(disk).collect()
+    });
+    let answer = tokio::time::timeout(health::TIMEOUT, asked).await;
+    answer.ok().and_then(Result::ok).unwrap_or_default()
+}
+
 /// Bytes read from the fast devices, of all that these volumes read between two looks.
 fn hit_share(volumes: &[(&Volume, &Volume)]) -> Option<f64> {
     let mut sums = (0, 0);
@@ -198,6 +260,7 @@ fn volume(now: &Volume, old: Option<&Volume>) -> VolumeSample {
         hit_share: old.and_then(|old| hit_share(&[(now, old)])),
         cache_bytes: now.cache.cache_bytes,
         cached_bytes: now.cache.cached_bytes,
+        part_of: None,
         dirty_bytes: now.cache.dirty_bytes,
         moves_under_way: now.tier.as_ref().map_or(0, |tier| tier.moves_under_way),
     }
