@@ -5,7 +5,7 @@ import { h, s } from "./dom.js";
 // Which of three a state is; a shape says it beside the colour.
 const WORDS = {
   good: ["healthy", "ok", "active", "up", "in sync", "done", "running", "committed", "kept"],
-  bad: ["failed", "offline", "read-only", "full", "error", "down", "dead", "aborted"],
+  bad: ["failed", "cache-lost", "closed", "offline", "read-only", "full", "error", "down", "dead", "aborted"],
 };
 export const kindOf = word => Object.keys(WORDS).find(kind => WORDS[kind].includes(word)) ?? "warn";
 

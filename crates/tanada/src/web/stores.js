@@ -5,7 +5,7 @@ import { get } from "./api.js";
 import { bar } from "./draw.js";
 import { h } from "./dom.js";
 import { absent, code, facts, note, pairs, section, state, table, trouble } from "./parts.js";
-import { bytes, count, moment, none, percent, rate, whole } from "./units.js";
+import { bytes, count, many, moment, none, percent, rate, whole } from "./units.js";
 
 const scrubbed = it => {
   if (it.running) return [state("running", "good"), ` ${bytes(it.read_bytes)} of ${bytes(it.of_bytes)}`];
@@ -36,7 +36,7 @@ const one = (app, live) => it => {
       ["Connections cut, not let in", `${whole(server.stalled + server.violations)}, ${whole(server.not_let_in)}`], ["Listens at", it.listen.join(", ")],
     ]),
     it.first_bad.length ? h("details", {}, h("summary", {}, "The first bad pages"), h("ul", {}, it.first_bad.map(line => h("li", {}, line)))) : null,
-    node.log.length ? h("details", {}, h("summary", {}, `Its log: ${whole(node.log.length)} lines`), table(`Log of ${it.name}`, ["When", "Kind", "What"], [...node.log].reverse().slice(0, 50).map(line => [moment(line.at), line.kind, line.what]))) : null);
+    node.log.length ? h("details", {}, h("summary", {}, `Its log: ${many(node.log.length, "line")}`), table(`Log of ${it.name}`, ["When", "Kind", "What"], [...node.log].reverse().slice(0, 50).map(line => [moment(line.at), line.kind, line.what]))) : null);
 };
 
 export const stores = app => {

@@ -55,7 +55,8 @@ const hybrid = (app, name) => {
     const path = `/v1/volumes/${part(name)}`;
     volume = hybrids.find(it => it.name === name);
     if (!volume) return;
-    const tier = volume.settings.tier;
+    // Without its fast device it has the settings of a tier, and no tier.
+    const tier = volume.tier && volume.settings.tier;
     const seconds = Math.min(SECONDS, Math.floor((tier?.period_seconds ?? 1) * LIMIT * 0.95));
     const tiered = what => tier ? find(`${path}/${what}&limit=${LIMIT}`, signal) : null;
     [heats, moves, { nbd: listeners, exports }] = await Promise.all([
@@ -127,7 +128,7 @@ const hybrid = (app, name) => {
         ["Read", rate(rates.read_bytes_per_second), `${count(rates.reads_per_second)}/s`], ["Write", rate(rates.write_bytes_per_second), `${count(rates.writes_per_second)}/s`],
         ["Latency p99", latency(rates.latency_ns_p99), `p50 ${latency(rates.latency_ns_p50)}`], ["Hits", share(live?.hit_share), "of bytes read"],
         ["Asked in all", count(latest(volume.figures, "read")), `reads; ${count(latest(volume.figures, "write"))} writes`]]),
-      heats?.intervals?.length ? drawHeat() : section("Where the requests go", note(heats ? "No interval has ended yet." : ["It has no tier, which counts requests by region: ", code(`tanada volume set ${name} mode=both`), " gives it one."])),
+      heats?.intervals?.length ? drawHeat() : section("Where the requests go", note(heats ? "No interval has ended yet." : !volume.fast ? "Without its fast device no requests are counted." : ["It has no tier, which counts requests by region: ", code(`tanada volume set ${name} mode=both`), " gives it one."])),
       section("On the fast device", fastDevice()),
       section("Moves", moves ? h("div", { class: "tall" }, movesTable()) : note("Without a tier nothing moves.")),
       section("Clients", clients()),
