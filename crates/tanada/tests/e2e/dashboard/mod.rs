@@ -2,17 +2,19 @@
 //!
 //! `TANADA_SCREENSHOTS=DIR` keeps pictures there, for people to look at.
 
+mod actions;
 mod axe;
+mod clients;
+mod shows;
+mod still;
+mod totals;
 
 use std::fs;
 use std::path::Path;
 
-use base::{Buf, Nanos, Sector, View};
-use device::{Class, Device, WriteFlags};
-use env::net::Address;
-use env::{RealConfig, Runtime};
-use front::nbd::{Client, ClientOptions};
 use testkit::browser::{Browser, DESK, Opened, PHONE, Screen, browser};
+
+use clients::{Busy, VOL0};
 
 use crate::common::{Daemon, SMALL, TWO_STORES, json, text};
 
@@ -90,35 +92,9 @@ fn start(dir: &Path) -> Daemon {
 
 /// Reads and writes at `vol0` for as long as `look` takes.
 fn while_busy(dir: &Path, look: impl FnOnce()) {
-    let (end, ended) = std::sync::mpsc::channel::<()>();
-    let address = Address::Unix(dir.join("vol0.sock"));
-    #[allow(clippy::disallowed_methods)] // A client of its own, beside the browser.
-    let client = std::thread::spawn(move || {
-        let runtime = Runtime::real(RealConfig::default()).expect("a runtime");
-        runtime.block_on(async move {
-            let options = ClientOptions {
-                export: "vol0".to_owned(),
-                ..ClientOptions::default()
-            };
-            let client = Client::connect(&address, &options)
-                .await
-                .expect("it listens");
-            let mut at = 0;
-            while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
-                let place = Sector(at % 64 * 128);
-                let data = View::copy_of(&[7; 65536]);
-                let written = client.write(place, data, WriteFlags::default());
-                written.await.expect("it is written");
-                let read = client.read(place, Buf::for_read(65536), Class::Foreground);
-                read.await.expect("it is read");
-                at += 1;
-                env::sleep(Nanos::millis(10)).await;
-            }
-        });
-    });
+    let client = Busy::start(dir, VOL0);
     look();
-    drop(end);
-    client.join().expect("it went well");
+    assert!(client.end() > 0);
 }
 
 /// Opens a page, and waits until it is drawn.
