@@ -18,6 +18,7 @@ use base::Nanos;
 use replication::membership;
 
 use super::age::Fences;
+use super::bitmap_io::BitmapIo;
 use super::commit::MapIo;
 use super::connections::Connections;
 use super::copies::{Copies, ResyncError, unstamped};
@@ -130,6 +131,9 @@ impl<'a> Resync<'a> {
         }
         take_in(core, replica, &mut tries).await?;
         self.joined(replica);
+        BitmapIo::of(core)
+            .delete_old_bits(replica.info.number)
+            .await;
         Ok(())
     }
 
