@@ -17,7 +17,7 @@ use crate::shell::{answer, run};
 use crate::tidy::tree::project_root;
 
 /// Scripts of the package, and those that try it, with the shell that runs each.
-const SCRIPTS: [(&str, &str); 9] = [
+const SCRIPTS: [(&str, &str); 10] = [
     ("debian/preinst", "sh"),
     ("debian/postinst", "sh"),
     ("debian/prerm", "sh"),
@@ -27,6 +27,7 @@ const SCRIPTS: [(&str, &str); 9] = [
     ("test-alerts", "bash"),
     ("test-scrape", "bash"),
     ("test-rolling", "bash"),
+    ("test-cut", "bash"),
 ];
 /// How exposed the service may be at most, in tenths (`systemd-analyze security`).
 const EXPOSURE_MAX: &str = "20";

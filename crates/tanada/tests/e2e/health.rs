@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 
-use base::Nanos;
+use base::{Bytes, Nanos, Sector};
+use device::DeviceExt;
 use env::{RealConfig, Runtime};
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::common::{Daemon, SMALL, json, run, stderr, tanada, text};
+use crate::common::{Daemon, SMALL, connect, json, run, stderr, tanada, text, without};
 
 /// Codes come within so many looks, a fifth of a second apart.
 const LOOKS: usize = 50;
@@ -152,6 +153,71 @@ fn a_promise_that_the_device_breaks_is_named() {
         named(dir, ("PROMISE_BROKEN", "weak"), WARN).await;
         let _ = reader.kill();
         let _ = reader.wait();
+    });
+}
+
+#[test]
+fn what_is_promised_beyond_a_slower_device_is_named_until_it_is_taken_back() {
+    in_folder(async |dir| {
+        let with = |speed: &str| {
+            let speed = format!("read_speed = \"{speed}\"\nwrite_speed = \"{speed}\"");
+            [
+                &store("s0", "path = \"s0.img\"\nsize = \"64MiB\"", &speed),
+                SMALL,
+            ]
+            .concat()
+        };
+        let daemon = Daemon::start(dir, &with("200MB/s"));
+        let reserve =
+            "reservation create --store s0 --write 60MB/s --for 1h --scope a/ --holder ann";
+        text(dir, &reserve.split(' ').collect::<Vec<_>>());
+        assert_eq!(run(dir, &["status"]).status.code(), Some(0));
+        daemon.stop();
+        let _daemon = Daemon::start(dir, &with("20MB/s"));
+        named(dir, ("OVERCOMMITTED", "s0"), WARN).await;
+        text(dir, &["reservation", "delete", "s0/1"]);
+        assert_eq!(run(dir, &["status"]).status.code(), Some(0));
+    });
+}
+
+#[test]
+fn a_volume_without_its_cache_is_named_until_it_has_one_again() {
+    in_folder(async |dir| {
+        let _daemon = Daemon::start(dir, SMALL);
+        text(dir, &["volume", "detach", "vol0"]);
+        named(dir, ("CACHE_DETACHED", "vol0"), WARN).await;
+        text(dir, &["volume", "attach", "vol0"]);
+        assert_eq!(run(dir, &["status"]).status.code(), Some(0));
+    });
+}
+
+/// Runs its arguments where the kernel refuses `io_uring_setup` (425) with EPERM, as it does in many containers.
+const WITHOUT_IO_URING: &str = r"
+import ctypes, os, struct, sys
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, 425), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *it) for it in code))
+filter = struct.pack('HxxxxxxP', 4, ctypes.addressof(code))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, filter, 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])
+";
+
+const PYTHON: &str = "/usr/bin/python3";
+
+#[test]
+fn a_kernel_that_refuses_io_uring_is_named() {
+    if !Path::new(PYTHON).exists() {
+        return without("python3");
+    }
+    in_folder(async |dir| {
+        let mut program = Command::new(PYTHON);
+        program.args(["-c", WITHOUT_IO_URING, env!("CARGO_BIN_EXE_tanada")]);
+        let _daemon = Daemon::start_by(program, dir, SMALL);
+        named(dir, ("IO_URING_REFUSED", "thread pool"), WARN).await;
+        let client = connect(dir, "vol0.sock", "vol0").await.unwrap();
+        let read = client.read_at(Sector(0), Bytes(4096)).await;
+        read.expect("it works all the same");
+        client.close().await;
     });
 }
 
