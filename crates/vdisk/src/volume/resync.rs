@@ -111,10 +111,8 @@ impl<'a> Resync<'a> {
             core.pause(&mut tries).await;
         }
         // So that a disk that is put back to before this is noticed.
-        if !Fences::of(core)
-            .stamp_fence(replica, Rc::clone(&connection))
-            .await
-        {
+        let stamped = Fences::of(core).stamp_fence(replica, Rc::clone(&connection));
+        if !stamped.await {
             return Err("its fence is not stamped".to_owned());
         }
         // From here on changes need it: none that it misses is acknowledged before it is out again.
@@ -131,9 +129,7 @@ impl<'a> Resync<'a> {
         }
         take_in(core, replica, &mut tries).await?;
         self.joined(replica);
-        BitmapIo::of(core)
-            .delete_old_bits(replica.info.number)
-            .await;
+        BitmapIo::of(core).delete_old_bits(number).await;
         Ok(())
     }
 
