@@ -93,9 +93,13 @@ pub fn make(usr: &Path, program: &Path) -> Result<()> {
 
 /// README.md and what it leads to, laid out as in the project, so that their links lead on.
 fn documents(folder: &Path) -> Result<()> {
-    for name in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md"] {
+    for name in ["README.md", "ARCHITECTURE.md"] {
         put(&folder.join(name), &read(&project_root().join(name))?)?;
     }
+    // Under the name that Debian has for it.
+    let changelog = folder.join("changelog");
+    put(&changelog, &read(&project_root().join("CHANGELOG.md"))?)?;
+    run(Command::new("gzip").args(["-9", "-n"]).arg(&changelog))?;
     let mut wanted = vec![project_root().join("docs")];
     while let Some(from) = wanted.pop() {
         for entry in
