@@ -62,20 +62,6 @@ const SOURCES: [(&str, &str, &str); 17] = [
     (LEVEL, "crates/vdisk/src/cluster/level.rs", "HIGHEST"),
 ];
 
-/// Versions that are of no format of the daemon's state: of what others write, of the wire, which agrees on one at each connection,
-/// of files of the laboratory, and of formats that another constant stands for.
-const OTHERS: [&str; 9] = [
-    "crates/experiments/src/app/outcome.rs",
-    "crates/front/src/vhost/inflight.rs",
-    "crates/front/src/vhost/message.rs",
-    "crates/hybrid/src/attach/label.rs",
-    "crates/store/src/net/wire/mod.rs",
-    "crates/store/src/net/wire/state.rs",
-    "crates/trace/src/blktrace.rs",
-    "crates/vdisk/src/cluster/forward.rs",
-    "crates/vdisk/src/cluster/level.rs",
-];
-
 /// The format that has a line for each version, since any may be in force.
 const LEVEL: &str = "cluster-level";
 
@@ -140,6 +126,20 @@ fn constant_of(source: &str, name: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::tidy::tree::project_root;
+
+    /// Versions that are of no format of the daemon's state: of what others write, of the wire, which agrees on one at each connection,
+    /// of files of the laboratory, and of formats that another constant stands for.
+    const OTHERS: [&str; 9] = [
+        "crates/experiments/src/app/outcome.rs",
+        "crates/front/src/vhost/inflight.rs",
+        "crates/front/src/vhost/message.rs",
+        "crates/hybrid/src/attach/label.rs",
+        "crates/store/src/net/wire/mod.rs",
+        "crates/store/src/net/wire/state.rs",
+        "crates/trace/src/blktrace.rs",
+        "crates/vdisk/src/cluster/forward.rs",
+        "crates/vdisk/src/cluster/level.rs",
+    ];
 
     #[test]
     fn each_version_in_the_source_is_of_a_format_or_of_none() {
