@@ -30,10 +30,16 @@ pub(super) fn read_admin(root: &mut Keys<'_, '_>, socket: &Path) -> AdminConfig 
     match root.table("web") {
         Some(keys) => read_web(keys, &mut admin),
         // As it was written before there was `[web]`: a port for commands shows the rest, too.
-        None if admin.listen.contains(&usual_web()) => {}
+        None if admin.listen.iter().any(has_usual_port) => {}
         None => admin.web = vec![usual_web()],
     }
     admin
+}
+
+/// Would the default be taken by it?
+fn has_usual_port(address: &Address) -> bool {
+    let port = |it: &Address| it.socket().map(|it| it.port());
+    port(address) == port(&usual_web())
 }
 
 fn usual_web() -> Address {

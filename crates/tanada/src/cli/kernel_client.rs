@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use base::Nanos;
 use clap::Args;
-use env::net::Address;
+use env::net::{Address, watch_peer};
 use front::nbd::kernel::greet::{Offered, agree};
 use front::nbd::kernel::{KernelDisk, Timeouts};
 use report::terminal::Usage;
@@ -78,6 +78,7 @@ impl Stream {
             Address::Tcp(at) => {
                 let stream = TcpStream::connect_timeout(at, GREETING)?;
                 stream.set_nodelay(true)?;
+                watch_peer(stream.as_fd())?;
                 Ok(Stream::Tcp(stream))
             }
             Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path)?)),
@@ -315,6 +316,11 @@ impl Keep<'_> {
                 self.described = Some(now);
                 Ok(())
             }
+            (Some(before), Some(now)) if before.was_elsewhere(&now) => Err(anyhow!(
+                "{} was opened by another node meanwhile, or rolled back, and may have other data than were read here: requests fail \
+                 from now on; unmount it and connect it again",
+                self.server
+            )),
             (Some(_), Some(_)) => Err(anyhow!(
                 "the daemon of {} crashed or is another one, and what it answered and had not flushed is lost: requests fail from now on; \
                  unmount it, connect it again, and check the file system",

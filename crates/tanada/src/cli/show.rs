@@ -28,8 +28,9 @@ use crate::daemon::common::when;
 pub struct StatusPage {
     #[serde(flatten)]
     status: Status,
-    /// Virtual disks; hybrids are among the `volumes`.
-    disks: Vec<Disk>,
+    /// Virtual disks; hybrids are among the `volumes`. Left out where the cluster did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disks: Option<Vec<Disk>>,
 }
 
 /// Runs `tanada status`: the verdict first, and the exit status says it too.
@@ -39,7 +40,7 @@ pub fn status(ask: &Ask) -> anyhow::Result<ExitCode> {
     let ended = Ending::from(status.machine.health.status).into();
     let page = StatusPage {
         status,
-        disks: client.get("/v1/cluster/volumes").unwrap_or_default(),
+        disks: client.get("/v1/cluster/volumes").ok(),
     };
     if ask.json {
         json(&page)?;
@@ -65,7 +66,7 @@ fn status_page(StatusPage { status, disks }: &StatusPage, level: Option<&Cluster
     if !status.volumes.is_empty() {
         page.push_str(&format!("\n{}", volumes(&status.volumes)));
     }
-    if !disks.is_empty() {
+    if let Some(disks) = disks.as_ref().filter(|it| !it.is_empty()) {
         page.push_str(&format!("\n{}", cluster_pages::disks(disks)));
     }
     if !status.stores.is_empty() {

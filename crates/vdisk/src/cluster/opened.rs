@@ -152,8 +152,9 @@ impl Openings {
         let meta = Rc::clone(&self.node.meta.images.meta);
         let numbers = (volume.record.epoch, volume.record.generation);
         let volume = match Volume::open(id, meta, choice, store_infos, settings).await {
-            // It changed nothing, and clients of before wait for the next try.
-            Err(error @ VolumeError::Offline { .. }) => {
+            // It was taken and not changed, and clients of before wait for the next try. Of other errors it is not known whose the
+            // epoch is.
+            Err(error @ (VolumeError::Offline { .. } | VolumeError::Map { .. })) => {
                 let now = self.node.meta.images.volume(id).await?.record;
                 self.node.slots.opened(id, numbers, now.epoch);
                 return Err(error.into());

@@ -268,6 +268,8 @@ pub fn rollback(
     let new_volume = VolumeRecord {
         head: new_head.id,
         generation,
+        // As an opening: who had the volume before does not go on with what it read.
+        epoch: generation,
         ..volume.record.clone()
     };
     let mut change = Change::default();

@@ -806,6 +806,7 @@ fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
                 .await,
         );
         assert!(busy.contains("cannot roll back volume vm1"), "{busy}");
+        let (_, before) = in_use.openings();
         drop(in_use);
         cluster
             .volumes
@@ -815,6 +816,9 @@ fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
         let back = cluster.openings.open(&name("vm1")).await.unwrap();
         assert_eq!(read(back.volume(), 0).await, 1);
         assert_eq!(read(back.volume(), 8 << 20).await, 2);
+        let (first, _) = back.openings();
+        assert!(first > before, "who had it before does not go on");
+        let (_, before) = clone.openings();
         drop((back, clone));
 
         let kept = error_text(cluster.volumes.remove(&name("vm1")).await);
@@ -827,6 +831,8 @@ fn a_clone_has_what_its_snapshot_had_and_a_rollback_brings_it_back() {
         cluster.volumes.remove(&name("vm1")).await.unwrap();
         env::sleep(Nanos::secs(10)).await;
         let clone = cluster.openings.open(&name("vm2")).await.unwrap();
+        let (first, last) = clone.openings();
+        assert!((first..last).contains(&before), "no other node had it");
         assert_eq!(read(clone.volume(), 0).await, 1);
         assert_eq!(read(clone.volume(), 8 << 20).await, 4);
         drop(clone);

@@ -148,7 +148,9 @@ pub fn describe(source: &str, crash_keeping: bool) -> String {
 /// The same of a virtual disk, which keeps all that it answered; `openings`: between them no other node had it.
 pub fn describe_virtual(number: u32, (first, last): (u64, u64)) -> String {
     let own = describe(&format!("virtual disk {number}"), true);
-    format!("{own}; openings: {first}-{last}")
+    // Where programs that know nothing of openings take them for another disk.
+    let openings = format!(", openings {first}-{last}; unclean");
+    own.replacen("; unclean", &openings, 1)
 }
 
 impl Begun {
@@ -222,14 +224,13 @@ impl Described {
             .strip_prefix("Tanada ")?
             .split_once("; unclean starts: ")?;
         let (unclean, rest) = rest.split_once("; losses: ")?;
-        let (losses, rest) = rest.split_once("; crash-keeping: ")?;
-        let (keeps, openings) = match rest.split_once("; openings: ") {
-            Some((keeps, openings)) => (keeps, Some(openings.split_once('-')?)),
-            None => (rest, None),
-        };
-        let openings = match openings {
-            Some((first, last)) => Some((first.parse().ok()?, last.parse().ok()?)),
-            None => None,
+        let (losses, keeps) = rest.split_once("; crash-keeping: ")?;
+        let (source, openings) = match source.split_once(", openings ") {
+            Some((source, openings)) => {
+                let (first, last) = openings.split_once('-')?;
+                (source, Some((first.parse().ok()?, last.parse().ok()?)))
+            }
+            None => (source, None),
         };
         Some(Described {
             source: source.to_owned(),
@@ -244,11 +245,15 @@ impl Described {
     pub fn goes_on_as(&self, now: &Described) -> bool {
         let is_clean = self.unclean_starts == now.unclean_starts;
         let is_kept = self.crash_keeping && now.crash_keeping && self.losses == now.losses;
-        let is_ours = match (self.openings, now.openings) {
-            (Some((_, last)), Some((first, now))) => (first..=now).contains(&last),
-            (before, now) => before == now,
-        };
-        self.source == now.source && is_ours && (is_clean || is_kept)
+        self.source == now.source && !self.was_elsewhere(now) && (is_clean || is_kept)
+    }
+
+    /// Had another node the disk since, or was it changed while no node had it?
+    pub fn was_elsewhere(&self, now: &Described) -> bool {
+        match (self.openings, now.openings) {
+            (Some((_, last)), Some((first, now))) => !(first..=now).contains(&last),
+            (before, now) => before != now,
+        }
     }
 }
 

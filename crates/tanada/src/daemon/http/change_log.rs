@@ -125,8 +125,14 @@ fn what(parts: &Parts) -> String {
     format!("{} {path}{query}", parts.method)
 }
 
+/// Where it can be asked what would be done. Elsewhere such words change nothing of what is done.
+const DRY: [&str; 3] = ["/v1/reload", "/v1/cluster/upgrade", "/v2/reservations"];
+
 /// Is only asked what would be done?
 fn is_dry(parts: &Parts, body: &[u8]) -> bool {
+    if !DRY.contains(&parts.uri.path()) {
+        return false;
+    }
     let mut query = parts.uri.query().unwrap_or_default().split('&');
     let body: Option<Value> = serde_json::from_slice(body).ok();
     query.any(|it| it == "dry_run=true") || body.is_some_and(|it| it["dry_run"] == true)
@@ -213,9 +219,14 @@ mod tests {
             let request = Request::post(path).body(()).unwrap();
             is_dry(&request.into_parts().0, body)
         };
-        assert!(dry("/v1/reload?dry_run=true", b"{}") && dry("/v1/x", b"{\"dry_run\": true}"));
-        assert!(!dry("/v1/reload?dry_run=false", b"{}") && !dry("/v1/x", b"no JSON"));
-        assert!(!dry("/v1/x", b"{\"dry_run\": false}") && !dry("/v1/x?a=b", b""));
+        let upgrade = "/v1/cluster/upgrade";
+        assert!(dry("/v1/reload?dry_run=true", b"{}") && dry(upgrade, b"{\"dry_run\": true}"));
+        assert!(!dry("/v1/reload?dry_run=false", b"{}") && !dry(upgrade, b"no JSON"));
+        assert!(!dry(upgrade, b"{\"dry_run\": false}") && !dry("/v1/reload?a=b", b""));
+        assert!(
+            !dry("/v1/trash/vm1?dry_run=true", b""),
+            "it takes no such key"
+        );
     }
 
     #[test]
