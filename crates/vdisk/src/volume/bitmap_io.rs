@@ -298,14 +298,6 @@ impl<'a> BitmapIo<'a> {
         self.write_bits(&bits, &clean).await
     }
 
-    /// Deletes the bits that a store has from when it was a bitmap replica: each opening would reconcile their extents.
-    pub(super) async fn delete_old_bits(self, store: StoreNumber) {
-        let _one = self.core.locks.bits.acquire(1).await;
-        if !self.core.is_bitmap_replica(store) {
-            self.delete_bits(store).await;
-        }
-    }
-
     /// Deletes the bits of a store that has none any more, or that are of no account: the bitmap replicas have them
     /// all.
     pub(super) async fn delete_bits(self, store: StoreNumber) {

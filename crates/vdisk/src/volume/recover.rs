@@ -47,7 +47,7 @@ impl<'a> Recovery<'a> {
     pub(super) async fn begin_with(self, before: &VolumeRecord) -> Result<(), VolumeError> {
         RecordIo::of(self.core).learn_ages(before);
         let sealed = self.seal(before).await?;
-        let (unreconciled, with_bits) = self.recover(&sealed).await?;
+        let unreconciled = self.recover(&sealed).await?;
         if let Err(error) = ImageIo::of(self.core).read_older_images().await {
             // Until it is, no store leaves the in-sync set that something older may need.
             tracing::warn!(volume = %self.core.id, %error, "what older images have is not known yet");
@@ -57,12 +57,7 @@ impl<'a> Recovery<'a> {
             replication.bitmap.preset(unreconciled.clone());
             replication.unreconciled.preset(unreconciled);
         }
-        let bits = BitmapIo::of(self.core);
-        bits.write_all_bits().await?;
-        for store in with_bits {
-            bits.delete_old_bits(store).await;
-        }
-        Ok(())
+        BitmapIo::of(self.core).write_all_bits().await
     }
 
     /// After an opening that failed the record names the writer that it named before: nothing was answered by this one, and
@@ -154,7 +149,7 @@ impl<'a> Recovery<'a> {
     async fn recover(
         self,
         sealed: &[(StoreNumber, Rc<dyn Connection>)],
-    ) -> Result<(BTreeSet<u32>, Vec<StoreNumber>), VolumeError> {
+    ) -> Result<BTreeSet<u32>, VolumeError> {
         let failed = |why: ConnectionError| match why {
             ConnectionError::Fenced { why, .. } => self.core.fence(why),
             // Tried again as a whole: the store leaves the in-sync set then, or answers.
@@ -169,16 +164,16 @@ impl<'a> Recovery<'a> {
         let placed = entries.filter(|(index, _)| *index < most).map(hydrated);
         *self.core.extents.all.borrow_mut() = placed.collect();
         let mut found: BTreeMap<u32, (ExtentName, Vec<StoreNumber>)> = BTreeMap::new();
-        let (mut unreconciled, mut with_bits) = (BTreeSet::new(), Vec::new());
+        let mut unreconciled = BTreeSet::new();
         for (number, connection) in sealed {
             let scanned = self.scan(*number, connection, root.generation, &mut found);
             scanned.await.map_err(failed)?;
-            let bits = BitmapIo::of(self.core).bitmap(connection, most).await;
-            let bits = bits.map_err(failed)?;
-            if !bits.is_empty() {
-                with_bits.push(*number);
-            }
-            unreconciled.extend(bits);
+            unreconciled.extend(
+                BitmapIo::of(self.core)
+                    .bitmap(connection, most)
+                    .await
+                    .map_err(failed)?,
+            );
         }
         self.enter_found(found).await?;
         unreconciled.retain(|index| self.core.extents.all.borrow().contains_key(index));
@@ -196,7 +191,7 @@ impl<'a> Recovery<'a> {
                 Ok(changes)
             })
             .await?;
-        Ok((unreconciled, with_bits))
+        Ok(unreconciled)
     }
 
     /// Finds what a store has that was named after the map was committed in `root`.

@@ -353,7 +353,10 @@ impl<'a> Repair<'a> {
     ) -> Result<Rewritten, VolumeError> {
         let number = replica.info.number;
         if !self.core.is_bitmap_replica(number) {
-            BitmapIo::of(self.core).delete_old_bits(number).await;
+            let _one = self.core.locks.bits.acquire(1).await;
+            if !self.core.is_bitmap_replica(number) {
+                BitmapIo::of(self.core).delete_bits(number).await;
+            }
             return Ok(Rewritten::default());
         }
         let first = (damage.offset / bitmap::PAGE) as u32;

@@ -18,7 +18,6 @@ use base::Nanos;
 use replication::membership;
 
 use super::age::Fences;
-use super::bitmap_io::BitmapIo;
 use super::commit::MapIo;
 use super::connections::Connections;
 use super::copies::{Copies, ResyncError, unstamped};
@@ -111,8 +110,10 @@ impl<'a> Resync<'a> {
             core.pause(&mut tries).await;
         }
         // So that a disk that is put back to before this is noticed.
-        let stamped = Fences::of(core).stamp_fence(replica, Rc::clone(&connection));
-        if !stamped.await {
+        if !Fences::of(core)
+            .stamp_fence(replica, Rc::clone(&connection))
+            .await
+        {
             return Err("its fence is not stamped".to_owned());
         }
         // From here on changes need it: none that it misses is acknowledged before it is out again.
@@ -129,7 +130,6 @@ impl<'a> Resync<'a> {
         }
         take_in(core, replica, &mut tries).await?;
         self.joined(replica);
-        BitmapIo::of(core).delete_old_bits(number).await;
         Ok(())
     }
 

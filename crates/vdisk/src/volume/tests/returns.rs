@@ -102,41 +102,6 @@ async fn one_is_behind(extents: u64) -> (Rc<Cluster>, Rc<Volume>) {
 }
 
 #[test]
-fn a_store_that_was_a_bitmap_replica_leaves_nothing_to_reconcile() {
-    env::Runtime::simulated(47).block_on(async {
-        // With fewer copies than stores the bits move on when a store goes.
-        let cluster = Cluster::new(3, 2, 1, Bytes::mib(64)).await;
-        let open = async |node| {
-            let opened = cluster.open(node, cluster.meta_store.client(), None).await;
-            opened.unwrap()
-        };
-        let volume = open(1).await;
-        for store in [1, 3, 2, 1] {
-            for index in 0..3 {
-                write(&volume, index, store as u8).await;
-            }
-            let server = &cluster.servers[usize::from(store) - 1];
-            server.crash();
-            for index in 0..3 {
-                write(&volume, index, store as u8).await;
-            }
-            server.heal().await;
-            let joined = async || !is_out(&cluster, StoreNumber(store)).await;
-            until("it comes back", joined).await;
-        }
-        env::sleep(Nanos::secs(20)).await;
-        volume.close().await.unwrap();
-        for node in [2, 1] {
-            let volume = open(node).await;
-            env::sleep(Nanos::secs(5)).await;
-            assert_eq!(volume.counters().reconciled, 0, "it was closed well");
-            assert_eq!(read(&volume, 2).await, 1);
-            volume.close().await.unwrap();
-        }
-    });
-}
-
-#[test]
 fn an_unacknowledged_write_does_not_come_back_with_a_store() {
     env::Runtime::simulated(41).block_on(async {
         let cluster = Cluster::new(2, 2, 1, Bytes::mib(64)).await;
