@@ -212,7 +212,7 @@ pub fn give_up(wanted: &Decision) -> anyhow::Result<()> {
     refuse_others(&meant, &file)?;
     let named = record.filter(|pair| pair.cache == Some(meant.cache));
     let lost = lost_by_giving_up(named.as_ref(), &meant);
-    if !is_meant(&meant, lost, wanted)? {
+    if !consent::is_given(meant.hybrid.name(), &lost, &wanted.loss, wanted.json)? {
         return Ok(());
     }
     // The list first: what is on it counts no more, whatever the record says.
@@ -258,19 +258,6 @@ fn refuse_others(meant: &Meant, file: &PairFile) -> anyhow::Result<()> {
     .into())
 }
 
-/// May it go on? Where nothing is lost nothing is asked.
-fn is_meant(meant: &Meant, lost: String, wanted: &Decision) -> anyhow::Result<bool> {
-    let name = meant.hybrid.name();
-    match (lost.is_empty(), wanted.loss.dry_run) {
-        (true, false) => Ok(true),
-        (true, true) => {
-            let nothing = format!("nothing of {name} would be lost");
-            consent::is_given(name, &nothing, &wanted.loss, wanted.json)
-        }
-        (false, _) => consent::is_given(name, &lost, &wanted.loss, wanted.json),
-    }
-}
-
 fn given_up(answer: &GivenUp, hybrid: &HybridConfig) -> String {
     let (name, slow) = (&answer.volume, &hybrid.slow);
     let lost = match (answer.is_last, answer.was_dirty) {
@@ -297,7 +284,7 @@ pub fn accept(wanted: &Decision) -> anyhow::Result<()> {
          lost",
         meant.hybrid.slow
     );
-    if !is_meant(&meant, lost, wanted)? {
+    if !consent::is_given(meant.hybrid.name(), &lost, &wanted.loss, wanted.json)? {
         return Ok(());
     }
     let before = record.unwrap_or_default();

@@ -25,13 +25,17 @@ pub struct DryRun {
     lost: String,
 }
 
-/// May what loses data go on? A dry run says what would be lost, and goes no further.
+/// May what loses data go on? A dry run says what would be lost, and goes no further. Where nothing is lost (`lost` is empty) nothing is asked.
 ///
 /// # Errors
 /// As [`ask`].
 pub fn is_given(name: &str, lost: &str, loss: &Loss, as_json: bool) -> anyhow::Result<bool> {
-    if loss.dry_run {
-        return dry(lost, as_json).map(|()| false);
+    let nothing = format!("nothing of {name} would be lost");
+    match (lost.is_empty(), loss.dry_run) {
+        (true, false) => return Ok(true),
+        (true, true) => return dry(&nothing, as_json).map(|()| false),
+        (false, true) => return dry(lost, as_json).map(|()| false),
+        (false, false) => {}
     }
     ask(name, lost, loss.yes).map(|()| true)
 }

@@ -83,15 +83,9 @@ pub fn run(command: Model) -> anyhow::Result<()> {
             show::answer(json, &listed, || models_page(&models))
         }
         Model::Show { name, json } => {
-            let mut models = model::catalogue();
-            let is_it = |info: &ModelInfo| info.aliases.contains(&name) || info.name == name;
-            if let Some(at) = models.iter().position(is_it) {
-                models = vec![models.swap_remove(at)];
-            }
-            let called = models
-                .first()
-                .map_or(name.clone(), |info| info.name.clone());
-            let name = if models.len() == 1 { called } else { name };
+            let models = model::catalogue();
+            let known = models.iter().find(|info| info.aliases.contains(&name));
+            let name = known.map_or(name.clone(), |info| info.name.clone());
             let one = show::only(models, ("model", &name), |it| &it.name)?;
             show::answer(json, &Listed::from(&one), || {
                 models_page(slice::from_ref(&one))

@@ -54,11 +54,7 @@ pub fn run(command: options::Volume) -> anyhow::Result<()> {
                 lose_dirty,
             };
             let lost = lost_by(&name, &attach);
-            if lost.is_empty() && loss.dry_run {
-                let nothing = format!("nothing of {name} would be lost");
-                return consent::dry(&nothing, ask.json);
-            }
-            if !lost.is_empty() && !consent::is_given(&name, &lost, &loss, ask.json)? {
+            if !consent::is_given(&name, &lost, &loss, ask.json)? {
                 return Ok(());
             }
             let path = path(&name, "/attach")?;
