@@ -46,6 +46,8 @@ const route = () => {
 };
 
 const draw = () => {
+  // Until the first answer to what the page asks for, more is to come.
+  main.setAttribute("aria-busy", String(!page.loaded));
   try {
     patch(main, page.show());
   } catch (error) {

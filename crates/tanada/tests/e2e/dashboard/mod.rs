@@ -77,6 +77,7 @@ const SCREENS: [(&str, Screen); 4] = [
 
 /// The page is drawn, and the daemon has answered what it asked for.
 const DRAWN: &str = "document.querySelector('main h1') && document.querySelector('#live').innerText.includes('live') && \
+                     document.querySelector('main').ariaBusy === 'false' && \
                      !document.querySelector('main').innerText.includes('Asking the daemon') && \
                      !document.querySelector('main').innerText.includes('Waiting for')";
 
