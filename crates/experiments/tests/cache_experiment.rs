@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use experiments::Options;
 use experiments::cache::{CASES, METRICS, methods, run};
-use report::{Row, Value};
+use report::{Devices, Row, Value};
 
 const QUICK: Options = Options {
     quick: true,
@@ -65,7 +65,10 @@ fn every_case_of_every_method_has_its_three_figures() {
                 let (low, ours, high) = (number(&row.low), number(&row.ours), number(&row.high));
                 assert!(0.0 < low && low <= ours && ours <= high, "{row:?}");
                 assert_eq!((&*row.unit, &*row.experiment), (unit, "cache"));
-                assert!(row.modelled && !row.note.is_empty(), "{row:?}");
+                assert!(
+                    row.devices == Devices::Modelled && !row.note.is_empty(),
+                    "{row:?}"
+                );
             }
         }
     }
@@ -115,8 +118,11 @@ fn every_published_statement_has_its_rows() {
     let directions = rows().iter().filter(|row| row.table == "directions");
     assert_eq!(directions.clone().count(), (13 * 2 + 2) * 2);
     for row in directions.filter(|row| row.method.starts_with("dmssd")) {
-        let agrees = row.note.starts_with("agrees");
-        assert!(agrees || row.note.starts_with("differs: "), "{row:?}");
+        let verdicts = ["agrees: ", "direction only: ", "differs: "];
+        assert!(
+            verdicts.iter().any(|it| row.note.starts_with(it)),
+            "{row:?}"
+        );
         assert!(matches!(row.published, Some(Value::Text(_))), "{row:?}");
     }
     let published = rows()
@@ -126,21 +132,31 @@ fn every_published_statement_has_its_rows() {
     assert_eq!(published.count(), 8 + 3);
 }
 
-#[test]
-fn the_models_show_the_published_directions_but_two() {
-    let differ: Vec<(&str, &str, &str)> = rows()
+/// Case, method and metric of the directions with a verdict.
+fn judged(verdict: &str) -> Vec<(&'static str, &'static str, &'static str)> {
+    rows()
         .iter()
-        .filter(|row| row.table == "directions" && row.note.starts_with("differs"))
+        .filter(|row| row.table == "directions" && row.note.starts_with(verdict))
         .map(|row| (&*row.case, &*row.method, &*row.metric))
-        .collect();
+        .collect()
+}
+
+#[test]
+fn the_models_show_the_published_directions_but_two_and_few_of_their_sizes() {
     assert_eq!(
-        differ,
+        judged("differs"),
         [
             ("reread", "dmssd-2.5", "watts against hdd-2.5"),
             ("write", "dmssd-3.5", "watts against hdd-3.5"),
         ],
-        "docs/experiments.md says which differ, and why"
+        "docs/experiments/cache.md says which differ, and why"
     );
+    assert_eq!(
+        judged("agrees"),
+        [],
+        "docs/experiments/cache.md says which agree"
+    );
+    assert_eq!(judged("direction only").len(), 20);
 }
 
 #[test]

@@ -100,6 +100,8 @@ fn whole_table(rows: &[&Row]) -> Table {
         "ours",
         "low",
         "high",
+        "devices",
+        "evidence",
         "note",
     ];
     rows.iter()
@@ -111,7 +113,6 @@ fn whole_table(rows: &[&Row]) -> Table {
                 Some(Value::Text(text)) => Cell::from(text.as_str()),
                 None => Cell::from(""),
             };
-            let devices = if row.modelled { "" } else { "real devices; " };
             table.row([
                 Cell::from(row.case.as_str()),
                 Cell::from(row.method.as_str()),
@@ -121,7 +122,9 @@ fn whole_table(rows: &[&Row]) -> Table {
                 figure(&row.ours),
                 figure(&row.low),
                 figure(&row.high),
-                Cell::from(format!("{devices}{}", row.note)),
+                Cell::from(row.devices.to_string()),
+                Cell::from(row.evidence.to_string()),
+                Cell::from(row.note.as_str()),
             ])
         })
         .fixed()
@@ -238,6 +241,7 @@ impl Bars {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::{Devices, Evidence};
 
     fn row(method: &str, ours: f64) -> Row {
         Row {
@@ -251,7 +255,8 @@ mod tests {
             ours: Some(Value::Number(ours)),
             low: None,
             high: None,
-            modelled: true,
+            devices: Devices::Modelled,
+            evidence: Evidence::Measured,
             note: "<script>alert(1)</script>".to_owned(),
         }
     }

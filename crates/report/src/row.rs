@@ -3,6 +3,8 @@
 //! ```text
 //! experiment -> rows -> JSON | table on a terminal | page
 //! ```
+//!
+//! Always true: a calibrated row never agrees with what the paper says ([`Row::verdict`]).
 
 use std::fmt;
 
@@ -33,14 +35,42 @@ pub struct Row {
     pub low: Option<Value>,
     /// The largest value over the seeds.
     pub high: Option<Value>,
-    /// Was all of the devices modelled (true), or were they real? A real file that a model slows down is real; the note says so.
-    pub modelled: bool,
+    /// What the figure was measured on.
+    pub devices: Devices,
+    /// Whether it could have come out otherwise.
+    pub evidence: Evidence,
     /// What a reader must know to judge the figure.
     pub note: String,
 }
 
+/// What a figure was measured on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Devices {
+    /// Models of devices, in virtual time.
+    #[default]
+    Modelled,
+    /// Real programs in real time, on devices that a model slows down.
+    Emulated,
+    /// Real devices, or none that count, in real time.
+    Real,
+}
+
+/// Where the inputs of a figure come from: could it have come out otherwise?
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// It came out of a run whose inputs were fixed before.
+    #[default]
+    Measured,
+    /// An input was chosen so that this figure, or one like it, comes out.
+    Calibrated,
+    /// Measured on inputs that played no part in any choice.
+    HeldOut,
+}
+
 impl Row {
-    /// A row about modelled devices with no figure in it yet.
+    /// A measured row about modelled devices with no figure in it yet.
     #[must_use]
     pub fn modelled(
         experiment: &str,
@@ -61,8 +91,39 @@ impl Row {
             ours: None,
             low: None,
             high: None,
-            modelled: true,
+            devices: Devices::Modelled,
+            evidence: Evidence::Measured,
             note: String::new(),
+        }
+    }
+
+    /// The same, measured on `devices`.
+    #[must_use]
+    pub fn on(self, devices: Devices) -> Row {
+        Row { devices, ..self }
+    }
+
+    /// The same, its inputs chosen so.
+    #[must_use]
+    pub fn evidence(self, evidence: Evidence) -> Row {
+        Row { evidence, ..self }
+    }
+
+    /// How it stands beside what the paper says: a figure that an input was chosen for cannot agree.
+    ///
+    /// # Example
+    /// ```
+    /// use report::{Evidence, Row};
+    /// let row = Row::modelled("cache", "stated", "reread", "published", "time saved", "percent");
+    /// assert_eq!(row.verdict(true), "agrees");
+    /// assert_eq!(row.verdict(false), "differs");
+    /// assert_eq!(row.evidence(Evidence::Calibrated).verdict(true), "calibrated");
+    /// ```
+    pub fn verdict(&self, is_near: bool) -> &'static str {
+        match (is_near, self.evidence) {
+            (true, Evidence::Calibrated) => "calibrated",
+            (true, _) => "agrees",
+            (false, _) => "differs",
         }
     }
 
@@ -140,6 +201,26 @@ impl Value {
     }
 }
 
+impl fmt::Display for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Devices::Modelled => "modelled",
+            Devices::Emulated => "emulated",
+            Devices::Real => "real",
+        })
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Evidence::Measured => "measured",
+            Evidence::Calibrated => "calibrated",
+            Evidence::HeldOut => "held-out",
+        })
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -202,12 +283,17 @@ mod tests {
             ours: Some(Value::Number(1.25)),
             low: None,
             high: None,
-            modelled: true,
+            devices: Devices::Modelled,
+            evidence: Evidence::HeldOut,
             note: String::new(),
         };
         let json = serde_json::to_string(&row).unwrap();
         assert!(
             json.contains(r#""published":"higher","ours":1.25,"low":null"#),
+            "{json}"
+        );
+        assert!(
+            json.contains(r#""devices":"modelled","evidence":"held-out""#),
             "{json}"
         );
         assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);

@@ -13,8 +13,6 @@
 use super::spread::{Spread, metric_of, of, ratio, row};
 use super::*;
 
-/// What the paper's text says of directions, line by line.
-const DIRECTIONS: &str = include_str!("../../../../experiments/cache/published_directions.csv");
 /// What it says in figures.
 const FIGURES: &str = include_str!("../../../../experiments/cache/published_figures.csv");
 
@@ -81,7 +79,7 @@ fn note_of(case: &str, setup: &Setup, options: Options) -> String {
 
 // --- beside the paper's words ---------------------------------------------------------------------
 
-fn case_of(test: &str) -> &'static str {
+pub(super) fn case_of(test: &str) -> &'static str {
     match test {
         "Read 1G" => "read",
         "Reread 1G" => "reread",
@@ -94,89 +92,19 @@ fn case_of(test: &str) -> &'static str {
 }
 
 /// Published and ours, each with the bare disk below it.
-const CACHES: [(&str, &str, &str); 2] = [
+pub(super) const CACHES: [(&str, &str, &str); 2] = [
     ("2.5 in", "dmssd-2.5", "hdd-2.5"),
     ("3.5 in", "dmssd-3.5", "hdd-3.5"),
 ];
 
-fn ours_of(published: &str) -> &'static str {
+pub(super) fn ours_of(published: &str) -> &'static str {
     match published {
         "dmssd-2.5" => "tanada-2.5",
         _ => "tanada-3.5",
     }
 }
 
-/// Does a ratio go where a word points?
-fn shows(word: &str, ratio: f64) -> bool {
-    match word {
-        "higher" | "tends higher" => ratio > 1.0,
-        "lower" | "slightly lower" => ratio < 1.0,
-        "far lower" => ratio < 0.5,
-        other => unreachable!("no direction '{other}'"),
-    }
-}
-
-/// Every direction the paper states, with the published engine on our models, and ours beside it.
-pub(super) fn directions(measured: &Measured) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for line in DIRECTIONS.lines().skip(1) {
-        let [test, system, quantity, _, word] = fields(line);
-        let case = case_of(test);
-        let metric = match quantity {
-            "time" => "seconds",
-            "mean power" => "watts",
-            _ => "joules",
-        };
-        for (size, published, bare) in CACHES {
-            // A statement on one disk size is not one on the other.
-            if system.contains(" in ") && !system.starts_with(size) {
-                continue;
-            }
-            for method in [published, ours_of(published)] {
-                let ratio = ratio(measured, metric, (case, method), (case, bare));
-                let shown = format!("{metric} against {bare}");
-                let row = row("directions", case, method, &shown, "ratio", ratio);
-                rows.push(if method == published {
-                    let verdict = verdict(word, ratio.mean, case, metric);
-                    row.beside(Value::Text(word.to_owned()))
-                        .noted(format!("{verdict}; the paper says {word}"))
-                } else {
-                    row.noted(format!("our engine, where the paper's is {word}"))
-                });
-            }
-        }
-    }
-    rows
-}
-
-/// Do the models show what the paper says, and if not, why?
-fn verdict(word: &str, ratio: f64, case: &str, metric: &str) -> String {
-    let percent = (ratio - 1.0) * 100.0;
-    match shows(word, ratio) {
-        true if percent.abs() < 1.0 => format!(
-            "agrees, but by {percent:+.2} % only: copying to the SSD hides behind the disk's reading ahead"
-        ),
-        true => format!("agrees: {percent:+.0} %"),
-        false => format!("differs: {percent:+.0} %; {}", why_not(case, metric)),
-    }
-}
-
-/// Why the models do not show a published direction.
-fn why_not(case: &str, metric: &str) -> &'static str {
-    match (case, metric) {
-        ("reread", "watts") => {
-            "the SSD of our models draws 2.4 W (its sheet has one figure for all work), more than a whole \
-             2.5-inch disk that reads (1.3 W)"
-        }
-        ("write", "watts") => {
-            "each write waits for its block from the disk and then for the SSD, and the modelled disk rests \
-             meanwhile (7.5 W, not 12); the SSD's 2.4 W is less than that spares"
-        }
-        _ => "the models of disk and SSD, made from data sheets alone, do not show it",
-    }
-}
-
-fn fields<const N: usize>(line: &str) -> [&str; N] {
+pub(super) fn fields<const N: usize>(line: &str) -> [&str; N] {
     let mut fields = line.split(',');
     std::array::from_fn(|_| fields.next().expect("our own files have all their fields"))
 }
@@ -321,9 +249,9 @@ fn power_row(measured: &Measured, stated: &Stated<'_>) -> Row {
     stated.row(what, spread, ONE_ACTIVE_FIGURE)
 }
 
-const FASTER_SSD: &str = "the SSD's sheet says 250 MB/s and the disk reads 63 MB/s at its outer edge, so a \
+pub(super) const FASTER_SSD: &str = "the SSD's sheet says 250 MB/s and the disk reads 63 MB/s at its outer edge, so a \
     quarter of the time is left; the paper's file system and bus took their share of both";
-const CHEAP_COPY: &str = "copying 4 KiB to the SSD takes a hundredth of the disk's seek; nothing in the \
+pub(super) const CHEAP_COPY: &str = "copying 4 KiB to the SSD takes a hundredth of the disk's seek; nothing in the \
     published flow costs two more, and the paper, which blames its algorithm, does not say what did";
 const ONE_ACTIVE_FIGURE: &str = "the sheets give the SSD one figure for all work, and seeking draws a little more \
     than reading; while a cache waits for the disk its SSD rests, at 0.06 W";

@@ -14,6 +14,7 @@
 
 mod bed;
 mod compare;
+mod directions;
 mod spread;
 mod work;
 
@@ -153,7 +154,7 @@ pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, Ex
     let measured = measure(options, progress)?;
     let mut rows = compare::main_table(&measured, options);
     rows.extend(compare::stated(&measured));
-    rows.extend(compare::directions(&measured));
+    rows.extend(directions::directions(&measured));
     rows.extend(compare::against_published(&measured));
     rows.extend(compare::as_it_comes(&measured));
     rows.extend(compare::destage(&measured, options));

@@ -21,7 +21,7 @@ use ::predict::judge::{self, Judgement, Method};
 use ::predict::model::{self, Form, Group};
 use ::predict::noise;
 use ::predict::paper::{self, CellFit, Line};
-use report::{Row, Value};
+use report::{Devices, Row, Value};
 
 use crate::experiment::{ExperimentError, Listing, Options, Progress};
 use sheets::{Sheets, engine_mean, number};
@@ -127,10 +127,7 @@ fn near(metric: &str) -> f64 {
 }
 
 fn row(table: &str, case: String, metric: &str, unit: &str) -> Row {
-    Row {
-        modelled: false,
-        ..Row::modelled(LISTING.name, table, &case, PUBLISHED, metric, unit)
-    }
+    Row::modelled(LISTING.name, table, &case, PUBLISHED, metric, unit).on(Devices::Real)
 }
 
 /// A figure as printed and as it comes out.

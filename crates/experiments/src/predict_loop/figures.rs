@@ -12,7 +12,7 @@ use ::predict::model::{Form, Group, POOLED};
 use ::predict::paper;
 use ::predict::study::{self, Ask, Estimate, Study, Target};
 use base::Bytes;
-use report::{Row, Value};
+use report::{Devices, Evidence, Row, Value};
 
 use super::{CASES, LISTING};
 use crate::app::Plan;
@@ -49,12 +49,22 @@ pub struct Found {
     pub counts: Vec<(&'static str, Outcome)>,
 }
 
-/// A row about modelled devices, its spread over `values`.
+/// A row about devices that a model slows down in real time, its spread over `values`.
 fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, values: &[f64]) -> Row {
     let ours = (!values.is_empty()).then(|| REDUCE.of(values));
     Row::modelled(LISTING.name, table, case, method, metric, unit)
+        .on(Devices::Emulated)
+        .evidence(evidence_of(table))
         .measured(ours)
         .over(values)
+}
+
+/// Both predicted devices lie on the line between two of those that were fitted: an error there says little.
+fn evidence_of(table: &str) -> Evidence {
+    match table {
+        "predictions" | "errors" => Evidence::Calibrated,
+        _ => Evidence::Measured,
+    }
 }
 
 /// Every row of the experiment.

@@ -150,11 +150,10 @@ fn statement(
     holds: bool,
     note: String,
 ) -> Row {
-    let mut row = row("statements", case, method, metric, unit, ours);
-    row.published = Some(Value::Text(published.to_owned()));
-    let verdict = if holds { "agrees" } else { "differs" };
-    row.note = format!("{verdict}; {note}");
-    row
+    let row = row("statements", case, method, metric, unit, ours)
+        .beside(Value::Text(published.to_owned()));
+    let verdict = row.verdict(holds);
+    row.noted(format!("{verdict}; {note}"))
 }
 
 /// Queue cost is effective where large and small readers are mixed.

@@ -6,7 +6,7 @@
 
 use policy::share::Direction;
 use policy::share::violations::Window;
-use report::{Row, Value};
+use report::{Evidence, Row, Value};
 
 use super::needed::{ACCESSES, SECOND, TARGETS, case};
 use super::plan::row;
@@ -59,6 +59,14 @@ fn why_not(case: &str) -> &'static str {
     }
 }
 
+/// The jump between two reads that do not follow on each other was set so that two of them together have the paper's share.
+fn evidence_of(case: &str) -> Evidence {
+    match case {
+        "two reads together" => Evidence::Calibrated,
+        _ => Evidence::Measured,
+    }
+}
+
 /// A statement of the paper as a row.
 fn statement(
     (case, metric): (&str, &str),
@@ -67,9 +75,10 @@ fn statement(
     holds: bool,
     note: &str,
 ) -> Row {
-    let verdict = if holds { "agrees" } else { "differs" };
-    let mut row = row("statements", case, "rounds", metric, "percent", ours);
-    row.published = Some(Value::Text(published.to_owned()));
+    let row = row("statements", case, "rounds", metric, "percent", ours)
+        .beside(Value::Text(published.to_owned()))
+        .evidence(evidence_of(case));
+    let verdict = row.verdict(holds);
     let why = if holds { "" } else { why_not(case) };
     row.noted(format!("{verdict}; {note}{why}"))
 }

@@ -25,6 +25,7 @@ use device::{Class, Device, FileOptions, Memory};
 use policy::share::{
     BytesPerSec, Costs, Direction, Headroom, Second, SessionId, Share, Slot, Terms,
 };
+use report::Devices;
 use store::qos::manager::{Manager, ManagerOptions, ReservationRequest};
 use store::qos::queue::{Queue, QueueOptions};
 use store::qos::session::{Access, Session};
@@ -33,7 +34,7 @@ use store::{Change, ObjectCalls, Settings, Store};
 use super::bed::{self, Asked, Client, Failure, Ground, IO, Line, Method, Run, by_equation};
 use super::needed::SECOND;
 use super::plan::{Base, Job, Plan, side_by_side};
-use super::real_rows::{agreement, rows_of, side_by_row};
+use super::real_rows::{agreement, rows_of};
 use super::scenes;
 use super::vertex::{Times, Vertex};
 use crate::experiment::{ExperimentError, Progress, Results};
@@ -68,6 +69,22 @@ impl World {
             World::Real => "real",
         };
         format!("{method}@{world}")
+    }
+
+    /// Whose devices its rows are about.
+    pub(super) fn devices(self) -> Devices {
+        match self {
+            World::Queue | World::Virtual => Devices::Modelled,
+            World::Real => Devices::Emulated,
+        }
+    }
+
+    /// `table`, or the one beside it for what is not modelled: no table has both.
+    pub(super) fn table(self, table: &str) -> String {
+        match self {
+            World::Queue | World::Virtual => table.to_owned(),
+            World::Real => format!("{table} in real time"),
+        }
     }
 }
 
@@ -405,17 +422,17 @@ pub(super) fn run(
     let mut found = found.into_iter();
     ours.fill()
         .map_err(|source| failed(&scenarios[0], source))?;
-    let mut rows = Vec::new();
+    let (mut rows, mut emulated) = (Vec::new(), Vec::new());
     for (at, it) in scenarios.iter().enumerate() {
         let done = at as f64 / scenarios.len() as f64;
         let what = format!("{} of {}", it.name(), World::Real.method(it.method.name));
         progress(&what, 0.1 + 0.9 * done);
         let run = run_in(World::Real, Some(&ours), it, plan.seed);
         let run = run.map_err(|source| failed(it, source))?;
-        let mut worlds: Vec<_> = found.by_ref().take(2).map(|found| found.rows).collect();
-        worlds.push(rows_of(World::Real, it, base, &run));
-        rows.extend(side_by_row(worlds));
+        rows.extend(found.by_ref().take(2).flat_map(|found| found.rows));
+        emulated.extend(rows_of(World::Real, it, base, &run));
     }
+    rows.append(&mut emulated);
     rows.extend(agreement(&rows));
     progress("done", 1.0);
     Ok(Results {

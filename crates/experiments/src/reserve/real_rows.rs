@@ -32,9 +32,11 @@ pub(super) fn note(world: World) -> &'static str {
 /// What one run gave.
 pub(super) fn rows_of(world: World, it: &Scenario, base: &Base, run: &Run) -> Vec<Row> {
     let method = world.method(it.method.name);
-    let row = |case: &str, metric: &str, unit: &str, ours: Option<f64>| Row {
-        modelled: world != World::Real,
-        ..row("real time", case, &method, metric, unit, ours).noted(note(world))
+    let table = world.table("stack");
+    let row = |case: &str, metric: &str, unit: &str, ours: Option<f64>| {
+        row(&table, case, &method, metric, unit, ours)
+            .on(world.devices())
+            .noted(note(world))
     };
     let name = it.name();
     let mut rows = vec![
@@ -92,19 +94,6 @@ pub(super) fn needed(
     )
 }
 
-/// Rows of the same figure next to each other.
-pub(super) fn side_by_row(worlds: Vec<Vec<Row>>) -> Vec<Row> {
-    let mut worlds: Vec<_> = worlds.into_iter().map(Vec::into_iter).collect();
-    let mut all = Vec::new();
-    loop {
-        let rows: Vec<Row> = worlds.iter_mut().filter_map(Iterator::next).collect();
-        if rows.is_empty() {
-            return all;
-        }
-        all.extend(rows);
-    }
-}
-
 /// How far two worlds are apart, method by method: the most in any case.
 pub(super) fn agreement(rows: &[Row]) -> Vec<Row> {
     let number = |row: &Row| row.ours.as_ref().and_then(Value::number);
@@ -131,11 +120,9 @@ pub(super) fn agreement(rows: &[Row]) -> Vec<Row> {
                     .copied()
                     .max_by(|a, b| a.abs().total_cmp(&b.abs()));
                 let remark = format!("the most of {} cases; low and high: over them", each.len());
-                let row = row("agreement", case, method.name, metric, unit, most);
-                all.push(Row {
-                    modelled: one != World::Real,
-                    ..row.over(&each).noted(remark)
-                });
+                let table = one.table("agreement");
+                let row = row(&table, case, method.name, metric, unit, most);
+                all.push(row.on(one.devices()).over(&each).noted(remark));
             };
             let parts = |one: f64, other: f64| 100.0 * (one / other - 1.0);
             add("total_off_percent", "percent", "total_mb_s", &parts);

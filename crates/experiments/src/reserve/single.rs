@@ -5,6 +5,7 @@
 use base::{Bytes, Instant};
 use policy::share::violations::{Violations, Window, percent};
 use policy::share::{BytesPerSec, Direction, Terms};
+use report::Evidence;
 
 use super::bed::{Client, IO, Method, OBJECT, Run, run, with_rates};
 use super::page::Curve;
@@ -88,9 +89,14 @@ fn table2_rows(plan: &Plan) -> Found {
             ("PROBS-CSUM", _) => "the paper's sums as fast as its reads tell",
             _ => "what the model is calibrated to",
         };
+        let evidence = match (configuration, direction) {
+            ("PROBS-CSUM", Direction::Write) => Evidence::Measured,
+            _ => Evidence::Calibrated,
+        };
         let row = |metric, published, ours| {
             row("table 2", &case, "model", metric, "MB/s", Some(ours))
                 .printed(Some(published))
+                .evidence(evidence)
                 .noted(note)
         };
         found.rows.push(row("mean_mb_s", mean, ours));

@@ -10,7 +10,7 @@
 //! 1. Every published figure has its row, whether ours agrees or not; so has every bar.
 //! 2. Which rows there are does not depend on what was measured.
 
-use report::Value;
+use report::{Evidence, Value};
 
 use super::stated::{published, why};
 use super::*;
@@ -46,10 +46,6 @@ impl Spread {
             high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         })
     }
-}
-
-fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str) -> Row {
-    Row::modelled(LISTING.name, table, case, method, metric, unit)
 }
 
 /// `row` with our figure and its spread over the seeds.
@@ -138,6 +134,13 @@ impl Comparison<'_> {
             .map_or(f64::NAN, |spread| spread.mean)
     }
 
+    fn row(&self, table: &str, case: &str, method: &str, metric: &str, unit: &str) -> Row {
+        let of_case = self.workloads.iter().find(|workload| workload.case == case);
+        let workload = of_case.or(self.workloads.first());
+        let evidence = workload.map_or(Evidence::Measured, |workload| workload.evidence);
+        Row::modelled(LISTING.name, table, case, method, metric, unit).evidence(evidence)
+    }
+
     fn origin(&self, case: &str) -> &str {
         let workload = self.workloads.iter().find(|workload| workload.case == case);
         workload.map_or("", |workload| &workload.origin)
@@ -166,7 +169,7 @@ impl Comparison<'_> {
                         (_, false) => "requests due in the first 20 minutes".to_owned(),
                     };
                     for (metric, unit) in METRICS {
-                        let row = row("measured", case, method, metric, unit);
+                        let row = self.row("measured", case, method, metric, unit);
                         let mut row = over_seeds(row, self.spread(case, method, metric));
                         row.published = self.published_of(case, method, metric);
                         row.note = format!("{}; {part}; {}", setup.about, self.origin(case));
@@ -192,7 +195,7 @@ impl Comparison<'_> {
             .into_iter()
             .map(|known| {
                 let spread = self.spread(known.case, known.method, known.metric);
-                let mut row = row(
+                let mut row = self.row(
                     known.table,
                     known.case,
                     known.method,
@@ -201,7 +204,7 @@ impl Comparison<'_> {
                 );
                 row.published = Some(Value::Number(known.value));
                 let mut row = over_seeds(row, spread);
-                row.note = why(&known, spread.map(|spread| spread.mean), self.short);
+                row.note = why(&known, &row, self.short);
                 row
             })
             .collect()
@@ -221,7 +224,7 @@ impl Comparison<'_> {
                     _ if what.contains("src1_1") => "src1-1",
                     _ => "both",
                 };
-                let mut row = row("stated", case, "paper", what, unit);
+                let mut row = self.row("stated", case, "paper", what, unit);
                 row.published = Some(Value::Number(number(value)));
                 row.ours = ours.filter(|ours| ours.is_finite()).map(Value::Number);
                 row.note = format!("section {section}: {note}");
@@ -335,12 +338,12 @@ impl Comparison<'_> {
         claims.extend(self.defaults());
         let rows = claims.into_iter().flat_map(|claim| {
             let verdict = verdict(claim.met, self.short);
-            let mut figure = row("claims", claim.case, claim.method, claim.metric, claim.unit);
+            let mut figure = self.row("claims", claim.case, claim.method, claim.metric, claim.unit);
             figure.published = finite(claim.bar);
             figure.ours = finite(claim.ours);
             figure.note = format!("{verdict}: {}; the bar stands under published", claim.what);
             let metric = format!("{}: verdict", claim.metric);
-            let mut judged = row("claims", claim.case, claim.method, &metric, "pass or fail");
+            let mut judged = self.row("claims", claim.case, claim.method, &metric, "pass or fail");
             judged.published = Some(Value::Text("pass".to_owned()));
             judged.ours = Some(Value::Text(verdict.to_owned()));
             judged.note = figure.note.clone();

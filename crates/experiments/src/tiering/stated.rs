@@ -1,5 +1,7 @@
 //! What the paper states in its text, and why ours may differ.
 
+use report::{Row, Value};
+
 use super::compare::{TABLE4, TABLE5, case_of, lines, method_of, number};
 
 /// A figure of tables 4 and 5.
@@ -47,9 +49,9 @@ pub(super) fn published() -> Vec<Published> {
     all
 }
 
-/// Why ours is what it is beside the paper's.
-pub(super) fn why(known: &Published, ours: Option<f64>, short: bool) -> String {
-    let Some(ours) = ours else {
+/// Why ours, which `row` has, is what it is beside the paper's.
+pub(super) fn why(known: &Published, row: &Row, short: bool) -> String {
+    let Some(ours) = row.ours.as_ref().and_then(Value::number) else {
         return "not counted: the method has no such figure".to_owned();
     };
     if short {
@@ -64,7 +66,7 @@ pub(super) fn why(known: &Published, ours: Option<f64>, short: bool) -> String {
             "percent" => "2 points",
             _ => "10 %",
         };
-        return format!("agrees within {within}");
+        return format!("{} within {within}", row.verdict(true));
     }
     let more = if ours > known.value { "more" } else { "less" };
     let reason = match (known.method, known.metric, known.case) {

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use base::Bytes;
 use device::model::Spec;
 use hybrid::{Mode, Settings};
-use report::{Row, Value};
+use report::{Evidence, Row, Value};
 use sim::run::{Fit, Layout, Made, Modelled, Outcome, Pace, Replay, Stack, Survey, run};
 use trace::{Format, ReadOptions, Trace, TraceError, open};
 
@@ -221,18 +221,11 @@ pub(super) fn rows(all: &[Compared]) -> Vec<Row> {
             false => "open loop at 1x".to_owned(),
         };
         let row = |method: &str, metric: &str, unit: &str, published, ours, note: &str| Row {
-            experiment: LISTING.name.to_owned(),
-            table: "traces".to_owned(),
-            case: one.name.clone(),
-            method: method.to_owned(),
-            metric: metric.to_owned(),
-            unit: unit.to_owned(),
             published,
             ours: Some(ours),
-            low: None,
-            high: None,
-            modelled: true,
             note: format!("{} requests, {how}{note}", one.requests),
+            ..Row::modelled(LISTING.name, "traces", &one.name, method, metric, unit)
+                .evidence(Evidence::HeldOut)
         };
         for (method, times) in [("hdd-only", one.disk_ms), ("tanada", one.ours_ms)] {
             for (metric, value) in ["mean_ms", "p95_ms", "p99_ms"].into_iter().zip(times) {

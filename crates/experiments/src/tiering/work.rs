@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base::Nanos;
+use report::Evidence;
 
 use super::bed::REGION;
 use crate::experiment::ExperimentError;
@@ -59,7 +60,12 @@ pub(super) struct Workload {
     pub busiest: Vec<u64>,
     /// Where the requests come from, for notes.
     pub origin: String,
+    /// What figures measured on it can prove.
+    pub evidence: Evidence,
 }
+
+/// The seed with which the generators were fitted to the paper's tables, and on which our defaults were chosen.
+const FITTED: u64 = 1;
 
 const MINUTE: Nanos = Nanos::secs(60);
 
@@ -80,12 +86,18 @@ impl Case {
             Some(folder) => self.recorded(folder, length)?,
             None => self.generated(seed, length),
         };
+        let evidence = match (msr, seed) {
+            (Some(_), _) => Evidence::Measured,
+            (None, FITTED) => Evidence::Calibrated,
+            (None, _) => Evidence::HeldOut,
+        };
         Ok(Workload {
             case: self.name,
             requests: requests.into(),
             length,
             busiest: busiest(&before),
             origin,
+            evidence,
         })
     }
 

@@ -136,7 +136,7 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
 /// One table for each group of rows, notes beneath it.
 fn page(rows: &[Row]) -> String {
     let mut page = String::new();
-    for group in rows.chunk_by(|a, b| a.table == b.table) {
+    for group in rows.chunk_by(|a, b| a.table == b.table && a.devices == b.devices) {
         let lines: Vec<Vec<String>> = group
             .iter()
             .map(|row| {
@@ -148,15 +148,10 @@ fn page(rows: &[Row]) -> String {
                     printed(row),
                     beside(row),
                     spread(row),
+                    row.evidence.to_string(),
                 ]
             })
             .collect();
-        let modelled = group.iter().filter(|row| row.modelled).count();
-        let modelled = match modelled {
-            0 => "devices real",
-            all if all == group.len() => "devices modelled",
-            _ => "devices modelled, or real where the method says so",
-        };
         let head = [
             "CASE",
             "METHOD",
@@ -165,8 +160,9 @@ fn page(rows: &[Row]) -> String {
             "PUBLISHED",
             "OURS",
             "SPREAD",
+            "EVIDENCE",
         ];
-        page.push_str(&format!("{} ({modelled})\n", group[0].table));
+        page.push_str(&format!("{} ({})\n", group[0].table, group[0].devices));
         page.push_str(&table(&head, &lines));
         let mut notes: Vec<&str> = group.iter().map(|row| row.note.as_str()).collect();
         notes.retain(|note| !note.is_empty());
