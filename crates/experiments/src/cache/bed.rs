@@ -13,7 +13,7 @@ use device::model::{ModelDisk, Spec, Store};
 use device::{Class, Device, DeviceError, Power};
 use hybrid::{Admission, Energy, Hybrid, Settings, Ties};
 
-use super::Trouble;
+use super::trouble::Trouble;
 use published::dmssd::Dmssd;
 
 /// The program's own choice of when a disk in energy mode sleeps; the bare disk with a timer sleeps as soon.

@@ -16,18 +16,17 @@ mod bed;
 mod compare;
 mod directions;
 mod spread;
+mod trouble;
 mod work;
 
 use std::collections::BTreeMap;
 
 use base::Bytes;
-use device::DeviceError;
-use device::model::SpecError;
-use hybrid::OpenError;
 use report::{Row, Value};
 
 use crate::experiment::{ExperimentError, Listing, Options, Progress};
 use bed::{AS_IT_COMES, Engine, METHODS, SLEEPERS, Setup};
+use trouble::Trouble;
 use work::{Day, HEAD, Run, Sample, Twice};
 
 /// The experiment, for listings.
@@ -60,54 +59,6 @@ pub fn methods() -> [&'static str; 8] {
 const FILE: Bytes = Bytes::gib(1);
 /// The length of a short run's file; what it takes is multiplied.
 const QUICK_FILE: Bytes = Bytes::mib(64);
-
-/// What went wrong, before it is known where.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    Device(Box<DeviceError>),
-    Model(Box<SpecError>),
-    Open(Box<OpenError>),
-}
-
-impl From<DeviceError> for Trouble {
-    fn from(error: DeviceError) -> Trouble {
-        Trouble::Device(Box::new(error))
-    }
-}
-
-impl From<SpecError> for Trouble {
-    fn from(error: SpecError) -> Trouble {
-        Trouble::Model(Box::new(error))
-    }
-}
-
-impl From<OpenError> for Trouble {
-    fn from(error: OpenError) -> Trouble {
-        Trouble::Open(Box::new(error))
-    }
-}
-
-impl Trouble {
-    fn of(self, case: &'static str, method: &'static str) -> ExperimentError {
-        match self {
-            Trouble::Device(source) => ExperimentError::Device {
-                case,
-                method,
-                source,
-            },
-            Trouble::Model(source) => ExperimentError::Model {
-                case,
-                method,
-                source,
-            },
-            Trouble::Open(source) => ExperimentError::Open {
-                case,
-                method,
-                source,
-            },
-        }
-    }
-}
 
 /// Samples by (case, method), one for each seed.
 type Samples = BTreeMap<(&'static str, &'static str), Vec<Sample>>;

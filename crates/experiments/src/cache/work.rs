@@ -25,8 +25,8 @@ use base::{Buf, Bytes, Instant, Nanos, Sector, View};
 use device::{Class, Device, DeviceError, WriteFlags};
 use env::Rng;
 
-use super::Trouble;
 use super::bed::{Bed, Meter, Setup};
+use super::trouble::Trouble;
 
 /// One request of a stream.
 pub const REQUEST: Bytes = Bytes::kib(128);

@@ -24,18 +24,15 @@ mod real;
 mod real_rows;
 mod scenes;
 mod single;
+mod switches;
 #[cfg(test)]
 mod tests;
 mod vertex;
 
-use base::Instant;
-use policy::share::{BytesPerSec, Direction, Terms};
 use report::Row;
 
 use crate::experiment::{ExperimentError, Listing, Options, Progress, Results};
-use bed::{Client, Method};
-use plan::{Base, Job, Plan, side_by_side};
-use vertex::Times;
+use plan::{Job, Plan, side_by_side};
 
 /// The experiment, for listings.
 pub const LISTING: Listing = Listing {
@@ -58,13 +55,14 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
         return real::run(&plan, place, progress);
     }
     progress("a single access", 0.0);
-    let base = single_access(&plan);
+    let base = single::access(&plan);
     let mut jobs: Vec<Job<'_>> = Vec::new();
     // The longest first, or they would be waited for at the end.
     jobs.extend(needed::jobs(&plan, &base));
     jobs.extend(single::jobs(&plan, &base));
     jobs.extend(scenes::jobs(&plan, &base));
     jobs.extend(coverage::jobs(&plan, &base));
+    jobs.extend(switches::jobs(&plan));
     let found = side_by_side(&jobs, progress);
     let mut rows: Vec<Row> = Vec::new();
     let mut curves = Vec::new();
@@ -80,23 +78,4 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
         figures: page::sections(&curves),
         rows,
     })
-}
-
-/// Measures a single access.
-fn single_access(plan: &Plan) -> Base {
-    let of = |direction| {
-        let terms = Terms::reserved(direction, BytesPerSec::mb(100));
-        let client = Client::new(terms, Instant(0));
-        let end = Instant(0) + plan.figures;
-        let all = plan.seeds().map(|seed| {
-            bed::run(&Method::rounds(64), Times::STORE, &[client], end, seed)
-                .total()
-                .0
-        });
-        BytesPerSec(all.sum::<u64>() / plan.seeds)
-    };
-    Base {
-        read: of(Direction::Read),
-        write: of(Direction::Write),
-    }
 }

@@ -15,10 +15,11 @@ use base::{Bytes, Nanos};
 use policy::share::violations::{Violations, Window, percent};
 use policy::share::{BytesPerSec, Direction, load};
 
+use report::Row;
+
 use super::bed::{IO, Method, by_equation, run, share};
 use super::page::Curve;
 use super::plan::{Base, Found, Job, Plan, mb, row};
-use super::vertex::Times;
 
 /// Concurrent accesses.
 pub(super) const ACCESSES: [u32; 10] = [2, 3, 4, 5, 6, 7, 8, 16, 32, 64];
@@ -61,7 +62,7 @@ fn measure(
         depth: 0.0,
     };
     for seed in plan.seeds() {
-        let run = run(method, Times::STORE, &clients, plan.end(), seed);
+        let run = run(method, plan.times, &clients, plan.end(), seed);
         for (at, got) in run.got.iter().enumerate() {
             for (window, rates) in Window::JUDGED.iter().zip(&mut all.rates) {
                 rates[at].extend(got.throughputs(*window));
@@ -237,6 +238,13 @@ fn figure6(cell: &mut Cell<'_>) -> Found {
             curve("Lost throughput", degradation),
         ],
     }
+}
+
+/// Figure 6's figures of the published method.
+pub(super) fn published(plan: &Plan, base: &Base, direction: Direction) -> Vec<Row> {
+    let method = Method::rounds(64);
+    let of = |n| figure6(&mut Cell::new(plan, base, &method, direction, n)).rows;
+    (2..=8).flat_map(of).collect()
 }
 
 /// All cells, those of many accesses first: they take longest.

@@ -8,6 +8,7 @@ use policy::share::{BytesPerSec, Direction};
 use report::Row;
 
 use super::page::Curve;
+use super::vertex::Times;
 use crate::experiment::{Options, Progress};
 
 /// The name of the experiment.
@@ -24,6 +25,8 @@ pub(super) struct Plan {
     pub(super) seeds: u64,
     /// Overheads that are tried, in percent.
     pub(super) step: f64,
+    /// The modelled device, under the store.
+    pub(super) times: Times,
 }
 
 impl Plan {
@@ -34,6 +37,7 @@ impl Plan {
             seed: options.seed,
             seeds: 2,
             step: 0.5,
+            times: Times::STORE,
         };
         match options.quick {
             true => Plan {

@@ -395,7 +395,7 @@ pub(super) fn run(
 ) -> Result<Results, ExperimentError> {
     progress("a single access", 0.0);
     let ours = Ours::make(place)?;
-    let base = super::single_access(plan);
+    let base = super::single::access(plan);
     let scenarios = scenarios(&base);
     let failed = |it: &Scenario, source| ExperimentError::Failed {
         case: it.name(),

@@ -5,7 +5,7 @@
 use base::{Bytes, Instant};
 use policy::share::violations::{Violations, Window, percent};
 use policy::share::{BytesPerSec, Direction, Terms};
-use report::Evidence;
+use report::{Evidence, Row};
 
 use super::bed::{Client, IO, Method, OBJECT, Run, run, with_rates};
 use super::page::Curve;
@@ -134,6 +134,25 @@ fn table2_rows(plan: &Plan) -> Found {
     found
 }
 
+/// Measures a single access.
+pub(super) fn access(plan: &Plan) -> Base {
+    let of = |direction| {
+        let terms = Terms::reserved(direction, BytesPerSec::mb(100));
+        let client = Client::new(terms, Instant(0));
+        let end = Instant(0) + plan.figures;
+        let all = plan.seeds().map(|seed| {
+            run(&Method::rounds(64), plan.times, &[client], end, seed)
+                .total()
+                .0
+        });
+        BytesPerSec(all.sum::<u64>() / plan.seeds)
+    };
+    Base {
+        read: of(Direction::Read),
+        write: of(Direction::Write),
+    }
+}
+
 /// Figure 3: one access, how its throughput by rounds spreads.
 fn figure3(plan: &Plan, direction: Direction) -> Found {
     let mut found = Found::default();
@@ -189,6 +208,22 @@ fn figures4_5(plan: &Plan, base: &Base, direction: Direction, figure: u32) -> Fo
     found
 }
 
+/// Figure 4's figures of the published method with rounds of 64.
+pub(super) fn two_equal(plan: &Plan, base: &Base, direction: Direction) -> Vec<Row> {
+    let pair = Pair {
+        plan,
+        base,
+        direction,
+        figure: 4,
+        parts: [1, 1],
+    };
+    let runs = pair.runs(&Method::rounds(64), 10.0);
+    let values = OVERHEADS.map(|overhead| (overhead, pair.violated(&runs, 64, overhead)));
+    let mut found = Found::default();
+    pair.add(&mut found, ("rounds", 64), &values, &runs);
+    found.rows
+}
+
 /// Two accesses, of a figure.
 struct Pair<'a> {
     plan: &'a Plan,
@@ -217,7 +252,7 @@ impl Pair<'_> {
         let clients = with_rates(self.direction, &self.rates(overhead));
         self.plan
             .seeds()
-            .map(|seed| run(method, Times::STORE, &clients, end, seed))
+            .map(|seed| run(method, self.plan.times, &clients, end, seed))
             .collect()
     }
 

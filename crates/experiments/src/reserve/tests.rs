@@ -1,9 +1,13 @@
 //! Is the model what it says, and does every row come out once?
 
-use base::Nanos;
+use base::{Instant, Nanos};
+use policy::share::{BytesPerSec, Direction};
 use report::{Devices, Value};
 
-use super::plan::{mb, row};
+use super::bed::Method;
+use super::plan::{Base, mb, row};
+use super::single::access as single_access;
+use super::vertex::Times;
 use super::*;
 
 /// As little as has every row.
@@ -14,6 +18,7 @@ fn tiny() -> Plan {
         seed: 1,
         seeds: 1,
         step: 10.0,
+        times: Times::STORE,
     }
 }
 
@@ -220,6 +225,52 @@ fn a_promise_that_cannot_be_made_is_not_kept() {
     let something = |overheads: &[u64]| coverage::promises_something(&surface(overheads));
     assert!(something(&[80_000_000]));
     assert!(!something(&[80_000_000, 1_000_000_000]) && !something(&[]));
+}
+
+#[test]
+fn each_further_writer_takes_what_its_switch_says() {
+    let total = |per_writer, n: usize| {
+        let times = Times {
+            per_writer,
+            ..Times::STORE
+        };
+        let rates = vec![BytesPerSec::mb(10); n];
+        let clients = bed::with_rates(Direction::Write, &rates);
+        let run = bed::run(
+            &Method::rounds(64),
+            times,
+            &clients,
+            Instant(20_000_000_000),
+            1,
+        );
+        mb(run.total())
+    };
+    assert_eq!(total(50, 1), total(0, 1));
+    // Media are most of a write's time, and the store's copy and the setting up the rest.
+    let (without, with) = (total(0, 5), total(50, 5));
+    let lost = 1.0 - with / without;
+    assert!((0.12..0.18).contains(&lost), "{without} to {with}");
+}
+
+#[test]
+fn each_switch_has_the_statements_about_several_accesses() {
+    let rows: Vec<Row> = switches::jobs(&tiny())
+        .iter()
+        .take(2)
+        .flat_map(|(_, job)| job().rows)
+        .collect();
+    assert_eq!(rows.len(), 16);
+    let of = |switch: &'static str| rows.iter().filter(move |row| row.case.starts_with(switch));
+    assert!(
+        of("as it is")
+            .all(|row| row.evidence != report::Evidence::Calibrated
+                || row.case.contains("two reads"))
+    );
+    assert!(of("writes lose").all(|row| row.evidence == report::Evidence::Calibrated));
+    assert!(
+        rows.iter()
+            .all(|row| !row.note.starts_with("agrees") || row.case.starts_with("as it is"))
+    );
 }
 
 // --- real time ----------------------------------------------------------------------------------------

@@ -56,6 +56,8 @@ pub(super) struct Times {
     pub transfer: BytesPerSec,
     /// Spread of a read's transfer, in thousandths.
     pub read_spread: u64,
+    /// How much longer writes take for each further session that wrote within the last second, in thousandths.
+    pub per_writer: u64,
     pub media: Media,
     /// What the store does with each byte besides; `None`: no store.
     pub copy: Option<BytesPerSec>,
@@ -72,6 +74,7 @@ impl Times {
         jump: Nanos::micros(439),
         transfer: BytesPerSec(262_400_000),
         read_spread: 8,
+        per_writer: 0,
         media: Media {
             fast: BytesPerSec(228_000_000),
             slow: BytesPerSec(137_500_000),
@@ -126,10 +129,24 @@ struct State {
     slow: bool,
     run_left: u64,
     unwritten: bool,
+    // When each session wrote last.
+    writers: BTreeMap<u64, Instant>,
     log: Log,
     // Of requests with data: how many were answered, and how much later than they should have been, in sum.
     answered: u64,
     late: Nanos,
+}
+
+impl State {
+    /// How many sessions wrote within the last second, but for one.
+    fn further_writers(&mut self, now: Instant, class: Class) -> u64 {
+        if let Class::Session(number) = class {
+            self.writers.insert(number, now);
+        }
+        self.writers
+            .retain(|_, wrote| now.since(*wrote) <= Nanos::secs(1));
+        (self.writers.len() as u64).saturating_sub(1)
+    }
 }
 
 /// The device: times as given, no contents unless there is something below.
@@ -159,6 +176,7 @@ impl Vertex {
                 slow: true,
                 run_left: 0,
                 unwritten: false,
+                writers: BTreeMap::new(),
                 log: Log::new(),
                 answered: 0,
                 late: Nanos(0),
@@ -211,9 +229,10 @@ impl Vertex {
         self.copied(state, done, bytes)
     }
 
-    fn write_done(&self, now: Instant, bytes: Bytes) -> Instant {
+    fn write_done(&self, now: Instant, bytes: Bytes, class: Class) -> Instant {
         let state = &mut *self.state.borrow_mut();
         state.unwritten = true;
+        let slower = 1000 + self.times.per_writer * state.further_writers(now, class);
         let copied = self.copied(state, now, bytes);
         let start = state.setup.max(copied);
         state.setup = start + self.burst(start, self.times.setup);
@@ -236,6 +255,7 @@ impl Vertex {
             left -= part;
             state.run_left -= part;
         }
+        let time = Nanos(time.0 * slower / 1000);
         state.transfer = start + self.burst(start, time);
         state.transfer
     }
@@ -299,7 +319,7 @@ impl Device for Vertex {
         if let Err(error) = self.info().check(Op::Write, at, bytes.0) {
             return ready(Err(error));
         }
-        let done = self.write_done(env::now(), bytes);
+        let done = self.write_done(env::now(), bytes, flags.class);
         let below = self.below.clone();
         Box::pin(async move {
             if let Some(device) = below {
@@ -328,7 +348,7 @@ impl Device for Vertex {
     }
 
     fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
-        let done = self.write_done(env::now(), Bytes(0));
+        let done = self.write_done(env::now(), Bytes(0), flags.class);
         let below = self.below.clone();
         Box::pin(async move {
             if let Some(device) = below {
