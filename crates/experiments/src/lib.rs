@@ -11,13 +11,15 @@
 pub mod app;
 pub mod cache;
 mod experiment;
+mod jobs;
+mod journal;
 pub mod predict;
 pub mod predict_loop;
 pub mod replica;
 pub mod reserve;
 pub mod tiering;
 
-pub use experiment::{ExperimentError, Listing, Options, Progress, Results};
+pub use experiment::{ExperimentError, Listing, Options, Part, Progress, Results};
 use report::Row;
 
 /// Every experiment there is.

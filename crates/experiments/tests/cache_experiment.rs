@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use experiments::Options;
 use experiments::cache::{CASES, METRICS, methods, run};
+use experiments::{Options, Part};
 use report::{Devices, Row, Value};
 
 const QUICK: Options = Options {
@@ -15,6 +15,11 @@ const QUICK: Options = Options {
     real: None,
     slower: 1.0,
     stop: None,
+    part: Part {
+        cases: &[],
+        methods: &[],
+    },
+    resume: None,
 };
 
 fn measure() -> Vec<Row> {

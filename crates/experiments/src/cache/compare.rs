@@ -23,6 +23,9 @@ pub(super) fn main_table(measured: &Measured, options: Options) -> Vec<Row> {
     let mut rows = Vec::new();
     for case in CASES {
         for setup in &METHODS {
+            if !options.part.has(case, setup.method) {
+                continue;
+            }
             let samples = of(measured, case, setup.method);
             let seconds = Spread::of(samples.iter().map(|sample| sample.seconds));
             let joules = Spread::of(samples.iter().map(|sample| sample.joules));

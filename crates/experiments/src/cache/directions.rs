@@ -153,7 +153,7 @@ mod tests {
         assert!(of("lower", "about -36", 0.45).starts_with("direction only"));
         assert!(of("lower", "about -36", 0.77).starts_with("direction only"));
         assert!(of("lower", "about -36", 1.36).starts_with("differs"));
-        assert!(of("slightly lower", "at most -10", 0.85).starts_with("agrees"));
+        assert!(of("slightly lower", "at most -10", 0.86).starts_with("agrees"));
         assert!(of("slightly lower", "at most -10", 0.4).starts_with("direction only"));
         assert!(of("far lower", "more than -50", 0.66).starts_with("agrees"));
         assert!(of("far lower", "more than -50", 0.7).starts_with("direction only"));

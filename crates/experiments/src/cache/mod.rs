@@ -24,7 +24,11 @@ use std::collections::BTreeMap;
 use base::Bytes;
 use report::{Row, Value};
 
+use serde::{Deserialize, Serialize};
+
 use crate::experiment::{ExperimentError, Listing, Options, Progress};
+use crate::jobs::{Job, side_by_side};
+use crate::journal::Journal;
 use bed::{AS_IT_COMES, Engine, METHODS, SLEEPERS, Setup};
 use trouble::Trouble;
 use work::{Day, HEAD, Run, Sample, Twice};
@@ -92,6 +96,16 @@ impl Work {
             Work::Day => "day",
         }
     }
+
+    /// The cases that one run of it gives.
+    fn cases(self) -> &'static [&'static str] {
+        match self {
+            Work::Reads => &["read", "reread"],
+            Work::Writes => &["write", "rewrite"],
+            Work::Random => &["random", "random-reread"],
+            Work::Day => &["day"],
+        }
+    }
 }
 
 /// Runs the experiment.
@@ -102,15 +116,19 @@ impl Work {
 /// # Source
 /// DMSSD 6, figures 9-17.
 pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, ExperimentError> {
+    options.part.check(&CASES, &methods())?;
     let measured = measure(options, progress)?;
     let mut rows = compare::main_table(&measured, options);
+    progress("done", 1.0);
+    if !options.part.is_whole() {
+        return Ok(rows);
+    }
     rows.extend(compare::stated(&measured));
     rows.extend(directions::directions(&measured));
     rows.extend(compare::against_published(&measured));
     rows.extend(compare::as_it_comes(&measured));
     rows.extend(compare::destage(&measured, options));
     rows.extend(compare::days(&measured));
-    progress("done", 1.0);
     Ok(rows)
 }
 
@@ -124,25 +142,42 @@ fn measure(options: Options, progress: &mut Progress<'_>) -> Result<Measured, Ex
     for work in [Work::Reads, Work::Writes, Work::Random, Work::Day] {
         plan.extend(METHODS.map(|setup| (work, setup)));
     }
-    for work in [Work::Reads, Work::Writes] {
-        plan.extend(AS_IT_COMES.map(|setup| (work, setup)));
-    }
-    plan.extend(SLEEPERS.map(|setup| (Work::Day, setup)));
-
-    let mut measured = Measured::default();
-    let steps = plan.len() as f64 * seeds as f64;
-    for (n, (work, setup)) in plan.into_iter().enumerate() {
-        for seed in 0..seeds {
-            let at = (n as u64 * seeds + seed) as f64 / steps;
-            progress(&format!("{} of {}", work.name(), setup.method), at);
-            let seed = options.seed.wrapping_add(seed);
-            // A runtime of its own for each: no run sees what another left.
-            let runtime = env::Runtime::simulated(seed);
-            let outcome = runtime
-                .block_on(one(work, setup, file, seed))
-                .map_err(|trouble| trouble.of(work.name(), setup.method))?;
-            measured.add(work, &setup, file, outcome);
+    if options.part.is_whole() {
+        for work in [Work::Reads, Work::Writes] {
+            plan.extend(AS_IT_COMES.map(|setup| (work, setup)));
         }
+        plan.extend(SLEEPERS.map(|setup| (Work::Day, setup)));
+    }
+    plan.retain(|(work, setup)| {
+        let cases = work.cases().iter();
+        cases
+            .clone()
+            .any(|case| options.part.has(case, setup.method))
+    });
+    let mut jobs = Vec::new();
+    for (work, setup) in &plan {
+        for seed in (0..seeds).map(|n| options.seed.wrapping_add(n)) {
+            let name = format!(
+                "{} of {}, {:?}, seed {seed}",
+                work.name(),
+                setup.method,
+                setup.engine
+            );
+            jobs.push(Job::new(name, move || {
+                // A runtime of its own for each: no run sees what another left.
+                let runtime = env::Runtime::simulated(seed);
+                runtime
+                    .block_on(one(*work, *setup, file, seed))
+                    .map_err(|trouble| trouble.of(work.name(), setup.method))
+            }));
+        }
+    }
+    let mut journal = Journal::open(LISTING.name, &options)?;
+    let outcomes = side_by_side(&jobs, &mut journal, progress)?;
+    let mut measured = Measured::default();
+    for (n, outcome) in outcomes.into_iter().enumerate() {
+        let (work, setup) = &plan[n / seeds as usize];
+        measured.add(*work, setup, file, outcome);
     }
     Ok(measured)
 }
@@ -153,6 +188,7 @@ fn share(file: Bytes) -> f64 {
 }
 
 /// What one run gave.
+#[derive(Serialize, Deserialize)]
 enum Outcome {
     Twice(Twice),
     Day(Day),
@@ -182,19 +218,17 @@ impl Measured {
             }
         };
         // A short run's stream is a part of the paper's: what comes after its beginning comes more often.
-        let (cases, times) = match work {
-            Work::Reads => (["read", "reread"], share(file)),
-            Work::Writes => (["write", "rewrite"], share(file)),
-            Work::Random => (["random", "random-reread"], 1.0),
-            Work::Day => unreachable!("a day has no repetition"),
+        let times = match work {
+            Work::Reads | Work::Writes => share(file),
+            Work::Random | Work::Day => 1.0,
         };
         let full = |run: Run| run.head.then(run.whole.rest_times(run.head, times));
         let table = match setup.engine {
             Engine::Defaults => &mut self.as_it_comes,
             _ => &mut self.main,
         };
-        for (case, run) in cases.into_iter().zip([twice.first, twice.again]) {
-            let cell = table.entry((case, setup.method));
+        for (case, run) in work.cases().iter().zip([twice.first, twice.again]) {
+            let cell = table.entry((*case, setup.method));
             cell.or_default().push(full(run));
         }
         let caches = [Engine::Published, Engine::Ours, Engine::Energy];

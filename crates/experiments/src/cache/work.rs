@@ -24,6 +24,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Instant, Nanos, Sector, View};
 use device::{Class, Device, DeviceError, WriteFlags};
 use env::Rng;
+use serde::{Deserialize, Serialize};
 
 use super::bed::{Bed, Meter, Setup};
 use super::trouble::Trouble;
@@ -41,7 +42,7 @@ const RANDOM_READS: usize = 1_000;
 const REST: Nanos = Nanos::secs(120);
 
 /// What one case took.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// Time, in seconds.
     pub seconds: f64,
@@ -102,7 +103,7 @@ impl Watch {
 pub const HEAD: Bytes = Bytes::mib(1);
 
 /// A case, and what its first [`HEAD`] took.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Run {
     /// The beginning.
     pub head: Sample,
@@ -111,7 +112,7 @@ pub struct Run {
 }
 
 /// A case and its repetition.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Twice {
     /// The first time.
     pub first: Run,
@@ -283,7 +284,7 @@ const BURST_GAP: f64 = 4.0;
 const BURST_MAX: u64 = 8;
 
 /// What a day took.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Day {
     /// Time and energy.
     pub sample: Sample,

@@ -29,6 +29,19 @@ pub struct Options<'a> {
     pub slower: f64,
     /// What runs in real time and has something to put back ends early when this is set.
     pub stop: Option<&'a Stop>,
+    /// What of it is run.
+    pub part: Part<'a>,
+    /// Where what is done is written down, and what was done before is found; none: it is done in one go.
+    pub resume: Option<&'a Path>,
+}
+
+/// A part of an experiment: so named cases of so named methods. A part has its own figures, and no verdicts.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Part<'a> {
+    /// These cases; none: all of them.
+    pub cases: &'a [String],
+    /// Of these methods; none: all of them.
+    pub methods: &'a [String],
 }
 
 impl Default for Options<'_> {
@@ -41,7 +54,69 @@ impl Default for Options<'_> {
             real: None,
             slower: 1.0,
             stop: None,
+            part: Part::default(),
+            resume: None,
         }
+    }
+}
+
+impl Options<'_> {
+    /// All that decides what comes out of one of the experiment's pieces.
+    pub(crate) fn identity(&self) -> String {
+        let place = |name: &str, path: Option<&Path>| {
+            path.map_or(String::new(), |path| format!(", {name} {}", path.display()))
+        };
+        format!(
+            "seed {}{}{}{}{}, {} times slower",
+            self.seed,
+            if self.quick { ", quick" } else { "" },
+            place("msr", self.msr),
+            place("traces", self.traces),
+            place("real", self.real),
+            self.slower
+        )
+    }
+}
+
+impl Part<'_> {
+    /// Is nothing left out?
+    pub fn is_whole(&self) -> bool {
+        self.cases.is_empty() && self.methods.is_empty()
+    }
+
+    /// Is this method of this case a part of it?
+    pub fn has(&self, case: &str, method: &str) -> bool {
+        self.has_case(case) && self.has_method(method)
+    }
+
+    /// Is this case, or some of it?
+    pub fn has_case(&self, case: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|it| it == case)
+    }
+
+    /// Is this method?
+    pub fn has_method(&self, method: &str) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|it| it == method)
+    }
+
+    /// Refuses names that the experiment has not.
+    ///
+    /// # Errors
+    /// [`ExperimentError::NoPart`] with the names there are.
+    pub(crate) fn check(&self, cases: &[&str], methods: &[&str]) -> Result<(), ExperimentError> {
+        for (what, asked, all) in [
+            ("case", self.cases, cases),
+            ("method", self.methods, methods),
+        ] {
+            if let Some(asked) = asked.iter().find(|it| !all.contains(&it.as_str())) {
+                return Err(ExperimentError::NoPart {
+                    what,
+                    asked: asked.clone(),
+                    known: all.join(", "),
+                });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -79,6 +154,24 @@ pub enum ExperimentError {
         asked: String,
         /// The names there are.
         known: String,
+    },
+    /// No such case or method.
+    #[error("there is no {what} '{asked}' in this experiment; choose of {}", if known.is_empty() { "none: it is run whole" } else { known })]
+    NoPart {
+        /// `case` or `method`.
+        what: &'static str,
+        /// The name asked for.
+        asked: String,
+        /// The names there are.
+        known: String,
+    },
+    /// What is done cannot be written down, or not be found again.
+    #[error("cannot go on with {}: {why}", path.display())]
+    Journal {
+        /// The file.
+        path: PathBuf,
+        /// What stands in the way, and what would do.
+        why: String,
     },
     /// A device model is missing or cannot have the size.
     #[error("cannot set up {case} for {method}: {source}")]

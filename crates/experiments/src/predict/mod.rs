@@ -71,6 +71,7 @@ pub fn data_set() -> DataSet {
 /// # Source
 /// SCM tables 8-14.
 pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, ExperimentError> {
+    options.part.check(&[], &[])?;
     progress("the published figures", 0.1);
     let mut rows = tables(&Sheets::embedded());
     progress("leaving devices out", 0.4);

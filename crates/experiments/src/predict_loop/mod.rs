@@ -188,6 +188,7 @@ pub fn hindrance() -> Option<String> {
 /// # Errors
 /// [`ExperimentError::Machine`] if this machine lacks something; [`ExperimentError::Failed`] if a step failed.
 pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Vec<Row>, ExperimentError> {
+    options.part.check(&[], &[])?;
     let refused = |why: String| ExperimentError::Machine {
         experiment: LISTING.name,
         why,

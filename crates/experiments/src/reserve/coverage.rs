@@ -21,7 +21,7 @@ use store::qos::calibrate::{self, Answer, Ground, Surface};
 use store::qos::queue::{Queue, QueueOptions};
 
 use super::bed::{self, Client, IO, Method, by_equation};
-use super::plan::{Base, Found, Job, Plan, row};
+use super::plan::{Base, Found, Piece, Plan, piece, row};
 use super::vertex::{Times, Vertex};
 
 /// What is promised.
@@ -214,17 +214,19 @@ fn mean_speed(intervals: &[policy::share::capacity::Interval]) -> f64 {
     work.sum::<u64>() as f64 / time.sum::<u64>().max(1) as f64
 }
 
-pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
-    let mut jobs: Vec<Job<'a>> = Vec::new();
+pub(super) fn pieces<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Piece<'a>> {
+    let mut pieces = Vec::new();
     for sessions in [2, 8, 32] {
         for mix in [Mix::Reads, Mix::Writes, Mix::Mixed] {
-            let name = format!("calibration, {sessions} sessions, {}", mix.name());
-            jobs.push((name, Box::new(move || surface(plan, mix, sessions))));
+            let name = format!("{sessions} sessions, {}", mix.name());
+            let work = move || surface(plan, mix, sessions);
+            pieces.push(piece("coverage", Some("calibration"), name, work));
         }
     }
     for direction in Direction::ALL {
+        let name = format!("estimator, {direction}s");
         let work = move || estimated(plan, base, direction);
-        jobs.push((format!("estimator, {direction}s"), Box::new(work)));
+        pieces.push(piece("coverage", Some("estimator"), name, work));
     }
-    jobs
+    pieces
 }

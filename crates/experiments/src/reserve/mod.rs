@@ -32,7 +32,9 @@ mod vertex;
 use report::Row;
 
 use crate::experiment::{ExperimentError, Listing, Options, Progress, Results};
-use plan::{Job, Plan, side_by_side};
+use crate::jobs::{Job, side_by_side};
+use crate::journal::Journal;
+use plan::{Found, Plan};
 
 /// The experiment, for listings.
 pub const LISTING: Listing = Listing {
@@ -52,18 +54,28 @@ pub const LISTING: Listing = Listing {
 pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results, ExperimentError> {
     let plan = Plan::of(options);
     if let Some(place) = options.real {
-        return real::run(&plan, place, progress);
+        options.part.check(&[], &[])?;
+        return real::run(&plan, place, &options, progress);
     }
     progress("a single access", 0.0);
     let base = single::access(&plan);
-    let mut jobs: Vec<Job<'_>> = Vec::new();
     // The longest first, or they would be waited for at the end.
-    jobs.extend(needed::jobs(&plan, &base));
-    jobs.extend(single::jobs(&plan, &base));
-    jobs.extend(scenes::jobs(&plan, &base));
-    jobs.extend(coverage::jobs(&plan, &base));
-    jobs.extend(switches::jobs(&plan));
-    let found = side_by_side(&jobs, progress);
+    let mut pieces = needed::pieces(&plan, &base);
+    pieces.extend(single::pieces(&plan, &base));
+    pieces.extend(scenes::pieces(&plan, &base));
+    pieces.extend(coverage::pieces(&plan, &base));
+    pieces.extend(switches::pieces(&plan));
+    let part = options.part;
+    part.check(
+        &different(pieces.iter().map(|piece| piece.table)),
+        &different(pieces.iter().filter_map(|piece| piece.method)),
+    )?;
+    pieces.retain(|piece| {
+        part.has_case(piece.table) && piece.method.is_none_or(|method| part.has_method(method))
+    });
+    let jobs: Vec<Job<'_, Found>> = pieces.into_iter().map(|piece| piece.job).collect();
+    let mut journal = Journal::open(LISTING.name, &options)?;
+    let found = side_by_side(&jobs, &mut journal, progress)?;
     let mut rows: Vec<Row> = Vec::new();
     let mut curves = Vec::new();
     for found in found {
@@ -71,11 +83,27 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
         curves.extend(found.curves);
     }
     rows.sort_by_key(|row| compare::place(&row.table));
-    rows.extend(compare::stated(&rows));
-    rows.extend(compare::claims(&rows));
+    if part.is_whole() {
+        rows.extend(compare::stated(&rows));
+        rows.extend(compare::claims(&rows));
+    } else {
+        // What several methods have together.
+        rows.retain(|row| part.has_method(&row.method));
+    }
     progress("done", 1.0);
     Ok(Results {
         figures: page::sections(&curves),
         rows,
     })
+}
+
+/// Each of `names` once, as they first appear.
+fn different(names: impl Iterator<Item = &'static str>) -> Vec<&'static str> {
+    let mut all = Vec::new();
+    for name in names {
+        if !all.contains(&name) {
+            all.push(name);
+        }
+    }
+    all
 }

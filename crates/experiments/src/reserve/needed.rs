@@ -19,7 +19,7 @@ use report::Row;
 
 use super::bed::{IO, Method, by_equation, run, share};
 use super::page::Curve;
-use super::plan::{Base, Found, Job, Plan, mb, row};
+use super::plan::{Base, Found, Piece, Plan, mb, piece, row};
 
 /// Concurrent accesses.
 pub(super) const ACCESSES: [u32; 10] = [2, 3, 4, 5, 6, 7, 8, 16, 32, 64];
@@ -248,8 +248,8 @@ pub(super) fn published(plan: &Plan, base: &Base, direction: Direction) -> Vec<R
 }
 
 /// All cells, those of many accesses first: they take longest.
-pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
-    let mut jobs: Vec<Job<'a>> = Vec::new();
+pub(super) fn pieces<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Piece<'a>> {
+    let mut pieces = Vec::new();
     for n in ACCESSES.into_iter().rev() {
         for direction in Direction::ALL {
             for method in Method::all() {
@@ -277,7 +277,7 @@ pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
                         .push(depth.noted("nothing set aside; looked at every 10 ms"));
                     found
                 };
-                jobs.push((name, Box::new(work)));
+                pieces.push(piece("overhead", Some(method.name), name, work));
             }
         }
     }
@@ -288,14 +288,12 @@ pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
                     let mut cell = Cell::new(plan, base, &method, direction, n);
                     rows_of(&mut cell, "ablations", &[0, 3], &[1.0])
                 };
-                jobs.push((
-                    format!("{} of {n} {direction}s", method.name),
-                    Box::new(work),
-                ));
+                let name = format!("{} of {n} {direction}s", method.name);
+                pieces.push(piece("ablations", Some(method.name), name, work));
             }
         }
     }
-    jobs
+    pieces
 }
 
 /// Tags without one thing or with another in its place.

@@ -3,9 +3,10 @@
 //! Source: PROBS figures 3 (spread by SROUND), 4 and 5 (two accesses), 6 (overhead and lost throughput by accesses).
 
 use report::{Axis, Chart, Section, Series, Unit};
+use serde::{Deserialize, Serialize};
 
 /// A part of a curve: points of the same figure, chart and name are one curve.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Curve {
     pub figure: u32,
     pub chart: String,

@@ -1,15 +1,14 @@
 //! What is run, and what a run gives: the plan, the jobs, and how they are done side by side.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-
 use base::{Instant, Nanos};
 use policy::share::{BytesPerSec, Direction};
 use report::Row;
+use serde::{Deserialize, Serialize};
 
 use super::page::Curve;
 use super::vertex::Times;
-use crate::experiment::{Options, Progress};
+use crate::experiment::Options;
+use crate::jobs::Job;
 
 /// The name of the experiment.
 pub(super) const NAME: &str = "reserve";
@@ -79,46 +78,31 @@ impl Base {
 }
 
 /// Rows, and what the report draws of it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Found {
     pub(super) rows: Vec<Row>,
     pub(super) curves: Vec<Curve>,
 }
 
-/// One piece of work: its name for the progress, and what it does.
-pub(super) type Job<'a> = (String, Box<dyn Fn() -> Found + Send + Sync + 'a>);
+/// A piece of work: the table its rows belong to, and whose they are.
+pub(super) struct Piece<'a> {
+    pub(super) table: &'static str,
+    pub(super) method: Option<&'static str>,
+    pub(super) job: Job<'a, Found>,
+}
 
-/// All jobs over the cores, their answers in the order of the jobs; progress is reported in this thread.
-pub(super) fn side_by_side(jobs: &[Job<'_>], progress: &mut Progress<'_>) -> Vec<Found> {
-    let (sender, receiver) = mpsc::channel();
-    let next = AtomicUsize::new(0);
-    let next = &next;
-    let mut answers: Vec<Option<Found>> = jobs.iter().map(|_| None).collect();
-    rayon::in_place_scope(|scope| {
-        for _ in 0..rayon::current_num_threads() {
-            let sender = sender.clone();
-            scope.spawn(move |_| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((_, job)) = jobs.get(at) else { return };
-                    if sender.send((at, job())).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let mut done = 0;
-        while let Ok((at, found)) = receiver.recv() {
-            done += 1;
-            progress(&jobs[at].0, f64::from(done) / jobs.len() as f64);
-            answers[at] = Some(found);
-        }
-    });
-    let answers = answers.into_iter();
-    answers
-        .map(|found| found.expect("every job was done"))
-        .collect()
+/// A piece whose rows are of one method, or of several (`None`).
+pub(super) fn piece<'a>(
+    table: &'static str,
+    method: Option<&'static str>,
+    name: impl Into<String>,
+    work: impl Fn() -> Found + Send + Sync + 'a,
+) -> Piece<'a> {
+    Piece {
+        table,
+        method,
+        job: Job::new(format!("{table}: {}", name.into()), move || Ok(work())),
+    }
 }
 
 /// A row; the device is modelled.

@@ -25,7 +25,7 @@ use device::{Class, Device, FileOptions, Memory};
 use policy::share::{
     BytesPerSec, Costs, Direction, Headroom, Second, SessionId, Share, Slot, Terms,
 };
-use report::Devices;
+use report::{Devices, Row};
 use store::qos::manager::{Manager, ManagerOptions, ReservationRequest};
 use store::qos::queue::{Queue, QueueOptions};
 use store::qos::session::{Access, Session};
@@ -33,11 +33,13 @@ use store::{Change, ObjectCalls, Settings, Store};
 
 use super::bed::{self, Asked, Client, Failure, Ground, IO, Line, Method, Run, by_equation};
 use super::needed::SECOND;
-use super::plan::{Base, Job, Plan, side_by_side};
+use super::plan::{Base, Plan};
 use super::real_rows::{agreement, rows_of};
 use super::scenes;
 use super::vertex::{Times, Vertex};
-use crate::experiment::{ExperimentError, Progress, Results};
+use crate::experiment::{ExperimentError, Options, Progress, Results};
+use crate::jobs::{Job, side_by_side};
+use crate::journal::Journal;
 
 /// Each client has an object of this length and begins anew at its end.
 const REACH: Bytes = Bytes::mib(16);
@@ -391,6 +393,7 @@ pub(super) fn run_in(
 pub(super) fn run(
     plan: &Plan,
     place: &Path,
+    options: &Options<'_>,
     progress: &mut Progress<'_>,
 ) -> Result<Results, ExperimentError> {
     progress("a single access", 0.0);
@@ -403,22 +406,21 @@ pub(super) fn run(
         source,
     };
     let base = &base;
-    let mut jobs: Vec<Job<'_>> = Vec::new();
+    let mut jobs: Vec<Job<'_, Vec<Row>>> = Vec::new();
     for it in &scenarios {
         for world in [World::Queue, World::Virtual] {
-            let work = move || {
-                let run = run_in(world, None, it, plan.seed);
-                let run = run.expect("memory refuses nothing");
-                super::plan::Found {
-                    rows: rows_of(world, it, base, &run),
-                    curves: Vec::new(),
-                }
-            };
-            jobs.push((world.method(it.method.name), Box::new(work)));
+            let name = format!("{} of {}", it.name(), world.method(it.method.name));
+            jobs.push(Job::new(name, move || {
+                let run =
+                    run_in(world, None, it, plan.seed).map_err(|source| failed(it, source))?;
+                Ok(rows_of(world, it, base, &run))
+            }));
         }
     }
+    let mut journal = Journal::open(super::LISTING.name, options)?;
     // What is virtual takes about a tenth of the time.
-    let found = side_by_side(&jobs, &mut |what, done| progress(what, done / 10.0));
+    let mut virtually = |what: &str, done: f64| progress(what, done / 10.0);
+    let found = side_by_side(&jobs, &mut journal, &mut virtually)?;
     let mut found = found.into_iter();
     ours.fill()
         .map_err(|source| failed(&scenarios[0], source))?;
@@ -427,10 +429,16 @@ pub(super) fn run(
         let done = at as f64 / scenarios.len() as f64;
         let what = format!("{} of {}", it.name(), World::Real.method(it.method.name));
         progress(&what, 0.1 + 0.9 * done);
+        rows.extend(found.by_ref().take(2).flatten());
+        if let Some(done) = journal.get::<Vec<Row>>(&what) {
+            emulated.extend(done);
+            continue;
+        }
         let run = run_in(World::Real, Some(&ours), it, plan.seed);
         let run = run.map_err(|source| failed(it, source))?;
-        rows.extend(found.by_ref().take(2).flat_map(|found| found.rows));
-        emulated.extend(rows_of(World::Real, it, base, &run));
+        let of_it = rows_of(World::Real, it, base, &run);
+        journal.put(&what, &of_it)?;
+        emulated.extend(of_it);
     }
     rows.append(&mut emulated);
     rows.extend(agreement(&rows));

@@ -9,7 +9,7 @@ use policy::share::violations::{Violations, percent};
 use policy::share::{BytesPerSec, Direction, Terms, load};
 
 use super::bed::{Client, Method, Run, by_equation, run, share};
-use super::plan::{Base, Found, Job, Plan, mb, row};
+use super::plan::{Base, Found, Piece, Plan, mb, piece, row};
 use super::vertex::Times;
 
 /// Set aside, in percent.
@@ -167,13 +167,14 @@ fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u
     }
 }
 
-pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
-    let mut jobs: Vec<Job<'a>> = Vec::new();
+pub(super) fn pieces<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Piece<'a>> {
+    let mut pieces = Vec::new();
     for n in [32, 16, 6, 2] {
         for direction in Direction::ALL {
             for method in Method::all() {
                 let work = move || joining(plan, base, &method, direction, n);
-                jobs.push((format!("{n} come, {}", method.name), Box::new(work)));
+                let name = format!("{n} come, {direction}s, {}", method.name);
+                pieces.push(piece("joining", Some(method.name), name, work));
             }
         }
     }
@@ -181,8 +182,9 @@ pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
         for method in Method::all() {
             let it = it.clone();
             let name = format!("{}, {}", it.0, method.name);
-            jobs.push((name, Box::new(move || scene(plan, &method, &it))));
+            let work = move || scene(plan, &method, &it);
+            pieces.push(piece("scenes", Some(method.name), name, work));
         }
     }
-    jobs
+    pieces
 }

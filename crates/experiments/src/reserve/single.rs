@@ -9,7 +9,7 @@ use report::{Evidence, Row};
 
 use super::bed::{Client, IO, Method, OBJECT, Run, run, with_rates};
 use super::page::Curve;
-use super::plan::{Base, Found, Job, Plan, mb, row, spread};
+use super::plan::{Base, Found, Piece, Plan, mb, piece, row, spread};
 use super::vertex::Times;
 
 /// The paper's table 2.
@@ -304,15 +304,18 @@ impl Pair<'_> {
     }
 }
 
-pub(super) fn jobs<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Job<'a>> {
-    let mut jobs: Vec<Job<'a>> = vec![("table 2".to_owned(), Box::new(|| table2_rows(plan)))];
+pub(super) fn pieces<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Piece<'a>> {
+    let mut pieces = vec![piece("table 2", None, "the model", || table2_rows(plan))];
     for direction in Direction::ALL {
-        let work = move || figure3(plan, direction);
-        jobs.push((format!("figure 3, {direction}s"), Box::new(work)));
-        for figure in [4, 5] {
-            let work = move || figures4_5(plan, base, direction, figure);
-            jobs.push((format!("figure {figure}, {direction}s"), Box::new(work)));
+        let of = |figure| format!("figure {figure}, {direction}s");
+        pieces.push(piece("figure 3", None, of(3), move || {
+            figure3(plan, direction)
+        }));
+        for (table, figure) in [("figure 4", 4), ("figure 5", 5)] {
+            pieces.push(piece(table, None, of(figure), move || {
+                figures4_5(plan, base, direction, figure)
+            }));
         }
     }
-    jobs
+    pieces
 }

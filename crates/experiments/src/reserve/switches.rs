@@ -15,7 +15,7 @@
 use policy::share::Direction;
 use report::{Evidence, Row};
 
-use super::plan::{Found, Job, Plan};
+use super::plan::{Found, Piece, Plan, piece};
 use super::vertex::Times;
 use super::{compare, needed, single};
 
@@ -29,23 +29,21 @@ const SWITCHES: [(&str, u64, u64); 6] = [
     ("writes lose 5 %, reads vary by 8 %", 50, 80),
 ];
 
-/// A job for each switch.
-pub(super) fn jobs(plan: &Plan) -> Vec<Job<'_>> {
-    let job = |(name, per_writer, read_spread)| {
+/// A piece for each switch.
+pub(super) fn pieces(plan: &Plan) -> Vec<Piece<'_>> {
+    let of = |(name, per_writer, read_spread)| {
         let times = Times {
             per_writer,
             read_spread,
             ..plan.times
         };
         let plan = Plan { times, ..*plan };
-        let work = move || Found {
+        piece("switches", Some("rounds"), name, move || Found {
             rows: statements(&plan, name),
             ..Found::default()
-        };
-        let job: Job<'_> = (format!("the model, {name}"), Box::new(work));
-        job
+        })
     };
-    SWITCHES.map(job).into()
+    SWITCHES.map(of).into()
 }
 
 /// The paper's statements about two and more accesses, on the device of `plan`.

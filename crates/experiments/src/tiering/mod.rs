@@ -25,16 +25,18 @@ mod watch;
 mod work;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 
 use base::{Bytes, Nanos};
 use hybrid::UserRequests;
 use report::Row;
+use serde::{Deserialize, Serialize};
 use sim::run::{Outcome, Pace, Replay, WarmUp, run_before};
 
 use crate::experiment::{ExperimentError, Listing, Options, Progress, Results};
+use crate::jobs::{Job, side_by_side};
+use crate::journal::Journal;
 use bed::{BEGINNING, How, PAUSE, REGION, Setup};
 use watch::{LOOK, Look, Minute, Watcher};
 use work::{CASES, Workload};
@@ -71,17 +73,20 @@ pub fn methods() -> Vec<&'static str> {
 }
 
 /// What one run says of one method.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Sample {
     /// By metric, in the order of [`METRICS`]; none where it does not apply.
     values: Vec<Option<f64>>,
     /// The distribution of response times: (milliseconds, share within).
     cdf: Vec<(f64, f64)>,
     minutes: Vec<Minute>,
-    looks: Vec<Look>,
+    /// How many regions were fast: (seconds since the trace began, regions).
+    regions_up: Vec<(f64, f64)>,
+    /// Only of a run that was done just now.
+    #[serde(skip)]
     heat: Option<hybrid::Heat>,
     /// Since the beginning of its part.
-    from: Nanos,
+    from_ns: u64,
 }
 
 /// The metrics of the main table with their units.
@@ -128,40 +133,6 @@ struct Plan {
     placed: usize,
 }
 
-/// The main table of some methods alone (those of one run come together), over the first `at_most` of each window and one
-/// seed: to look at one thing.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_some(
-    options: Options<'_>,
-    some: &[String],
-    at_most: Option<Nanos>,
-    progress: &mut Progress<'_>,
-) -> Result<Vec<Row>, ExperimentError> {
-    let workloads = load(options, at_most, PLACED)?;
-    let wanted = |setup: &Setup| {
-        setup
-            .methods
-            .iter()
-            .any(|method| some.iter().any(|one| one == method))
-    };
-    let setups: Vec<Setup> = bed::setups().into_iter().filter(wanted).collect();
-    let samples = measure(&workloads, &setups, options.seed, 1, progress)?;
-    let comparison = compare::Comparison {
-        workloads: &workloads,
-        samples: &samples,
-        short: at_most.is_some(),
-    };
-    let mut rows = comparison.main_table();
-    rows.retain(|row| {
-        setups
-            .iter()
-            .any(|setup| setup.methods.contains(&&*row.method))
-    });
-    Ok(rows)
-}
-
 /// The workloads; `placed` regions of each are the busiest.
 fn load(
     options: Options<'_>,
@@ -169,7 +140,7 @@ fn load(
     placed: usize,
 ) -> Result<Vec<Workload>, ExperimentError> {
     let mut workloads = Vec::new();
-    for case in &CASES {
+    for case in CASES.iter().filter(|case| options.part.has_case(case.name)) {
         let mut workload = case.load(options.seed, options.msr, at_most)?;
         workload.busiest.truncate(placed);
         workloads.push(workload);
@@ -210,24 +181,28 @@ fn run_plan(
     plan: Plan,
     progress: &mut Progress<'_>,
 ) -> Result<Results, ExperimentError> {
+    let part = options.part;
+    part.check(&cases(), &methods())?;
     progress("reading the workloads", 0.0);
     let workloads = load(options, plan.at_most, plan.placed)?;
-    let samples = measure(
-        &workloads,
-        &bed::setups(),
-        options.seed,
-        plan.seeds,
-        progress,
-    )?;
+    let mut setups = bed::setups();
+    setups.retain(|setup| setup.methods.iter().any(|method| part.has_method(method)));
+    let mut journal = Journal::open(LISTING.name, &options)?;
+    let seeds = options.seed..options.seed + plan.seeds;
+    let samples = measure(&workloads, &setups, seeds, &mut journal, progress)?;
     let comparison = compare::Comparison {
         workloads: &workloads,
         samples: &samples,
         short: plan.at_most.is_some(),
     };
     let mut rows: Vec<Row> = comparison.main_table();
-    rows.extend(comparison.published());
-    rows.extend(comparison.stated());
-    rows.extend(comparison.claims());
+    if part.is_whole() {
+        rows.extend(comparison.published());
+        rows.extend(comparison.stated());
+        rows.extend(comparison.claims());
+    } else {
+        rows.retain(|row| part.has(&row.case, &row.method));
+    }
     if let Some(folder) = options.traces {
         let limit = options.quick.then_some(QUICK_REQUESTS);
         let compared = traces::compare(folder, limit, options.seed, progress)?;
@@ -241,96 +216,63 @@ fn run_plan(
 }
 
 /// One run: which setup of which workload with which seed.
-struct Job<'a> {
+struct Run<'a> {
     workload: &'a Workload,
     setup: &'a Setup,
     seed: u64,
 }
 
-/// All runs, side by side over the cores; progress is reported in this thread.
+/// All runs, side by side over the cores.
 fn measure(
     workloads: &[Workload],
     setups: &[Setup],
-    seed: u64,
-    seeds: u64,
+    seeds: Range<u64>,
+    journal: &mut Journal,
     progress: &mut Progress<'_>,
 ) -> Result<Samples, ExperimentError> {
-    let mut jobs = Vec::new();
-    for seed in (0..seeds).map(|n| seed.wrapping_add(n)) {
+    let mut runs = Vec::new();
+    for seed in seeds {
         for workload in workloads {
-            jobs.extend(setups.iter().map(|setup| Job {
+            runs.extend(setups.iter().map(|setup| Run {
                 workload,
                 setup,
                 seed,
             }));
         }
     }
-    let answers = answers(&jobs, progress)?;
+    // Twice as long ones first, or they would be waited for at the end.
+    runs.sort_by_key(|run| !run.setup.twice());
+    let job = |run| Job::new(Run::name(run), move || one(run));
+    let jobs: Vec<Job<'_, Vec<Sample>>> = runs.iter().map(job).collect();
+    let answers = side_by_side(&jobs, journal, progress)?;
     let mut samples = Samples::new();
-    for (job, answer) in jobs.iter().zip(answers) {
-        let answer = answer.expect("every job was done");
-        for (method, sample) in job.setup.methods.iter().zip(answer) {
-            let key = (job.workload.case, *method);
+    for (run, answer) in runs.iter().zip(answers) {
+        for (method, sample) in run.setup.methods.iter().zip(answer) {
+            let key = (run.workload.case, *method);
             samples.entry(key).or_default().push(sample);
         }
     }
     Ok(samples)
 }
 
-/// Does the jobs side by side over the cores; their samples in the jobs' order.
-fn answers(
-    jobs: &[Job<'_>],
-    progress: &mut Progress<'_>,
-) -> Result<Vec<Option<Vec<Sample>>>, ExperimentError> {
-    // Twice as long ones first, or they would be waited for at the end.
-    let mut order: Vec<usize> = (0..jobs.len()).collect();
-    order.sort_by_key(|index| !jobs[*index].setup.twice());
-    let (sender, receiver) = mpsc::channel();
-    let next = AtomicUsize::new(0);
-    let (order, next) = (&order, &next);
-    let mut answers: Vec<Option<Vec<Sample>>> = jobs.iter().map(|_| None).collect();
-    let mut failed = None;
-    rayon::in_place_scope(|scope| {
-        for _ in 0..rayon::current_num_threads() {
-            let sender = sender.clone();
-            scope.spawn(move |_| {
-                while let Some(index) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let answer = one(&jobs[*index]);
-                    if sender.send((*index, answer)).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        let mut done = 0;
-        while let Ok((index, answer)) = receiver.recv() {
-            done += 1;
-            let job = &jobs[index];
-            let what = format!("{} of {}", job.setup.methods[0], job.workload.case);
-            progress(&what, done as f64 / jobs.len() as f64);
-            match answer {
-                Ok(samples) => answers[index] = Some(samples),
-                Err(error) => {
-                    failed.get_or_insert(error);
-                    next.store(order.len(), Ordering::Relaxed);
-                }
-            }
-        }
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(answers),
+impl Run<'_> {
+    fn name(&self) -> String {
+        let (method, workload) = (self.setup.methods[0], self.workload);
+        let minutes = workload.length.0 / Nanos::secs(60).0;
+        format!(
+            "{method} of {}, {minutes} min, {}, seed {}",
+            workload.case, workload.origin, self.seed
+        )
     }
 }
 
 /// One sample for each method of the run.
-fn one(job: &Job<'_>) -> Result<Vec<Sample>, ExperimentError> {
-    let Job {
+fn one(run: &Run<'_>) -> Result<Vec<Sample>, ExperimentError> {
+    let Run {
         workload,
         setup,
         seed,
-    } = job;
+    } = run;
     let (case, method) = (workload.case, setup.methods[0]);
     let placed = &workload.busiest;
     let stack = setup
@@ -377,9 +319,9 @@ fn one(job: &Job<'_>) -> Result<Vec<Sample>, ExperimentError> {
                     .collect()
             }),
             minutes: sights.minutes.clone(),
-            looks: sights.looks.clone(),
+            regions_up: sights.looks.iter().map(Look::regions_up).collect(),
             heat: sights.heat.clone(),
-            from: *from,
+            from_ns: from.0,
         });
     }
     Ok(samples)

@@ -64,9 +64,7 @@ fn regions_up(case: &'static str, samples: &Samples) -> Chart {
         .wide();
     for method in ["otf-published", "otf-no-copy-back", "+extents", "tanada"] {
         if let Some(sample) = sample(samples, case, method) {
-            let looks = sample.looks.iter();
-            let points =
-                looks.map(|look| (look.at.secs_f64(), f64::from(look.tier.room.regions_up)));
+            let points = sample.regions_up.iter().copied();
             chart = chart.series(Series::new(method, points).steps());
         }
     }
@@ -150,7 +148,7 @@ fn over_time(workload: &Workload, samples: &Samples) -> Chart {
             continue;
         };
         let minute = Nanos::secs(60);
-        let skip = (sample.from.0 / minute.0) as usize;
+        let skip = (sample.from_ns / minute.0) as usize;
         let minutes = sample.minutes.iter().skip(skip).enumerate();
         let most = workload.length.0.div_ceil(minute.0) as usize;
         let points = minutes.take(most).filter(|(_, minute)| minute.requests > 0);

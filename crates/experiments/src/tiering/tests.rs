@@ -6,6 +6,7 @@ use std::path::Path;
 use report::Value;
 
 use super::*;
+use crate::experiment::Part;
 
 fn short(at_most: Nanos, seeds: u64) -> Plan {
     Plan {
@@ -115,11 +116,49 @@ fn the_same_options_give_the_same_rows() {
     let some: Vec<String> = ["tanada", "lru-cache-run1", "otf-no-copy-back"]
         .map(str::to_owned)
         .to_vec();
-    let at_most = Some(Nanos::secs(15));
-    let run = || run_some(Options::default(), &some, at_most, &mut |_, _| {}).unwrap();
-    let rows = run();
-    assert_eq!(rows.len(), 2 * 4 * METRICS.len());
-    assert_eq!(rows, run());
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let run = |cases: &[String], resume| {
+        let part = Part {
+            cases,
+            methods: &some,
+        };
+        let options = Options {
+            part,
+            resume,
+            ..Options::default()
+        };
+        let plan = short(Nanos::secs(15), 1);
+        run_plan(options, plan, &mut |_, _| {}).unwrap().rows
+    };
+    let rows = run(&[], None);
+    assert_eq!(rows.len(), 2 * 3 * METRICS.len());
+    assert_eq!(rows, run(&[], None));
+    // In one go or in two.
+    let one_case = run(&["src1-1".to_owned()], Some(&journal));
+    assert_eq!(one_case, rows[rows.len() / 2..]);
+    let in_journal = std::fs::read_to_string(&journal).unwrap().lines().count();
+    assert_eq!(rows, run(&[], Some(&journal)));
+    let lines = std::fs::read_to_string(&journal).unwrap().lines().count();
+    assert_eq!((in_journal, lines), (1 + 3, 1 + 6));
+}
+
+#[test]
+fn a_part_that_is_not_there_is_refused_with_those_that_are() {
+    let names = ["src1-2".to_owned()];
+    let part = Part {
+        cases: &names,
+        ..Part::default()
+    };
+    let options = Options {
+        part,
+        ..Options::default()
+    };
+    let refusal = run(options, &mut |_, _| {}).unwrap_err().to_string();
+    assert!(
+        refusal.contains("no case 'src1-2'") && refusal.contains("src1-0, src1-1"),
+        "{refusal}"
+    );
 }
 
 /// A trace of MSR's form with one request each second of the minutes given, on one region a minute.

@@ -11,6 +11,7 @@ use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos};
 use hybrid::{Heat, Hybrid, Status, TierStatus};
+use serde::{Deserialize, Serialize};
 
 use sim::run::{Begun, Distribution, Response, Watch};
 
@@ -40,8 +41,15 @@ pub(super) struct Look {
     pub tier: TierStatus,
 }
 
+impl Look {
+    /// (seconds since the trace began, regions that are fast)
+    pub fn regions_up(&self) -> (f64, f64) {
+        (self.at.secs_f64(), f64::from(self.tier.room.regions_up))
+    }
+}
+
 /// One minute's answers, by when they were due.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Minute {
     pub requests: u64,
     pub nanos: u128,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
-use experiments::{ExperimentError, Options, Results};
+use experiments::{ExperimentError, Options, Part, Results};
 use report::terminal;
 use report::terminal::Usage;
 use report::terminal::progress::bar;
@@ -22,7 +22,7 @@ pub enum Experiment {
         json: bool,
     },
     /// Run one: the paper's figures beside ours.
-    Run(RunExperiment),
+    Run(Box<RunExperiment>),
 }
 
 #[derive(Args)]
@@ -35,6 +35,15 @@ pub struct RunExperiment {
     /// The first seed; others follow it.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Only these cases, with their own figures and no verdicts; a name that is none is answered with those there are.
+    #[arg(long, value_name = "CASE,...", value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Only these methods, likewise.
+    #[arg(long, value_name = "METHOD,...", value_delimiter = ',')]
+    pub methods: Vec<String>,
+    /// Write down in this file what is done, and go on there if the run was interrupted: type the same command again.
+    #[arg(long, value_name = "FILE")]
+    pub resume: Option<PathBuf>,
     /// Print the rows as JSON.
     #[arg(long)]
     pub json: bool,
@@ -85,20 +94,13 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
         real: arguments.real.as_deref(),
         slower: arguments.slower.unwrap_or(1.0),
         stop: stop.as_ref(),
+        part: Part {
+            cases: &arguments.cases,
+            methods: &arguments.methods,
+        },
+        resume: arguments.resume.as_deref(),
     };
-    let own = [
-        ("--msr", options.msr.is_some(), "tiering"),
-        ("--traces", options.traces.is_some(), "tiering"),
-        ("--real", options.real.is_some(), "reserve"),
-        ("--slower", arguments.slower.is_some(), "predict-loop"),
-    ];
-    for (option, given, experiment) in own {
-        if given && arguments.name != experiment {
-            let name = &arguments.name;
-            let what = format!("{option} is for the experiment {experiment}, not for {name}");
-            return Err(Usage(what).into());
-        }
-    }
+    check(arguments)?;
     let bar = bar("{bar:30} {percent:>3} %  {msg}", 1000);
     let mut progress = |what: &str, done: f64| {
         bar.set_message(what.to_owned());
@@ -106,7 +108,7 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
     };
     let Results { rows, figures } = match experiments::run(&arguments.name, options, &mut progress)
     {
-        Err(error @ ExperimentError::Unknown { .. }) => {
+        Err(error @ (ExperimentError::Unknown { .. } | ExperimentError::NoPart { .. })) => {
             return Err(Usage(error.to_string()).into());
         }
         answer => answer?,
@@ -117,6 +119,9 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
         write(file, &report::html_with(&rows, figures, &title))?;
     }
     terminal::answer(arguments.json, &rows, || page(&rows))?;
+    if !options.part.is_whole() {
+        return Ok(());
+    }
     let failures = experiments::failures(&arguments.name, &rows);
     if let Some(first) = failures.first() {
         anyhow::bail!(
@@ -124,6 +129,24 @@ fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
             failures.len(),
             arguments.name
         );
+    }
+    Ok(())
+}
+
+/// Refuses options of one experiment with another.
+fn check(arguments: &RunExperiment) -> anyhow::Result<()> {
+    let own = [
+        ("--msr", arguments.msr.is_some(), "tiering"),
+        ("--traces", arguments.traces.is_some(), "tiering"),
+        ("--real", arguments.real.is_some(), "reserve"),
+        ("--slower", arguments.slower.is_some(), "predict-loop"),
+    ];
+    for (option, given, experiment) in own {
+        if given && arguments.name != experiment {
+            let name = &arguments.name;
+            let what = format!("{option} is for the experiment {experiment}, not for {name}");
+            return Err(Usage(what).into());
+        }
     }
     Ok(())
 }
