@@ -11,8 +11,6 @@
 pub mod app;
 pub mod cache;
 mod experiment;
-mod jobs;
-mod journal;
 pub mod predict;
 pub mod predict_loop;
 pub mod replica;

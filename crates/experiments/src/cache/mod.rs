@@ -26,9 +26,9 @@ use report::{Row, Value};
 
 use serde::{Deserialize, Serialize};
 
+use crate::experiment::jobs::{Job, side_by_side};
+use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Listing, Options, Progress};
-use crate::jobs::{Job, side_by_side};
-use crate::journal::Journal;
 use bed::{AS_IT_COMES, Engine, METHODS, SLEEPERS, Setup};
 use trouble::Trouble;
 use work::{Day, HEAD, Run, Sample, Twice};

@@ -1,5 +1,8 @@
 //! The options and results of an experiment, and the errors that leave it without a result.
 
+pub(crate) mod jobs;
+pub(crate) mod journal;
+
 use std::path::{Path, PathBuf};
 
 use device::DeviceError;

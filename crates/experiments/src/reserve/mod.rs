@@ -31,9 +31,9 @@ mod vertex;
 
 use report::Row;
 
+use crate::experiment::jobs::{Job, side_by_side};
+use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Listing, Options, Progress, Results};
-use crate::jobs::{Job, side_by_side};
-use crate::journal::Journal;
 use plan::{Found, Plan};
 
 /// The experiment, for listings.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::page::Curve;
 use super::vertex::Times;
 use crate::experiment::Options;
-use crate::jobs::Job;
+use crate::experiment::jobs::Job;
 
 /// The name of the experiment.
 pub(super) const NAME: &str = "reserve";

@@ -37,9 +37,9 @@ use super::plan::{Base, Plan};
 use super::real_rows::{agreement, rows_of};
 use super::scenes;
 use super::vertex::{Times, Vertex};
+use crate::experiment::jobs::{Job, side_by_side};
+use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Options, Progress, Results};
-use crate::jobs::{Job, side_by_side};
-use crate::journal::Journal;
 
 /// Each client has an object of this length and begins anew at its end.
 const REACH: Bytes = Bytes::mib(16);

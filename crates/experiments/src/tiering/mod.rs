@@ -34,9 +34,9 @@ use report::Row;
 use serde::{Deserialize, Serialize};
 use sim::run::{Outcome, Pace, Replay, WarmUp, run_before};
 
+use crate::experiment::jobs::{Job, side_by_side};
+use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Listing, Options, Progress, Results};
-use crate::jobs::{Job, side_by_side};
-use crate::journal::Journal;
 use bed::{BEGINNING, How, PAUSE, REGION, Setup};
 use watch::{LOOK, Look, Minute, Watcher};
 use work::{CASES, Workload};

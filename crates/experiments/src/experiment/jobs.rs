@@ -12,8 +12,8 @@ use std::sync::mpsc;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Progress};
-use crate::journal::Journal;
 
 /// One piece of work.
 pub(crate) struct Job<'a, T> {
