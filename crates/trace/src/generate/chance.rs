@@ -1,7 +1,7 @@
 //! Draws that decide a generated trace: the same on every machine.
 //!
 //! ```text
-//! seed + name -> generator of bits -> exponential gaps, geometric bursts, Zipf ranks, scattered places
+//! seed + name -> generator of bits -> exponential gaps, normal numbers, geometric bursts, Zipf ranks, scattered places
 //! ```
 //!
 //! What a system's mathematical library answers for a logarithm or a power may differ in the last digit
@@ -81,6 +81,18 @@ pub fn exp(x: f64) -> f64 {
 /// A whole number with an exponential distribution of this mean (in whatever unit the mean has).
 pub fn exponential(rng: &mut Rng, mean: f64) -> u64 {
     (-ln(1.0 - rng.unit()) * mean) as u64
+}
+
+/// A number with the standard normal distribution, by Marsaglia's polar method.
+pub fn normal(rng: &mut Rng) -> f64 {
+    loop {
+        let (x, y) = (2.0 * rng.unit() - 1.0, 2.0 * rng.unit() - 1.0);
+        let square = x * x + y * y;
+        if square > 0.0 && square < 1.0 {
+            // The root of -2 ln s / s, as e to the half of its logarithm.
+            return x * exp(0.5 * ln(-2.0 * ln(square) / square));
+        }
+    }
 }
 
 /// How many in a burst: geometric, at least one, `mean` on average.

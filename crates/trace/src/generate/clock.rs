@@ -101,6 +101,11 @@ impl Arrivals {
         self.clock.send();
     }
 
+    /// Is the request at hand the first of a burst?
+    pub(super) fn begins_burst(&self) -> bool {
+        self.clock.sent == 1
+    }
+
     /// Now.
     #[inline]
     pub(super) fn now(&self) -> Nanos {

@@ -73,8 +73,8 @@ impl Database {
             log: log_from..size / LOG_UNIT * LOG_UNIT,
             period: settings.checkpoint_of(),
             arrivals: Arrivals::new(
-                settings.iops_of(),
-                settings.burst_of(),
+                settings.iops_of(Profile::Db),
+                settings.burst_of(Profile::Db),
                 chance::stream(seed, "db times"),
             ),
             places: chance::stream(seed, "db places"),

@@ -3,6 +3,7 @@
 //! ```text
 //! profile + seed + settings -> source of one kind -> limit (requests, time) -> batches, as from a file
 //!    src1-0, src1-1                  tiering: hot spots that live, drift, return (plan, tiering, shapes)
+//!    drifting                        drifting: hot spots by rules of their own, fitted to nothing
 //!    zipf, uniform, sequential, mixed  plain: one pattern each
 //!    db                              database: pages, log, checkpoints
 //! ```
@@ -21,6 +22,7 @@
 mod chance;
 mod clock;
 mod database;
+mod drifting;
 mod fingerprint;
 mod plain;
 mod plan;
@@ -40,6 +42,7 @@ pub use settings::{GenerateError, Part, Settings};
 use base::Nanos;
 
 use self::database::Database;
+use self::drifting::Drifting;
 use self::plain::Plain;
 use self::source::Source;
 use self::tiering::Tiering;
@@ -111,9 +114,9 @@ impl Generator {
     /// What a report says of where its requests come from, such as
     /// `generated: src1-0, window, seed 1`.
     pub fn origin(&self) -> String {
-        let part = match self.profile.is_tiering() {
-            true => format!(", {}", self.settings.part.unwrap_or_default()),
-            false => String::new(),
+        let part = match self.profile.window() {
+            Some(_) => format!(", {}", self.settings.part.unwrap_or_default()),
+            None => String::new(),
         };
         format!(
             "generated: {}{part}, seed {}",
@@ -147,6 +150,7 @@ fn source(profile: Profile, settings: &Settings) -> Box<dyn Source> {
             settings.seed,
             settings.part.unwrap_or_default(),
         )),
+        (None, Profile::Drifting) => Box::new(Drifting::new(settings)),
         (None, Profile::Db) => Box::new(Database::new(settings)),
         (None, _) => Box::new(Plain::new(profile, settings)),
     }

@@ -20,8 +20,8 @@ use super::settings::Settings;
 use super::source::Source;
 use crate::{Op, Request};
 
-/// Random requests of `mixed`: KiB, and of sixteen so many.
-const SIZES: [(u64, u64); 4] = [(4, 8), (8, 3), (16, 3), (64, 2)];
+/// Random requests of `mixed` and `drifting`: KiB, and of sixteen so many.
+pub(super) const SIZES: [(u64, u64); 4] = [(4, 8), (8, 3), (16, 3), (64, 2)];
 const STREAM_BLOCK: Bytes = Bytes::kib(128);
 /// Files of a `mixed` stream, in blocks of a stream.
 const FILE_BLOCKS: (u64, u64) = (8, 128);
@@ -131,8 +131,8 @@ impl Plain {
             files: profile == Profile::Mixed,
             streams: (0..count).map(stream).collect(),
             arrivals: Arrivals::new(
-                settings.iops_of(),
-                settings.burst_of(),
+                settings.iops_of(profile),
+                settings.burst_of(profile),
                 chance::stream(seed, &format!("{profile} times")),
             ),
             places: chance::stream(seed, &format!("{profile} places")),

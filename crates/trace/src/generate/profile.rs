@@ -3,7 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
+use base::Nanos;
+
 use super::shapes::{SRC1_0, SRC1_1, Shape};
+
+/// A window of `drifting`.
+pub(super) const HOUR: Nanos = Nanos::secs(3_600);
 
 /// A workload that can be generated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -22,6 +27,8 @@ pub enum Profile {
     Mixed,
     /// A database: page reads, a log, checkpoints.
     Db,
+    /// Hot spots by rules that were fitted to no published result.
+    Drifting,
 }
 
 /// No profile has this name.
@@ -34,7 +41,7 @@ pub struct UnknownProfile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 7] = [
+    pub const ALL: [Profile; 8] = [
         Profile::Src1_0,
         Profile::Src1_1,
         Profile::Zipf,
@@ -42,6 +49,7 @@ impl Profile {
         Profile::Sequential,
         Profile::Mixed,
         Profile::Db,
+        Profile::Drifting,
     ];
 
     /// The name it is asked for by.
@@ -54,6 +62,7 @@ impl Profile {
             Profile::Sequential => "sequential",
             Profile::Mixed => "mixed",
             Profile::Db => "db",
+            Profile::Drifting => "drifting",
         }
     }
 
@@ -69,12 +78,20 @@ impl Profile {
             Profile::Sequential => "streams that go from block to block",
             Profile::Mixed => "streams among random requests of 4 to 64 KiB",
             Profile::Db => "a database: Zipf page reads, a flushed log, checkpoints of dirty pages",
+            Profile::Drifting => {
+                "hot spots of 1 GiB by rules fitted to nothing: Zipf, log-normal lives, returns; 2 windows of an hour"
+            }
         }
     }
 
-    /// Is it one of the two workloads of the tiering paper, which have windows instead of parameters?
-    pub fn is_tiering(self) -> bool {
-        self.shape().is_some()
+    /// How long each of its two windows is, the one before and the one that is measured; `None` for a profile
+    /// that goes on as long as it is asked to.
+    pub fn window(self) -> Option<Nanos> {
+        match (self.shape(), self) {
+            (Some(shape), _) => Some(Nanos::secs(60 * shape.minutes)),
+            (None, Profile::Drifting) => Some(HOUR),
+            (None, _) => None,
+        }
     }
 
     fn names() -> String {

@@ -7,7 +7,7 @@ use base::{Bytes, Nanos};
 
 use super::profile::Profile;
 
-/// Which windows of a tiering workload.
+/// Which windows of a tiering workload, or of `drifting`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Part {
     /// The one before, from which static tiering learns.
@@ -46,7 +46,7 @@ impl FromStr for Part {
 pub struct Settings {
     /// Of all chance.
     pub seed: u64,
-    /// Which windows of a tiering workload.
+    /// Which windows of a workload that has them.
     pub part: Option<Part>,
     /// At most so many requests.
     pub requests: Option<u64>,
@@ -54,11 +54,11 @@ pub struct Settings {
     pub span: Option<Nanos>,
     /// The address space; 64 GiB.
     pub size: Option<Bytes>,
-    /// Mean requests per second; 1,000.
+    /// Mean requests per second; 1,000, `drifting` 250.
     pub iops: Option<f64>,
-    /// Mean requests in a burst; 1 is a Poisson process.
+    /// Mean requests in a burst; 1, which is a Poisson process, `drifting` 8.
     pub burst: Option<f64>,
-    /// Share of reads among reads and writes, 0 to 1; 0.7, and 1 for streams alone.
+    /// Share of reads among reads and writes, 0 to 1; 0.7, 1 for streams alone, `drifting` 0.4.
     pub read_share: Option<f64>,
     /// Size of a request: 4 KiB; of a stream's 128 KiB; of a database page 8 KiB. `mixed`: of the random
     /// ones, in place of 4 to 64 KiB.
@@ -137,6 +137,7 @@ impl Settings {
     fn of(profile: Profile) -> &'static [&'static str] {
         match profile {
             Profile::Src1_0 | Profile::Src1_1 => &["part"],
+            Profile::Drifting => &["part", "iops", "burst", "read-share"],
             Profile::Uniform => &["size", "iops", "burst", "read-share", "block"],
             Profile::Zipf => &["size", "iops", "burst", "read-share", "block", "theta"],
             Profile::Sequential => &["size", "iops", "burst", "read-share", "block", "streams"],
@@ -225,21 +226,21 @@ impl Settings {
     pub(super) fn requests_of(&self, profile: Profile) -> u64 {
         match (self.requests, self.span) {
             (Some(requests), _) => requests,
-            (None, None) if !profile.is_tiering() => REQUESTS,
+            (None, None) if profile.window().is_none() => REQUESTS,
             _ => u64::MAX,
         }
     }
 
     pub(super) fn span_of(&self, profile: Profile) -> Nanos {
         let asked = self.span.unwrap_or(Nanos(u64::MAX));
-        match profile.shape() {
+        match profile.window() {
             None => asked,
-            Some(shape) => {
+            Some(window) => {
                 let windows = match self.part.unwrap_or_default() {
                     Part::Both => 2,
                     Part::Before | Part::Window => 1,
                 };
-                asked.min(Nanos::secs(60 * shape.minutes * windows))
+                asked.min(window * windows)
             }
         }
     }
@@ -248,17 +249,24 @@ impl Settings {
         self.size.unwrap_or(Bytes::gib(64))
     }
 
-    pub(super) fn iops_of(&self) -> f64 {
-        self.iops.unwrap_or(1_000.0)
+    pub(super) fn iops_of(&self, profile: Profile) -> f64 {
+        self.iops.unwrap_or(match profile {
+            Profile::Drifting => 250.0,
+            _ => 1_000.0,
+        })
     }
 
-    pub(super) fn burst_of(&self) -> f64 {
-        self.burst.unwrap_or(1.0)
+    pub(super) fn burst_of(&self, profile: Profile) -> f64 {
+        self.burst.unwrap_or(match profile {
+            Profile::Drifting => 8.0,
+            _ => 1.0,
+        })
     }
 
     pub(super) fn read_share_of(&self, profile: Profile) -> f64 {
         self.read_share.unwrap_or(match profile {
             Profile::Sequential => 1.0,
+            Profile::Drifting => 0.4,
             _ => 0.7,
         })
     }

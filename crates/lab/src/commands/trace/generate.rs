@@ -49,11 +49,11 @@ pub struct Arguments {
     /// The seed of all chance: one seed, one trace, bit for bit
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// src1-0, src1-1: which windows: before (from which static tiering learns), window or both
+    /// src1-0, src1-1, drifting: which windows: before (from which static tiering learns), window or both
     /// [default: window]
     #[arg(long)]
     pub part: Option<Part>,
-    /// At most so many requests [default: 1000000 without --for; src1-0 and src1-1 as long as they are]
+    /// At most so many requests [default: 1000000 without --for; src1-0, src1-1 and drifting as long as they are]
     #[arg(long, value_name = "COUNT")]
     pub requests: Option<u64>,
     /// Only requests of the first so long, such as 10m
@@ -72,13 +72,13 @@ pub struct ShapeArguments {
     /// The address space [default: 64GiB]
     #[arg(long)]
     pub size: Option<Bytes>,
-    /// Mean requests per second [default: 1000]
+    /// Mean requests per second [default: 1000, drifting 250]
     #[arg(long, value_name = "RATE")]
     pub iops: Option<f64>,
-    /// Mean requests in a burst; 1 is a Poisson process [default: 1]
+    /// Mean requests in a burst; 1 is a Poisson process [default: 1, drifting 8]
     #[arg(long, value_name = "COUNT")]
     pub burst: Option<f64>,
-    /// Share of reads, such as 0.7 or 70% [default: 0.7, sequential 1]
+    /// Share of reads, such as 0.7 or 70% [default: 0.7, sequential 1, drifting 0.4]
     #[arg(long, value_name = "SHARE", value_parser = read_share)]
     pub read_share: Option<f64>,
     /// Size of a request [default: 4KiB, of a stream's 128KiB, of a database page 8KiB]
@@ -232,7 +232,7 @@ fn generate(name: &str, arguments: &Arguments) -> anyhow::Result<()> {
         "origin": origin,
         "generated": true,
         "profile": profile.name(),
-        "part": profile.is_tiering().then(|| arguments.part.unwrap_or_default().to_string()),
+        "part": profile.window().map(|_| arguments.part.unwrap_or_default().to_string()),
         "seed": arguments.seed,
         "to": arguments.output,
         "form": form.to_string(),

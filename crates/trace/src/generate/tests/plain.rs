@@ -67,7 +67,7 @@ fn a_longer_run_begins_with_the_shorter_one() {
 fn every_trace_begins_at_0_and_time_does_not_go_back() {
     for profile in Profile::ALL {
         for burst in [None, Some(20.0)] {
-            let burst = burst.filter(|_| !profile.is_tiering());
+            let burst = burst.filter(|_| profile.shape().is_none());
             let requests = all(
                 profile,
                 &Settings {
@@ -452,7 +452,7 @@ fn profiles_are_known_by_name_and_origins_say_that_they_are_generated() {
     let error = "src1_0"
         .parse::<Profile>()
         .map_err(|error| error.to_string());
-    let known = "src1-0, src1-1, zipf, uniform, sequential, mixed, db";
+    let known = "src1-0, src1-1, zipf, uniform, sequential, mixed, db, drifting";
     assert_eq!(
         error,
         Err(format!("there is no profile src1_0; known are {known}"))
