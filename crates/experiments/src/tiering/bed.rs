@@ -21,6 +21,9 @@ use policy::tier::Parameters;
 
 use sim::run::{Made, Modelled, Stack, Stripe};
 
+/// Regions that static tiering places. Source: AST table 3.
+pub(super) const PLACED: usize = 24;
+
 /// What of the SSD holds data, for every method alike. Source: AST 4.1.
 pub(super) const FAST: Bytes = Bytes::gib(24);
 
@@ -154,6 +157,16 @@ pub(super) fn setups() -> Vec<Setup> {
     all.extend(improved());
     all.extend(ours);
     all
+}
+
+/// The names of the methods, in the order of the tables.
+pub fn methods() -> Vec<&'static str> {
+    let setups = setups();
+    setups
+        .iter()
+        .flat_map(|setup| setup.methods)
+        .copied()
+        .collect()
 }
 
 /// What the paper compares.

@@ -5,7 +5,9 @@
 use base::Nanos;
 use report::{Axis, Chart, HeatMap, Note, Section, Series, Unit};
 
-use super::{BEGINNING, REGION, Sample, Samples, Workload};
+use super::bed::{BEGINNING, REGION};
+use super::runs::{Sample, Samples};
+use super::work::Workload;
 
 /// Regions of the paper's volume.
 const REGIONS: usize = 293;

@@ -25,7 +25,7 @@ use report::{Evidence, Row, Value};
 use sim::run::{Fit, Layout, Made, Modelled, Outcome, Pace, Replay, Stack, Survey, run};
 use trace::{Format, ReadOptions, Trace, TraceError, open};
 
-use super::LISTING;
+use super::listing::LISTING;
 use crate::experiment::{ExperimentError, Progress};
 
 /// The mean response may be that much above the disk's.

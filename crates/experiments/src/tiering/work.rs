@@ -48,6 +48,25 @@ pub(super) const CASES: [Case; 2] = [
     },
 ];
 
+/// Those that played no part in any choice, each with seeds other than [`FITTED`]: the paper's two, whose rates and shares
+/// were fitted to its tables, and one by rules of its own, fitted to nothing.
+pub(super) const HELD_OUT: [Case; 3] = [
+    Case {
+        name: "src1-0 held-out",
+        ..CASES[0]
+    },
+    Case {
+        name: "src1-1 held-out",
+        ..CASES[1]
+    },
+    Case {
+        name: "drifting",
+        profile: Profile::Drifting,
+        file: "",
+        minutes: (60, 120),
+    },
+];
+
 /// A workload, read once for all methods.
 #[derive(Clone)]
 pub(super) struct Workload {
@@ -229,6 +248,24 @@ fn busiest(counts: &[u64]) -> Vec<u64> {
 }
 
 impl Workload {
+    /// The same requests, so many times as fast, under the name `case`.
+    pub fn compressed(&self, times: f64, case: &'static str) -> Workload {
+        let sooner = |at: Nanos| Nanos((at.0 as f64 / times) as u64);
+        let request = |request: &Request| Request {
+            at: sooner(request.at),
+            ..*request
+        };
+        Workload {
+            case,
+            requests: self.requests.iter().map(request).collect(),
+            length: sooner(self.length),
+            busiest: self.busiest.clone(),
+            origin: format!("{}, {times} times as fast", self.origin),
+            // No choice was made for what comes out at another speed.
+            evidence: Evidence::Measured,
+        }
+    }
+
     /// Its requests, so many times one after the other with `pause` between the windows.
     pub fn replay(&self, times: u64, pause: Nanos) -> Replayed {
         Replayed {
