@@ -43,7 +43,7 @@ use work::{CASES, Workload};
 /// A short run's part of each window.
 const QUICK: Nanos = Nanos::secs(5 * 60);
 /// Of what stands beside the two windows, a short run takes so much less.
-const BESIDE: u64 = 4;
+const BESIDE: u64 = 10;
 /// A short run's requests of each further trace.
 const QUICK_REQUESTS: u64 = 10_000;
 /// Seeds of a full run: they place the platters. One takes a quarter of an hour on two cores.

@@ -131,14 +131,15 @@ fn the_same_options_give_the_same_rows() {
         let plan = short(Nanos::secs(15), 1);
         run_plan(options, plan, &mut |_, _| {}).unwrap().rows
     };
-    let rows = run(&[], None);
+    let both = cases().map(str::to_owned);
+    let rows = run(&both, None);
     assert_eq!(rows.len(), 2 * 3 * METRICS.len());
-    assert_eq!(rows, run(&[], None));
+    assert_eq!(rows, run(&both, None));
     // In one go or in two.
     let one_case = run(&["src1-1".to_owned()], Some(&journal));
     assert_eq!(one_case, rows[rows.len() / 2..]);
     let in_journal = std::fs::read_to_string(&journal).unwrap().lines().count();
-    assert_eq!(rows, run(&[], Some(&journal)));
+    assert_eq!(rows, run(&both, Some(&journal)));
     let lines = std::fs::read_to_string(&journal).unwrap().lines().count();
     assert_eq!((in_journal, lines), (1 + 3, 1 + 6));
 }
