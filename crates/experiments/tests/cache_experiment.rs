@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use experiments::cache::{CASES, METRICS, methods, run};
 use experiments::{Options, Part};
-use report::{Devices, Row, Value};
+use report::{Devices, Row, Value, Verdict};
 
 const QUICK: Options = Options {
     quick: true,
@@ -123,11 +123,7 @@ fn every_published_statement_has_its_rows() {
     let directions = rows().iter().filter(|row| row.table == "directions");
     assert_eq!(directions.clone().count(), (13 * 2 + 2) * 2);
     for row in directions.filter(|row| row.method.starts_with("dmssd")) {
-        let verdicts = ["agrees: ", "direction only: ", "differs: "];
-        assert!(
-            verdicts.iter().any(|it| row.note.starts_with(it)),
-            "{row:?}"
-        );
+        assert!(row.verdict.is_some(), "{row:?}");
         assert!(matches!(row.published, Some(Value::Text(_))), "{row:?}");
     }
     let published = rows()
@@ -138,10 +134,10 @@ fn every_published_statement_has_its_rows() {
 }
 
 /// Case, method and metric of the directions with a verdict.
-fn judged(verdict: &str) -> Vec<(&'static str, &'static str, &'static str)> {
+fn judged(verdict: Verdict) -> Vec<(&'static str, &'static str, &'static str)> {
     rows()
         .iter()
-        .filter(|row| row.table == "directions" && row.note.starts_with(verdict))
+        .filter(|row| row.table == "directions" && row.verdict == Some(verdict))
         .map(|row| (&*row.case, &*row.method, &*row.metric))
         .collect()
 }
@@ -149,7 +145,7 @@ fn judged(verdict: &str) -> Vec<(&'static str, &'static str, &'static str)> {
 #[test]
 fn the_models_show_the_published_directions_but_two_and_few_of_their_sizes() {
     assert_eq!(
-        judged("differs"),
+        judged(Verdict::Differs),
         [
             ("reread", "dmssd-2.5", "watts against hdd-2.5"),
             ("write", "dmssd-3.5", "watts against hdd-3.5"),
@@ -157,11 +153,11 @@ fn the_models_show_the_published_directions_but_two_and_few_of_their_sizes() {
         "docs/experiments/cache.md says which differ, and why"
     );
     assert_eq!(
-        judged("agrees"),
+        judged(Verdict::Agrees),
         [],
         "docs/experiments/cache.md says which agree"
     );
-    assert_eq!(judged("direction only").len(), 20);
+    assert_eq!(judged(Verdict::DirectionOnly).len(), 20);
 }
 
 #[test]

@@ -102,6 +102,8 @@ fn whole_table(rows: &[&Row]) -> Table {
         "high",
         "devices",
         "evidence",
+        "bar",
+        "verdict",
         "note",
     ];
     rows.iter()
@@ -124,6 +126,8 @@ fn whole_table(rows: &[&Row]) -> Table {
                 figure(&row.high),
                 Cell::from(row.devices.to_string()),
                 Cell::from(row.evidence.to_string()),
+                figure(&row.bar.map(Value::Number)),
+                Cell::from(row.verdict.map_or(String::new(), |it| it.to_string())),
                 Cell::from(row.note.as_str()),
             ])
         })
@@ -257,6 +261,8 @@ mod tests {
             high: None,
             devices: Devices::Modelled,
             evidence: Evidence::Measured,
+            bar: None,
+            verdict: None,
             note: "<script>alert(1)</script>".to_owned(),
         }
     }

@@ -71,7 +71,7 @@ pub use chart::{Axis, Chart, Series};
 pub use experiment::{Bars, html, html_with};
 pub use heat::HeatMap;
 pub use page::{Block, Page, Section};
-pub use row::{Devices, Evidence, Row, Value};
+pub use row::{Devices, Evidence, Row, Value, Verdict};
 pub use scale::Unit;
 pub use table::{Cell, Facts, Table};
 pub use text::{Code, Note, Repeat};

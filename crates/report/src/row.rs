@@ -4,7 +4,7 @@
 //! experiment -> rows -> JSON | table on a terminal | page
 //! ```
 //!
-//! Always true: a calibrated row never agrees with what the paper says ([`Row::verdict`]).
+//! Always true: a calibrated row never agrees with what the paper says ([`Row::against`]).
 
 use std::fmt;
 
@@ -39,6 +39,10 @@ pub struct Row {
     pub devices: Devices,
     /// Whether it could have come out otherwise.
     pub evidence: Evidence,
+    /// What ours must reach for a claim to hold; none where nothing is claimed.
+    pub bar: Option<f64>,
+    /// How ours stands beside the paper or the bar; none where nothing is judged.
+    pub verdict: Option<Verdict>,
     /// What a reader must know to judge the figure.
     pub note: String,
 }
@@ -69,6 +73,28 @@ pub enum Evidence {
     HeldOut,
 }
 
+/// How a figure stands beside what the paper says, or beside the bar of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It is near what the paper says.
+    Agrees,
+    /// It is near what the paper says because an input was chosen so.
+    Calibrated,
+    /// It goes the way the paper says, but not as far, or further; or the paper does not say how far.
+    DirectionOnly,
+    /// It is not what the paper says.
+    Differs,
+    /// It reaches the bar.
+    Holds,
+    /// It does not.
+    Fails,
+    /// It does not on data that played no part in any choice.
+    FailsOutside,
+    /// The run is too short for it.
+    NotJudged,
+}
+
 impl Row {
     /// A measured row about modelled devices with no figure in it yet.
     #[must_use]
@@ -93,6 +119,8 @@ impl Row {
             high: None,
             devices: Devices::Modelled,
             evidence: Evidence::Measured,
+            bar: None,
+            verdict: None,
             note: String::new(),
         }
     }
@@ -109,21 +137,47 @@ impl Row {
         Row { evidence, ..self }
     }
 
-    /// How it stands beside what the paper says: a figure that an input was chosen for cannot agree.
+    /// The same, judged beside what the paper says: a figure that an input was chosen for cannot agree.
     ///
     /// # Example
     /// ```
-    /// use report::{Evidence, Row};
+    /// use report::{Evidence, Row, Verdict};
     /// let row = Row::modelled("cache", "stated", "reread", "published", "time saved", "percent");
-    /// assert_eq!(row.verdict(true), "agrees");
-    /// assert_eq!(row.verdict(false), "differs");
-    /// assert_eq!(row.evidence(Evidence::Calibrated).verdict(true), "calibrated");
+    /// assert_eq!(row.clone().against(true).verdict, Some(Verdict::Agrees));
+    /// assert_eq!(row.clone().against(false).verdict, Some(Verdict::Differs));
+    /// let row = row.evidence(Evidence::Calibrated);
+    /// assert_eq!(row.against(true).verdict, Some(Verdict::Calibrated));
     /// ```
-    pub fn verdict(&self, is_near: bool) -> &'static str {
-        match (is_near, self.evidence) {
-            (true, Evidence::Calibrated) => "calibrated",
-            (true, _) => "agrees",
-            (false, _) => "differs",
+    #[must_use]
+    pub fn against(self, is_near: bool) -> Row {
+        let verdict = match (is_near, self.evidence) {
+            (true, Evidence::Calibrated) => Verdict::Calibrated,
+            (true, _) => Verdict::Agrees,
+            (false, _) => Verdict::Differs,
+        };
+        self.judged(verdict)
+    }
+
+    /// The same, a claim that ours reaches `bar`.
+    #[must_use]
+    pub fn claimed(self, bar: f64, is_met: bool) -> Row {
+        let verdict = match (is_met, self.evidence) {
+            (true, _) => Verdict::Holds,
+            (false, Evidence::HeldOut) => Verdict::FailsOutside,
+            (false, _) => Verdict::Fails,
+        };
+        Row {
+            bar: bar.is_finite().then_some(bar),
+            ..self.judged(verdict)
+        }
+    }
+
+    /// The same with a verdict.
+    #[must_use]
+    pub fn judged(self, verdict: Verdict) -> Row {
+        Row {
+            verdict: Some(verdict),
+            ..self
         }
     }
 
@@ -221,6 +275,21 @@ impl fmt::Display for Evidence {
     }
 }
 
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Agrees => "agrees",
+            Verdict::Calibrated => "calibrated",
+            Verdict::DirectionOnly => "direction only",
+            Verdict::Differs => "differs",
+            Verdict::Holds => "holds",
+            Verdict::Fails => "fails",
+            Verdict::FailsOutside => "fails outside the tuned cells",
+            Verdict::NotJudged => "not judged in a short run",
+        })
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -285,6 +354,8 @@ mod tests {
             high: None,
             devices: Devices::Modelled,
             evidence: Evidence::HeldOut,
+            bar: None,
+            verdict: Some(Verdict::FailsOutside),
             note: String::new(),
         };
         let json = serde_json::to_string(&row).unwrap();
@@ -293,7 +364,7 @@ mod tests {
             "{json}"
         );
         assert!(
-            json.contains(r#""devices":"modelled","evidence":"held-out""#),
+            json.contains(r#""evidence":"held-out","bar":null,"verdict":"fails-outside""#),
             "{json}"
         );
         assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row);

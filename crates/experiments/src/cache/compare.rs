@@ -165,14 +165,18 @@ impl Stated<'_> {
         if what.1.starts_with("tanada") {
             return row.noted(format!("our engine, where the paper's shows {how} {value}"));
         }
-        let verdict = match self.agrees(spread.mean) {
-            true if self.figure.contains("energy saved") => BY_TWO_DIFFERENCES.to_owned(),
-            true => "agrees".to_owned(),
-            false => format!("differs: {why}"),
+        let is_near = self.agrees(spread.mean);
+        let why = match is_near {
+            true if self.figure.contains("energy saved") => BY_TWO_DIFFERENCES,
+            true => "",
+            false => why,
         };
-        row.beside(Value::Number(value)).noted(format!(
-            "the paper ({section}) says {how} {value}; {verdict}"
-        ))
+        let colon = if why.is_empty() { "" } else { ": " };
+        row.beside(Value::Number(value))
+            .against(is_near)
+            .noted(format!(
+                "the paper ({section}) says {how} {value}{colon}{why}"
+            ))
     }
 }
 
@@ -252,14 +256,14 @@ fn power_row(measured: &Measured, stated: &Stated<'_>) -> Row {
     stated.row(what, spread, ONE_ACTIVE_FIGURE)
 }
 
-pub(super) const FASTER_SSD: &str = "the SSD's sheet says 250 MB/s and the disk reads 63 MB/s at its outer edge, so a \
+const FASTER_SSD: &str = "the SSD's sheet says 250 MB/s and the disk reads 63 MB/s at its outer edge, so a \
     quarter of the time is left; the paper's file system and bus took their share of both";
-pub(super) const CHEAP_COPY: &str = "copying 4 KiB to the SSD takes a hundredth of the disk's seek; nothing in the \
+const CHEAP_COPY: &str = "copying 4 KiB to the SSD takes a hundredth of the disk's seek; nothing in the \
     published flow costs two more, and the paper, which blames its algorithm, does not say what did";
 const ONE_ACTIVE_FIGURE: &str = "the sheets give the SSD one figure for all work, and seeking draws a little more \
     than reading; while a cache waits for the disk its SSD rests, at 0.06 W";
 
-const BY_TWO_DIFFERENCES: &str = "agrees, out of two differences: less of the time is left than the paper saw, \
+const BY_TWO_DIFFERENCES: &str = "out of two differences: less of the time is left than the paper saw, \
     and that at more power";
 
 /// By how much random reads draw less than the 1 GB reads, over the paper's systems: in percent.

@@ -11,7 +11,9 @@
 //!
 //! Source: DMSSD 6.2.
 
-use super::compare::{CACHES, CHEAP_COPY, FASTER_SSD, case_of, fields, ours_of};
+use super::compare::{CACHES, case_of, fields, ours_of};
+use report::Verdict;
+
 use super::spread::{ratio, row};
 use super::*;
 
@@ -87,10 +89,16 @@ pub(super) fn directions(measured: &Measured) -> Vec<Row> {
                 let row = row("directions", case, method, &shown, "ratio", ratio);
                 rows.push(if method == published {
                     let size = Size::of(size);
-                    let verdict = verdict(word, size, ratio.mean, case, metric);
+                    let verdict = verdict(word, size, ratio.mean);
+                    let why = match (verdict, size) {
+                        (Verdict::Agrees, _) => "",
+                        (Verdict::DirectionOnly, None) => "; no size is printed",
+                        _ => why_not(case, metric),
+                    };
                     let far = size.map_or(String::new(), |size| format!(", {size}"));
                     row.beside(Value::Text(word.to_owned()))
-                        .noted(format!("{verdict}; the paper says {word}{far}"))
+                        .judged(verdict)
+                        .noted(format!("the paper says {word}{far}{why}"))
                 } else {
                     row.noted(format!("our engine, where the paper's is {word}"))
                 });
@@ -100,23 +108,14 @@ pub(super) fn directions(measured: &Measured) -> Vec<Row> {
     rows
 }
 
-/// Do the models show what the paper says, and if not, why?
-fn verdict(word: &str, size: Option<Size>, ratio: f64, case: &str, metric: &str) -> String {
+/// Do the models go where the paper says, and as far?
+fn verdict(word: &str, size: Option<Size>, ratio: f64) -> Verdict {
     let percent = (ratio - 1.0) * 100.0;
     let goes_up = matches!(word, "higher" | "tends higher");
-    if (percent > 0.0) != goes_up {
-        return format!("differs: {percent:+.0} %; {}", why_not(case, metric));
-    }
-    match size {
-        Some(size) if size.is_near(percent) => format!("agrees: {percent:+.0} %"),
-        Some(_) => format!(
-            "direction only: {percent:+.0} %, not within {NEAR} times; {}",
-            why_not(case, metric)
-        ),
-        None if percent.abs() < 1.0 => format!(
-            "direction only: {percent:+.2} %, as copying to the SSD hides behind the disk's reading ahead; no size is printed"
-        ),
-        None => format!("direction only: {percent:+.0} %; no size is printed"),
+    match ((percent > 0.0) == goes_up, size) {
+        (false, _) => Verdict::Differs,
+        (true, Some(size)) if size.is_near(percent) => Verdict::Agrees,
+        (true, _) => Verdict::DirectionOnly,
     }
 }
 
@@ -124,20 +123,22 @@ fn verdict(word: &str, size: Option<Size>, ratio: f64, case: &str, metric: &str)
 fn why_not(case: &str, metric: &str) -> &'static str {
     match (case, metric) {
         ("reread", "watts") => {
-            "the SSD of our models draws 2.4 W (its sheet has one figure for all work), more than a whole \
+            "; the SSD of our models draws 2.4 W (its sheet has one figure for all work), more than a whole \
              2.5-inch disk that reads (1.3 W)"
         }
         ("write", "watts") => {
-            "each write waits for its block from the disk and then for the SSD, and the modelled disk rests \
+            "; each write waits for its block from the disk and then for the SSD, and the modelled disk rests \
              meanwhile (7.5 W, not 12); the SSD's 2.4 W is less than that spares"
         }
-        ("reread", "seconds") => FASTER_SSD,
-        ("random", "seconds") => CHEAP_COPY,
+        ("reread", "seconds") => {
+            "; the SSD reads four times as fast as the disk at its outer edge, by their sheets"
+        }
+        ("random", "seconds") => "; copying 4 KiB to the SSD takes a hundredth of the disk's seek",
         ("rewrite", _) => {
-            "the modelled SSD writes 2.5 times as fast as the disk, which rests meanwhile; the paper's writes came through a \
+            "; the modelled SSD writes 2.5 times as fast as the disk, which rests meanwhile; the paper's writes came through a \
              file system that took its own time"
         }
-        _ => "the models of disk and SSD, made from data sheets alone, do not show it",
+        _ => "; the models of disk and SSD, made from data sheets alone, do not show it",
     }
 }
 
@@ -147,17 +148,23 @@ mod tests {
 
     #[test]
     fn the_size_is_judged_beside_the_direction() {
-        let of = |word, size, ratio| verdict(word, Size::of(size), ratio, "reread", "seconds");
-        assert!(of("lower", "about -36", 0.7).starts_with("agrees"));
-        assert!(of("lower", "about -36", 0.46).starts_with("agrees"));
-        assert!(of("lower", "about -36", 0.45).starts_with("direction only"));
-        assert!(of("lower", "about -36", 0.77).starts_with("direction only"));
-        assert!(of("lower", "about -36", 1.36).starts_with("differs"));
-        assert!(of("slightly lower", "at most -10", 0.86).starts_with("agrees"));
-        assert!(of("slightly lower", "at most -10", 0.4).starts_with("direction only"));
-        assert!(of("far lower", "more than -50", 0.66).starts_with("agrees"));
-        assert!(of("far lower", "more than -50", 0.7).starts_with("direction only"));
-        assert!(of("higher", "", 1.5).starts_with("direction only"));
-        assert!(of("higher", "", 0.9).starts_with("differs"));
+        let of = |word, size, ratio| verdict(word, Size::of(size), ratio);
+        assert_eq!(of("lower", "about -36", 0.7), Verdict::Agrees);
+        assert_eq!(of("lower", "about -36", 0.46), Verdict::Agrees);
+        assert_eq!(of("lower", "about -36", 0.45), Verdict::DirectionOnly);
+        assert_eq!(of("lower", "about -36", 0.77), Verdict::DirectionOnly);
+        assert_eq!(of("lower", "about -36", 1.36), Verdict::Differs);
+        assert_eq!(of("slightly lower", "at most -10", 0.86), Verdict::Agrees);
+        assert_eq!(
+            of("slightly lower", "at most -10", 0.4),
+            Verdict::DirectionOnly
+        );
+        assert_eq!(of("far lower", "more than -50", 0.66), Verdict::Agrees);
+        assert_eq!(
+            of("far lower", "more than -50", 0.7),
+            Verdict::DirectionOnly
+        );
+        assert_eq!(of("higher", "", 1.5), Verdict::DirectionOnly);
+        assert_eq!(of("higher", "", 0.9), Verdict::Differs);
     }
 }

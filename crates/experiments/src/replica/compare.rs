@@ -152,8 +152,7 @@ fn statement(
 ) -> Row {
     let row = row("statements", case, method, metric, unit, ours)
         .beside(Value::Text(published.to_owned()));
-    let verdict = row.verdict(holds);
-    row.noted(format!("{verdict}; {note}"))
+    row.against(holds).noted(note)
 }
 
 /// Queue cost is effective where large and small readers are mixed.
@@ -306,10 +305,7 @@ pub(super) fn claims(measured: &[Measured]) -> Vec<Row> {
         };
         let mut row = judged(measured, &bar, metric);
         row.case = format!("{}: baselines that are better", family.name());
-        row.note = row
-            .note
-            .replacen("holds", "told", 1)
-            .replacen("fails", "told", 1);
+        row.verdict = None;
         all.push(row);
     }
     all
@@ -339,7 +335,7 @@ fn judged(measured: &[Measured], bar: &Bar, metric: &str) -> Row {
             ));
         }
     }
-    let mut row = row(
+    let row = row(
         "claims",
         bar.case,
         "tanada",
@@ -347,19 +343,10 @@ fn judged(measured: &[Measured], bar: &Bar, metric: &str) -> Row {
         "cells",
         Some(lost.len() as f64),
     );
-    let holds = if lost.is_empty() && compared > 0 {
-        "holds"
-    } else {
-        "fails"
-    };
-    let cells =
-        format!("{holds}: of {compared} comparisons with a baseline, beyond the paired interval");
-    row.note = [cells]
-        .into_iter()
-        .chain(lost)
-        .collect::<Vec<_>>()
-        .join("; ");
-    row
+    let cells = format!("of {compared} comparisons with a baseline, beyond the paired interval");
+    let holds = lost.is_empty() && compared > 0;
+    let notes: Vec<String> = [cells].into_iter().chain(lost).collect();
+    row.claimed(0.0, holds).noted(notes.join("; "))
 }
 
 /// In the preferred cells the total stays at 90 % of round robin's.
@@ -377,7 +364,7 @@ fn total_kept(measured: &[Measured]) -> Row {
     let least = shares.into_iter().min_by(|a, b| a.0.total_cmp(&b.0));
     let (share, case) = least.map_or((None, String::new()), |(share, case)| (Some(share), case));
     let holds = share.is_some_and(|it| it >= 90.0);
-    let mut row = row(
+    let row = row(
         "claims",
         "preferred: the total stays at 90 % of round robin's",
         "tanada",
@@ -385,9 +372,8 @@ fn total_kept(measured: &[Measured]) -> Row {
         "percent",
         share,
     );
-    let verdict = if holds { "holds" } else { "fails" };
-    row.note = format!("{verdict}: the least of all cells, in {case}");
-    row
+    row.claimed(90.0, holds)
+        .noted(format!("the least of all cells, in {case}"))
 }
 
 /// The preferred client among eight, states 100 ms old, beside the oracle's.
@@ -396,7 +382,7 @@ fn beside_oracle(measured: &[Measured]) -> Row {
     let of = |method| mean(measured, case, method, "preferred_mb_s");
     let share = (of("tanada").zip(of("oracle"))).map(|(ours, oracle)| 100.0 * ours / oracle);
     let holds = share.is_some_and(|it| it >= 80.0);
-    let mut row = row(
+    let row = row(
         "claims",
         "preferred n=8 state-age=100ms: at least 80 % of the oracle's",
         "tanada",
@@ -404,13 +390,11 @@ fn beside_oracle(measured: &[Measured]) -> Row {
         "percent",
         share,
     );
-    let verdict = if holds { "holds" } else { "fails" };
-    row.note = format!(
-        "{verdict}: {:.1} of {:.1} MB/s",
+    row.claimed(80.0, holds).noted(format!(
+        "{:.1} of {:.1} MB/s",
         of("tanada").unwrap_or(0.0),
         of("oracle").unwrap_or(0.0)
-    );
-    row
+    ))
 }
 
 /// For the report: the names of the cases of a load sweep.

@@ -13,7 +13,7 @@
 //! ten times.
 
 use policy::share::Direction;
-use report::{Evidence, Row};
+use report::{Evidence, Row, Verdict};
 
 use super::plan::{Found, Piece, Plan, piece};
 use super::vertex::Times;
@@ -63,7 +63,9 @@ fn statements(plan: &Plan, switch: &str) -> Vec<Row> {
         // A switch is set for a statement to come back.
         if switch != SWITCHES[0].0 {
             row.evidence = Evidence::Calibrated;
-            row.note = row.note.replacen("agrees", "comes back", 1);
+            if row.verdict == Some(Verdict::Agrees) {
+                row.verdict = Some(Verdict::Calibrated);
+            }
         }
     }
     judged

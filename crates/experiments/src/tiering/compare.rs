@@ -10,7 +10,7 @@
 //! 1. Every published figure has its row, whether ours agrees or not; so has every bar.
 //! 2. Which rows there are does not depend on what was measured.
 
-use report::{Evidence, Value};
+use report::{Evidence, Value, Verdict};
 
 use super::stated::{published, why};
 use super::*;
@@ -203,9 +203,8 @@ impl Comparison<'_> {
                     known.unit,
                 );
                 row.published = Some(Value::Number(known.value));
-                let mut row = over_seeds(row, spread);
-                row.note = why(&known, &row, self.short);
-                row
+                let row = over_seeds(row, spread);
+                why(&known, row, self.short)
             })
             .collect()
     }
@@ -332,22 +331,22 @@ impl Comparison<'_> {
     }
 
     /// What must show, met or not.
+    ///
+    /// Choice: a short run judges nothing. It ends before most moves and fits the SSD as a whole, so what must show cannot, and
+    /// what shows proves nothing.
     pub fn claims(&self) -> Vec<Row> {
         let mut claims = self.hot_regions();
         claims.extend(self.weakness());
         claims.extend(self.defaults());
-        let rows = claims.into_iter().flat_map(|claim| {
-            let verdict = verdict(claim.met, self.short);
-            let mut figure = self.row("claims", claim.case, claim.method, claim.metric, claim.unit);
-            figure.published = finite(claim.bar);
-            figure.ours = finite(claim.ours);
-            figure.note = format!("{verdict}: {}; the bar stands under published", claim.what);
-            let metric = format!("{}: verdict", claim.metric);
-            let mut judged = self.row("claims", claim.case, claim.method, &metric, "pass or fail");
-            judged.published = Some(Value::Text("pass".to_owned()));
-            judged.ours = Some(Value::Text(verdict.to_owned()));
-            judged.note = figure.note.clone();
-            [figure, judged]
+        let rows = claims.into_iter().map(|claim| {
+            let row = self.row("claims", claim.case, claim.method, claim.metric, claim.unit);
+            let ours = claim.ours.is_finite().then_some(claim.ours);
+            let row = row.measured(ours).claimed(claim.bar, claim.met);
+            match self.short {
+                true => row.judged(Verdict::NotJudged),
+                false => row,
+            }
+            .noted(claim.what)
         });
         rows.collect()
     }
@@ -444,20 +443,6 @@ impl Comparison<'_> {
     }
 }
 
-/// Choice: a short run judges nothing. It ends before most moves and fits the SSD as a whole, so what must show cannot, and
-/// what shows proves nothing.
-fn verdict(met: bool, short: bool) -> &'static str {
-    match (short, met) {
-        (true, _) => "not judged in a short run",
-        (false, true) => "pass",
-        (false, false) => "fail",
-    }
-}
-
-fn finite(value: f64) -> Option<Value> {
-    value.is_finite().then_some(Value::Number(value))
-}
-
 /// The method with the least value, the first of several, and that value. Tanada itself does not compete.
 fn best(methods: &[&'static str], value: impl Fn(&'static str) -> f64) -> (&'static str, f64) {
     let rivals = methods.iter().filter(|method| **method != "tanada");
@@ -472,18 +457,4 @@ fn best(methods: &[&'static str], value: impl Fn(&'static str) -> f64) -> (&'sta
 fn time_at(cdf: &[(f64, f64)], share: f64) -> f64 {
     let found = cdf.iter().find(|(_, within)| *within >= share);
     found.or(cdf.last()).map_or(f64::NAN, |(time, _)| *time)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_full_run_judges() {
-        assert_eq!(verdict(true, false), "pass");
-        assert_eq!(verdict(false, false), "fail");
-        for met in [true, false] {
-            assert_eq!(verdict(met, true), "not judged in a short run");
-        }
-    }
 }

@@ -10,7 +10,7 @@
 //! Always true: nothing here depends on how the fitted workloads came out.
 
 use base::Nanos;
-use report::{Evidence, Row, Value};
+use report::{Evidence, Row, Verdict};
 
 use super::bed::{self, PLACED};
 use super::listing::LISTING;
@@ -228,27 +228,20 @@ impl HeldOut {
             true => claim.ours >= claim.bar,
             false => claim.ours <= claim.bar,
         };
-        let verdict = match (self.short, is_met) {
-            (true, _) => "not judged in a short run",
-            (false, true) => "pass",
-            (false, false) => "fails outside the tuned cells",
-        };
-        let finite = |value: f64| value.is_finite().then_some(Value::Number(value));
-        Row {
-            published: finite(claim.bar),
-            ours: finite(claim.ours),
-            ..row(
-                "held-out claims",
-                claim.case,
-                claim.method,
-                &claim.metric,
-                claim.unit,
-            )
+        let row = row(
+            "held-out claims",
+            claim.case,
+            claim.method,
+            &claim.metric,
+            claim.unit,
+        )
+        .measured(claim.ours.is_finite().then_some(claim.ours))
+        .claimed(claim.bar, is_met)
+        .noted(claim.what);
+        match self.short {
+            true => row.judged(Verdict::NotJudged),
+            false => row,
         }
-        .noted(format!(
-            "{verdict}: {}; the bar stands under published",
-            claim.what
-        ))
     }
 }
 

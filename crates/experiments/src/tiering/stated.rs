@@ -1,6 +1,6 @@
 //! What the paper states in its text, and why ours may differ.
 
-use report::{Row, Value};
+use report::{Row, Value, Verdict};
 
 use super::compare::{TABLE4, TABLE5, case_of, lines, method_of, number};
 
@@ -49,13 +49,13 @@ pub(super) fn published() -> Vec<Published> {
     all
 }
 
-/// Why ours, which `row` has, is what it is beside the paper's.
-pub(super) fn why(known: &Published, row: &Row, short: bool) -> String {
+/// `row`, judged beside the paper's figure, and why ours is what it is.
+pub(super) fn why(known: &Published, row: Row, short: bool) -> Row {
     let Some(ours) = row.ours.as_ref().and_then(Value::number) else {
-        return "not counted: the method has no such figure".to_owned();
+        return row.noted("not counted: the method has no such figure");
     };
     if short {
-        return "a short run of the window's beginning: judge by the full one".to_owned();
+        return row.judged(Verdict::NotJudged);
     }
     let near = match known.unit {
         "percent" => (ours - known.value).abs() <= 2.0,
@@ -66,7 +66,7 @@ pub(super) fn why(known: &Published, row: &Row, short: bool) -> String {
             "percent" => "2 points",
             _ => "10 %",
         };
-        return format!("{} within {within}", row.verdict(true));
+        return row.against(true).noted(format!("within {within}"));
     }
     let more = if ours > known.value { "more" } else { "less" };
     let reason = match (known.method, known.metric, known.case) {
@@ -99,5 +99,6 @@ pub(super) fn why(known: &Published, row: &Row, short: bool) -> String {
         }
         _ => "modelled devices, generated workload",
     };
-    format!("{more} than printed: {reason}")
+    row.against(false)
+        .noted(format!("{more} than printed: {reason}"))
 }

@@ -160,32 +160,11 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
 fn page(rows: &[Row]) -> String {
     let mut page = String::new();
     for group in rows.chunk_by(|a, b| a.table == b.table && a.devices == b.devices) {
-        let lines: Vec<Vec<String>> = group
-            .iter()
-            .map(|row| {
-                vec![
-                    row.case.clone(),
-                    row.method.clone(),
-                    row.metric.clone(),
-                    row.unit.clone(),
-                    printed(row),
-                    beside(row),
-                    spread(row),
-                    row.evidence.to_string(),
-                ]
-            })
-            .collect();
-        let head = [
-            "CASE",
-            "METHOD",
-            "METRIC",
-            "UNIT",
-            "PUBLISHED",
-            "OURS",
-            "SPREAD",
-            "EVIDENCE",
-        ];
         page.push_str(&format!("{} ({})\n", group[0].table, group[0].devices));
+        let is_judged = group.iter().any(|row| row.verdict.is_some());
+        let head = HEAD.iter().chain(JUDGED.iter().filter(|_| is_judged));
+        let head: Vec<&str> = head.copied().collect();
+        let lines: Vec<Vec<String>> = group.iter().map(|row| line(row, is_judged)).collect();
         page.push_str(&table(&head, &lines));
         let mut notes: Vec<&str> = group.iter().map(|row| row.note.as_str()).collect();
         notes.retain(|note| !note.is_empty());
@@ -196,6 +175,39 @@ fn page(rows: &[Row]) -> String {
         page.push('\n');
     }
     page
+}
+
+const HEAD: [&str; 8] = [
+    "CASE",
+    "METHOD",
+    "METRIC",
+    "UNIT",
+    "PUBLISHED",
+    "OURS",
+    "SPREAD",
+    "EVIDENCE",
+];
+const JUDGED: [&str; 2] = ["BAR", "VERDICT"];
+
+fn line(row: &Row, is_judged: bool) -> Vec<String> {
+    let mut line = vec![
+        row.case.clone(),
+        row.method.clone(),
+        row.metric.clone(),
+        row.unit.clone(),
+        printed(row),
+        beside(row),
+        spread(row),
+        row.evidence.to_string(),
+    ];
+    if is_judged {
+        line.push(word(row.bar.map(Value::Number).as_ref()));
+        line.push(
+            row.verdict
+                .map_or_else(|| "-".to_owned(), |it| it.to_string()),
+        );
+    }
+    line
 }
 
 fn word(value: Option<&Value>) -> String {
