@@ -1,6 +1,6 @@
 //! The draws against what theory says of them.
 
-use super::super::chance::{Burst, Scatter, Strata, Zipf, exp, exponential, ln, stream};
+use super::super::chance::{Burst, Scatter, Strata, Zipf, exp, exponential, ln, normal, stream};
 
 #[test]
 fn logarithm_and_exponential_agree_with_the_systems_to_thirteen_digits() {
@@ -56,6 +56,32 @@ fn gaps_have_their_mean_and_bursts_theirs() {
         let sum: u64 = (0..n).map(|_| burst.draw(&mut rng)).sum();
         assert!((sum as f64 / n as f64 / mean - 1.0).abs() < 0.012, "{mean}");
     }
+}
+
+#[test]
+fn normal_numbers_have_the_distribution_of_theory() {
+    let mut rng = stream(1, "normal");
+    let n = 300_000;
+    let mut numbers: Vec<f64> = (0..n).map(|_| normal(&mut rng)).collect();
+    numbers.sort_by(f64::total_cmp);
+    // The normal distribution at these numbers; each within five standard deviations.
+    let below = [
+        (-3.0, 0.001_350),
+        (-1.0, 0.158_655),
+        (0.0, 0.5),
+        (0.5, 0.691_462),
+        (2.0, 0.977_250),
+    ];
+    for (z, p) in below {
+        let got = numbers.partition_point(|number| *number < z) as f64 / f64::from(n);
+        let spread = (p * (1.0 - p) / f64::from(n)).sqrt();
+        assert!(
+            (got - p).abs() < 5.0 * spread,
+            "below {z}: {got}, expected {p}"
+        );
+    }
+    // Nothing is cut off: of so many one in 30,000 lies beyond 4.
+    assert!(numbers[0] < -4.0 && numbers[numbers.len() - 1] > 4.0);
 }
 
 #[test]

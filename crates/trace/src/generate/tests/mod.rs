@@ -2,6 +2,7 @@
 
 mod chance;
 mod disks;
+mod drifting;
 mod plain;
 mod tiering;
 
