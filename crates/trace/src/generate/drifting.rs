@@ -17,34 +17,34 @@
 //! All parameters were chosen, and written down here and in `docs/generator.md`, before any method ran on this
 //! workload; none was changed after.
 //!
-//! Source, popularity: Zipf with 0.99, the constant of YCSB (Cooper et al., SoCC 2010, 4.1); blocks of recorded
+//! Source: popularity is Zipf's with 0.99, the constant of YCSB (Cooper et al., SoCC 2010, 4.1); blocks of recorded
 //! traces follow Zipf's law (Yang and Zhu, ACM TOS 12(4), 2016). Of blocks within a spot the same, without a
 //! parameter more: locality looks alike on every scale (McNutt, The Fractal Structure of Data Reference, 2000).
 //!
-//! Source, reads and sequences: 40 % reads, and 40 % of requests go on where the last one ended, the rest
+//! Source: 40 % are reads, and 40 % of requests go on where the last one ended, the rest
 //! random, as SPC-1 has it (described by Gill and Modha, WOW, FAST 2005, "SPC-1 Benchmark").
 //!
-//! Source, arrivals: two phases describe gaps between requests of storage traces best (Wajahat et al.,
+//! Source: two phases describe gaps between requests of storage traces best (Wajahat et al.,
 //! Performance Evaluation 142, 2020): short ones within a burst, long ones between bursts.
 //!
-//! Source, returns: jobs of production logs come again and again, and their run times vary by more than their
+//! Source: jobs of production logs come again and again, and their run times vary by more than their
 //! mean (Feitelson, Packing Schemes for Gang Scheduling, JSSPP 1996; its workload model).
 //!
-//! Choice, lifetimes: log-normal, so that they cannot be negative and few are long. 95 % of what people and
+//! Choice: lifetimes are log-normal, so that they cannot be negative and few are long. 95 % of what people and
 //! programs work on lasts from two minutes to two hours; hence a median of 15 minutes (the geometric middle)
 //! and a deviation of 1 of the logarithm. The coefficient of variation is then 1.31, above 1 as in the logs.
 //!
-//! Choice, returns: one spot in four comes to a former place of its rank. There is no figure for it; common
+//! Choice: one new spot in four comes to a former place of its rank. There is no figure for it; common
 //! sense says that most work is new and much of it is not.
 //!
-//! Choice, drift: up to 8 GiB an hour in either direction, all speeds alike, so that a spot moves by its own
+//! Choice: drift is up to 8 GiB an hour in either direction, all speeds alike, so that a spot moves by its own
 //! length in a median lifetime, as when data are read once, or appended to.
 //!
-//! Choice, sizes: those of profile `mixed`, half of them 4 KiB, the others 8, 16 and 64 KiB, 14.5 KiB on average.
+//! Choice: sizes are those of profile `mixed`, half of them 4 KiB, the others 8, 16 and 64 KiB, 14.5 KiB on average.
 //!
-//! Choice, bursts: 8 requests on average, two for each of four disks.
+//! Choice: a burst has 8 requests on average, two for each of four disks.
 //!
-//! Choice, rate: 250 requests a second. By the data sheet of the disk (3.8 ms to seek for a read, 4.4 ms for a
+//! Choice: the rate is 250 requests a second. By the data sheet of the disk (3.8 ms to seek for a read, 4.4 ms for a
 //! write, 3.0 ms for half a turn, 0.2 ms overhead, 0.14 ms for 14.5 KiB at 103 MB/s) a random request takes
 //! 7.5 ms, so four disks are busy for 47 % of the time at most, and for 37 % if a request that goes on needs no
 //! seek.
