@@ -5,6 +5,7 @@
 //! tidy    the tree's own rules                          check   what continuous integration runs
 //! papers  paper section -> source, as a table           bench   figures beside peers, and the page of them
 //! soak    long randomized runs                          package Debian packages
+//! experiment  the papers' measurements, recorded, and the pages of them
 //! ```
 
 pub mod bench;

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use xtask::tidy::papers;
 use xtask::tidy::tree::Tree;
+use xtask::tidy::{experiments, papers};
 use xtask::{bench, check, package, setup, soak, test, tidy};
 
 #[derive(Parser)]
@@ -57,6 +57,18 @@ enum Chore {
         #[arg(allow_hyphen_values = true)]
         name: Option<String>,
         /// For the benchmark; `cargo xtask bench nbd --help` says what it takes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run one of the papers' experiments, record what was judged, and write its pages; an interrupted one goes on
+    Experiment {
+        /// Which one; `tanada experiment list` shows them
+        #[arg(required_unless_present = "page")]
+        name: Option<String>,
+        /// Run nothing, only write the pages from what was recorded
+        #[arg(long, conflicts_with = "name")]
+        page: bool,
+        /// For `tanada experiment run`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -120,6 +132,14 @@ fn main() -> ExitCode {
         }),
         Chore::Papers { check: false } => Tree::of_project().and_then(|tree| papers::write(&tree)),
         Chore::Bench { name, args } => bench::bench(name.as_deref(), &args),
+        Chore::Experiment {
+            name: Some(name),
+            args,
+            ..
+        } => bench::experiment::record(&name, &args),
+        Chore::Experiment { name: None, .. } => {
+            Tree::of_project().and_then(|tree| experiments::write(&tree))
+        }
         Chore::Accept { args } => bench::accept(&args),
         Chore::Package { check: true, .. } => package::check(false),
         Chore::Package { from, .. } => package::package(from.as_deref()),

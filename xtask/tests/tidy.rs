@@ -5,6 +5,7 @@ use std::path::Path;
 
 use xtask::tidy::benchmarks;
 use xtask::tidy::check;
+use xtask::tidy::experiments;
 use xtask::tidy::finding::Finding;
 use xtask::tidy::papers;
 use xtask::tidy::tree::Tree;
@@ -263,6 +264,63 @@ fn a_page_of_benchmarks_that_is_not_what_the_records_say_is_found() {
         findings[0].what.contains("y.json: has no `bench`"),
         "{findings:?}"
     );
+}
+
+#[test]
+fn a_table_of_claims_that_is_not_what_the_records_say_is_found() {
+    let claim = |case: &str, ours: f64, verdict: &str| {
+        serde_json::json!({"table": "claims", "case": case, "method": "ours", "metric": "mean_ms", "unit": "ms", "bar": 2.5,
+            "ours": ours, "evidence": "held-out", "devices": "modelled", "verdict": verdict, "note": "why"})
+    };
+    let rows = [
+        claim("one", 1.0, "holds"),
+        claim("two", 3.0, "fails-outside"),
+        serde_json::json!({"table": "stated", "case": "x", "verdict": "agrees", "evidence": "measured", "devices": "modelled"}),
+        serde_json::json!({"table": "stated", "case": "y", "verdict": null}),
+    ];
+    let record = serde_json::json!({"experiment": "x", "date": "2026-01-02", "commit": "abc", "command": "run x", "rows": rows});
+    let dir = clean_tree();
+    plant(
+        dir.path(),
+        "experiments/results/x.json",
+        &record.to_string(),
+    );
+    let read = || Tree::at(dir.path()).expect("the fixture can be read");
+    let found = || {
+        check(&read())
+            .into_iter()
+            .filter(|it| it.rule == "experiments")
+    };
+    assert!(found().next().expect("no index").what.contains("no marks"));
+    let marks =
+        "<!-- claims: written by `cargo xtask experiment --page` -->\n<!-- end of claims -->\n";
+    plant(
+        dir.path(),
+        "docs/experiments.md",
+        &format!("# Experiments\n\n{marks}"),
+    );
+    assert!(
+        found()
+            .next()
+            .expect("no claims")
+            .what
+            .contains("experiment --page")
+    );
+    experiments::write(&read()).expect("the pages can be written");
+    assert_eq!(found().count(), 0);
+    let page = |file: &str| std::fs::read_to_string(dir.path().join(file)).unwrap();
+    let index = page("docs/experiments.md");
+    assert!(index.contains("one; two: mean ms, `ours` | held-out, modelled | 2.5 ms | 1 to 3 ms | 1 holds, 1 fails outside"), "{index}");
+    assert!(
+        index.contains("what the paper says: stated | measured, modelled |  |  | agrees |"),
+        "{index}"
+    );
+    let table = page("docs/experiments/tables/x.md");
+    assert!(
+        table.contains("| two | `ours` | mean_ms (ms) | 2.5 | 3 |"),
+        "{table}"
+    );
+    assert!(!table.contains("| y |"), "{table}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The benchmarks by name. They print figures and never fail for being slow.
 
+pub mod experiment;
 mod nbd;
 mod peers;
 mod record;

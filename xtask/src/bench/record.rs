@@ -66,7 +66,7 @@ fn rows(text: &str) -> Result<Value> {
 }
 
 /// The commit that was measured; `+` behind it where files differ from it.
-fn commit() -> Option<String> {
+pub(super) fn commit() -> Option<String> {
     let root = project_root();
     let root = root.to_str()?;
     let head = answer("git", &["-C", root, "rev-parse", "--short=12", "HEAD"])?;
@@ -84,7 +84,7 @@ fn measured_folder(args: &[String]) -> String {
     named.unwrap_or_else(|| project_root().display().to_string())
 }
 
-fn machine(folder: &str) -> Value {
+pub(super) fn machine(folder: &str) -> Value {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
     let kernel = rustix::system::uname();
     json!({
@@ -158,7 +158,7 @@ fn whole_disk(device: &str) -> &str {
     }
 }
 
-fn loads(text: &str) -> String {
+pub(super) fn loads(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().take(3).collect();
     words.join(" ")
 }

@@ -1,6 +1,7 @@
 //! Is what is written by tools current, and is nothing too large?
 
 use super::benchmarks;
+use super::experiments;
 use super::finding::Finding;
 use super::links;
 use super::papers;
@@ -26,6 +27,22 @@ pub fn papers_current(tree: &Tree) -> Vec<Finding> {
         line: 0,
         rule: "papers",
         what: "is not what the `Source:` marks say; run `cargo xtask papers`".to_owned(),
+    }]
+}
+
+/// The pages of experiments are what the records say.
+#[must_use]
+pub fn experiments_current(tree: &Tree) -> Vec<Finding> {
+    let what = match experiments::is_current(tree) {
+        Ok(true) => return Vec::new(),
+        Ok(false) => "or a page of its folder is not what the records say; run `cargo xtask experiment --page`".to_owned(),
+        Err(error) => format!("a record cannot be used: {error:#}"),
+    };
+    vec![Finding {
+        file: experiments::INDEX.to_owned(),
+        line: 0,
+        rule: "experiments",
+        what,
     }]
 }
 

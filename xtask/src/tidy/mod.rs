@@ -16,6 +16,7 @@ pub mod baseline;
 pub mod benchmarks;
 pub mod circles;
 pub mod commits;
+pub mod experiments;
 pub mod facts;
 pub mod files;
 pub mod finding;
@@ -109,7 +110,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
 /// Everything that breaks a rule, what could not be checked, and the baseline.
 #[must_use]
 pub fn report(tree: &Tree) -> Report {
-    let rules: [fn(&Tree) -> Vec<Finding>; 10] = [
+    let rules: [fn(&Tree) -> Vec<Finding>; 11] = [
         order::order,
         habits::heads,
         habits::outside,
@@ -117,6 +118,7 @@ pub fn report(tree: &Tree) -> Report {
         metrics::metrics,
         files::papers_current,
         files::benchmarks_current,
+        files::experiments_current,
         files::pages,
         files::lock,
         files::sizes,

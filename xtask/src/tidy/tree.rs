@@ -48,6 +48,12 @@ impl Tree {
         })
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The text of a file; `None` if it is not UTF-8.
     #[must_use]
     pub fn text(&self, file: &str) -> Option<String> {

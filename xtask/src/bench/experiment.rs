@@ -1,0 +1,103 @@
+//! Runs an experiment and writes down what was judged: `experiments/results/NAME.json`, and the pages made of it.
+//!
+//! ```text
+//! tanada-lab experiment run NAME --json --resume FILE -> rows with a verdict + date, commit, machine -> record -> pages
+//! ```
+//!
+//! An interrupted run goes on where it was when the same command is typed again.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use super::record::{commit, loads, machine};
+use crate::shell::{answer, show};
+use crate::tidy::experiments::{self, RESULTS};
+use crate::tidy::tree::{Tree, project_root};
+
+/// Runs the experiment `name` and writes its record and the pages anew.
+///
+/// # Errors
+/// If it cannot be run, or a file not be written.
+pub fn record(name: &str, args: &[String]) -> Result<()> {
+    let root = project_root();
+    let journal = root
+        .join("target")
+        .join(format!("experiment-{name}.journal"));
+    let mut command = Command::new("cargo");
+    command
+        .args([
+            "run",
+            "--release",
+            "-q",
+            "-p",
+            "lab",
+            "--",
+            "experiment",
+            "run",
+            name,
+            "--json",
+        ])
+        .args(args)
+        .current_dir(&root)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let resumes = !["predict", "predict-loop"].contains(&name);
+    if resumes {
+        command.arg("--resume").arg(&journal);
+    }
+    let load = loads(&fs::read_to_string("/proc/loadavg").unwrap_or_default());
+    let shown = show(&command);
+    let out = command
+        .output()
+        .with_context(|| format!("cannot start `{shown}`"))?;
+    anyhow::ensure!(out.status.success(), "`{shown}` failed ({})", out.status);
+    let rows: Value = serde_json::from_slice(&out.stdout)
+        .with_context(|| format!("`{shown}` printed no JSON"))?;
+    let typed: Vec<&str> = ["tanada", "experiment", "run", name]
+        .into_iter()
+        .chain(args.iter().map(String::as_str))
+        .collect();
+    let record = json!({
+        "experiment": name,
+        "command": typed.join(" "),
+        "date": answer("date", &["-u", "+%F"]).map(|it| it.trim().to_owned()),
+        "commit": commit(),
+        "machine": machine(&root.display().to_string()),
+        "load": load,
+        "rows": judged(&rows),
+    });
+    let folder = root.join(RESULTS);
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("{name}.json"));
+    let text = serde_json::to_string_pretty(&record)? + "\n";
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    if resumes {
+        // The next run is another one.
+        fs::remove_file(&journal).ok();
+    }
+    experiments::write(&Tree::of_project()?)
+}
+
+/// The rows that have a verdict.
+fn judged(rows: &Value) -> Vec<&Value> {
+    let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
+    rows.iter()
+        .filter(|row| row["verdict"].is_string())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_judged_is_written_down() {
+        let rows = json!([{"case": "a", "verdict": null}, {"case": "b", "verdict": "holds"}]);
+        let judged = judged(&rows);
+        assert_eq!(judged.len(), 1);
+        assert_eq!(judged[0]["case"], "b");
+    }
+}
