@@ -30,6 +30,7 @@ mod mailbox;
 mod mapping;
 pub mod net;
 mod real;
+pub mod scsi;
 pub mod shared;
 mod spinning;
 pub mod sync;

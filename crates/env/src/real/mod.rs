@@ -176,7 +176,8 @@ impl Reactor {
                 Ok(())
             }
             // SAFETY (both): the slot keeps the operation, with all it points to, until its result has come.
-            (None, operation) | (_, operation @ Operation::Discard { .. }) => unsafe {
+            (None, operation)
+            | (_, operation @ (Operation::Discard { .. } | Operation::Scsi { .. })) => unsafe {
                 self.pool.start(index, operation)
             },
             (Some(ring), operation) => {

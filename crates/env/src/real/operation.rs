@@ -9,6 +9,8 @@ use std::rc::Rc;
 use base::{Buf, View};
 use rustix::event::PollFlags;
 
+use crate::scsi::Exchange;
+
 /// What the kernel shall do, with all it needs. Comes back with the result.
 pub(crate) enum Operation {
     /// Nothing: a way there and back.
@@ -71,6 +73,11 @@ pub(crate) enum Operation {
         file: Rc<OwnedFd>,
         code: u32,
         payload: [u8; 16],
+    },
+    /// A command for a SCSI disk, and room for its answer.
+    Scsi {
+        file: Rc<OwnedFd>,
+        exchange: Box<Exchange>,
     },
 }
 

@@ -22,6 +22,8 @@ use super::wake::Wake;
 const THREADS_MAX: usize = 16;
 /// Asks a block device to forget a range of `[start, length]` bytes: _IO(0x12, 119).
 const BLKDISCARD: libc::c_ulong = 0x1277;
+/// Sends a disk a command.
+const SG_IO: libc::c_ulong = 0x2285;
 
 /// A call to make, without the operation's owners, which stay on the executor's thread.
 enum Call {
@@ -50,6 +52,9 @@ enum Call {
     },
     Discard {
         range: [u64; 2],
+    },
+    Scsi {
+        header: *mut libc::c_void,
     },
 }
 
@@ -106,6 +111,10 @@ impl Call {
             Operation::Discard { file, at, len } => {
                 let range = [*at, *len];
                 (file.as_raw_fd(), Call::Discard { range })
+            }
+            Operation::Scsi { file, exchange } => {
+                let header = exchange.header();
+                (file.as_raw_fd(), Call::Scsi { header })
             }
             _ => {
                 unreachable!(
@@ -268,6 +277,7 @@ fn make(job: Job) -> i32 {
                     libc::fallocate(job.file, mode, at as libc::off_t, len as libc::off_t) as isize
                 }
                 Call::Discard { range } => libc::ioctl(job.file, BLKDISCARD, &range) as isize,
+                Call::Scsi { header } => libc::ioctl(job.file, SG_IO, header) as isize,
             }
         };
         if answer >= 0 {

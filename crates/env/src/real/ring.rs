@@ -245,7 +245,9 @@ fn peer_entry(operation: &mut Operation) -> squeue::Entry {
         } => opcode::UringCmd16::new(types::Fd(file.as_raw_fd()), *code)
             .cmd(*payload)
             .build(),
-        Operation::Discard { .. } => unreachable!("ioctls are the threads' work"),
+        Operation::Discard { .. } | Operation::Scsi { .. } => {
+            unreachable!("ioctls are the threads' work")
+        }
         _ => unreachable!("the ring has an entry for it itself"),
     }
 }
