@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 
-use base::{Buf, Bytes, Nanos, SECTOR, Sector, Span, View};
+use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
 
 /// An operation under way. Dropping it does not take the operation back: it may still happen.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 'a>>;
@@ -187,6 +187,14 @@ pub enum DeviceError {
         /// What is full and what would help.
         why: String,
     },
+    /// It cannot be sent to sleep.
+    #[error("cannot send {device} to sleep: {why}")]
+    NoSleep {
+        /// The device's name.
+        device: String,
+        /// What stands in the way, and what to do.
+        why: String,
+    },
     /// The device is gone: powered off, detached or shut down.
     #[error("cannot {op} on {device}: it is gone ({why})")]
     Gone {
@@ -217,6 +225,34 @@ pub struct Power {
     pub spin_ups: u64,
     /// Is it in standby now?
     pub standby: bool,
+}
+
+/// A device's spindle, or what else of it rests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spindle {
+    /// Does it stand still? Else it turns.
+    pub asleep: bool,
+    /// Since when it does, as far as was seen.
+    pub since: Instant,
+}
+
+impl Spindle {
+    /// Of several that are asleep together when each is.
+    pub fn of_all(all: impl IntoIterator<Item = Spindle>) -> Option<Spindle> {
+        all.into_iter()
+            .reduce(|one, other| match (one.asleep, other.asleep) {
+                (true, true) => Spindle {
+                    since: one.since.max(other.since),
+                    ..one
+                },
+                (false, false) => Spindle {
+                    since: one.since.min(other.since),
+                    ..one
+                },
+                (true, false) => other,
+                (false, true) => one,
+            })
+    }
 }
 
 /// A block device. Held as `Rc<dyn Device>`; lives on one thread.
@@ -263,7 +299,23 @@ pub trait Device {
         None
     }
 
-    /// Asks a device that can to spin down now (true if it will).
+    /// Finds out whether it can be sent to sleep, which does not wake it. From then on [`Device::spindle`] says how it is.
+    ///
+    /// # Errors
+    /// [`DeviceError::NoSleep`] if it cannot.
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        let device = self.info().name;
+        let why =
+            "it has no spindle to stop; name a SATA or SAS disk, or a model of a disk".to_owned();
+        ready(Err(DeviceError::NoSleep { device, why }))
+    }
+
+    /// Is it asleep, and since when? `None` where that is not known. Asking does not wake it.
+    fn spindle(&self) -> Option<Spindle> {
+        None
+    }
+
+    /// Asks a device that can to spin down now (true if it will). What was written is flushed before.
     fn standby(&self) -> bool {
         false
     }

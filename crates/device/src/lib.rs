@@ -21,9 +21,12 @@ pub mod meter;
 pub mod model;
 pub mod remote;
 pub mod shared;
+mod sleep;
 pub mod striped;
 
-pub use api::{Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, WriteFlags, ready};
+pub use api::{
+    Class, Device, DeviceError, DeviceExt, Info, Op, Pending, Power, Spindle, WriteFlags, ready,
+};
 pub use cap::{AccountCaps, Capped, HeldAtCap, Throttle, ThrottleUser};
 pub use crash::Crash;
 pub use fault::Fault;

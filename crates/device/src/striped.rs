@@ -24,7 +24,7 @@ use base::{Buf, Bytes, Sector, Span, View};
 use env::sync::join_all;
 
 use crate::memory::Waiting;
-use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags, ready};
+use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, Spindle, WriteFlags, ready};
 
 /// Chunks of this length unless the caller says otherwise.
 pub const CHUNK: Bytes = Bytes::kib(64);
@@ -457,6 +457,21 @@ impl Device for Striped {
             spin_ups: all.iter().map(|power| power.spin_ups).sum(),
             standby: all.iter().all(|power| power.standby),
         })
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            for member in &self.members {
+                member.prepare_sleep().await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Asleep are all of them, or it is awake.
+    fn spindle(&self) -> Option<Spindle> {
+        let all: Option<Vec<Spindle>> = self.members.iter().map(|it| it.spindle()).collect();
+        Spindle::of_all(all?)
     }
 
     /// Sends every member to sleep; true if all will.

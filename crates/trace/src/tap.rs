@@ -14,7 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Sector, Span, View};
-use device::{Class, Device, Info, Pending, Power, WriteFlags};
+use device::{Class, Device, Info, Pending, Power, Spindle, WriteFlags};
 
 use crate::Op;
 
@@ -149,6 +149,14 @@ impl Device for Tap {
 
     fn power(&self) -> Option<Power> {
         self.inner.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.inner.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.inner.spindle()
     }
 
     fn standby(&self) -> bool {

@@ -43,7 +43,7 @@ use line::{Side, Turn};
 pub use accounts::{AccountCaps, HeldAtCap, ThrottleUser};
 pub use counters::{Counters, Passed};
 
-use crate::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};
+use crate::{Class, Device, DeviceError, Info, Pending, Power, Spindle, WriteFlags};
 
 /// What users may get together, and who of them waits. See the module's head.
 #[derive(Default)]
@@ -388,6 +388,14 @@ impl Device for Capped {
 
     fn power(&self) -> Option<Power> {
         self.inner.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.inner.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.inner.spindle()
     }
 
     fn standby(&self) -> bool {

@@ -25,7 +25,7 @@ use env::Rng;
 pub use self::rules::{Done, Injury, Rule};
 
 use crate::memory::Waiting;
-use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, WriteFlags};
+use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, Spindle, WriteFlags};
 
 /// Names a rule in its book.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -453,6 +453,14 @@ impl Device for Fault {
 
     fn power(&self) -> Option<Power> {
         self.inner.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.inner.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.inner.spindle()
     }
 
     fn standby(&self) -> bool {

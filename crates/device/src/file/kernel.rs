@@ -43,6 +43,19 @@ pub(super) fn parts(device: Number) -> Vec<Number> {
     std::iter::once(device).chain(partitions).collect()
 }
 
+/// The disk that `device` is a partition of, or itself.
+pub(super) fn disk_of(device: Number) -> Number {
+    let own = sysfs(device);
+    if !own.join("partition").exists() {
+        return device;
+    }
+    let disk = || {
+        let whole = own.canonicalize().ok()?;
+        parse_number(&std::fs::read_to_string(whole.parent()?.join("dev")).ok()?)
+    };
+    disk().unwrap_or(device)
+}
+
 /// The kernel writes a space in a path as `\040`, and so on.
 pub(super) fn unescape(text: &str) -> String {
     let mut plain = Vec::with_capacity(text.len());

@@ -20,6 +20,7 @@ mod describe;
 mod error;
 mod kernel;
 mod ranges;
+mod resting;
 mod taking;
 
 use std::cell::{Cell, RefCell};
@@ -38,10 +39,11 @@ pub use self::error::OpenError;
 
 use self::describe::describe;
 use self::ranges::RangeLocks;
+use self::resting::Rest;
 use self::taking::{Taken, free, take};
 use crate::api::scattered;
 use crate::memory::Waiting;
-use crate::{Class, Device, DeviceError, Info, Op, Pending, WriteFlags, ready};
+use crate::{Class, Device, DeviceError, Info, Op, Pending, Spindle, WriteFlags, ready};
 
 /// How to open a file or block device.
 #[derive(Debug, Clone, Default)]
@@ -105,6 +107,8 @@ pub struct File {
     /// Why the first failed flush failed.
     flush_failed: RefCell<Option<String>>,
     syncing: Rc<Semaphore>,
+    /// Its disk, if that may sleep.
+    rest: Rest,
 }
 
 /// Discards and zeroes are passed on in blocks of this size; file systems and flash manage no smaller.
@@ -159,6 +163,7 @@ impl File {
             waiting: Cell::new(0),
             flush_failed: RefCell::new(None),
             syncing: Semaphore::new(1),
+            rest: Rest::new(),
         }))
     }
 
@@ -322,10 +327,13 @@ impl File {
                 why: why.clone(),
             });
         }
+        let upto = self.rest.changes();
         self.file.sync().await.map_err(|error| {
             self.remember_failed_flush(&error);
             self.error(op, span, &error)
-        })
+        })?;
+        self.rest.flushed(upto);
+        Ok(())
     }
 
     fn remember_failed_flush(&self, error: &io::Error) {
@@ -345,7 +353,9 @@ impl File {
         }
         let waiting = Waiting::begin(&self.waiting);
         Box::pin(async move {
+            self.rest.begin(op).await;
             let answer = work.await;
+            self.rest.changed(op);
             drop(waiting);
             answer
         })
@@ -432,6 +442,9 @@ impl Device for File {
 
     fn flush(&self) -> Pending<'_, ()> {
         let span = Span::default();
+        if self.rest.needs_no_flush() {
+            return ready(Ok(()));
+        }
         self.serve(Op::Flush, span, self.sync(Op::Flush, span))
     }
 
@@ -467,12 +480,44 @@ impl Device for File {
     }
 
     fn allocation(&self, span: Span) -> Pending<'_, Vec<(u64, bool)>> {
-        self.serve(Op::Read, span, async move {
-            Ok(match self.file.is_block_device() {
-                true => vec![(span.len.0, true)],
-                false => self.pieces(span),
-            })
+        // Nothing is asked of a disk.
+        let checked = self.info.check(Op::Read, span.start, span.len.0);
+        ready(checked.map(|()| match self.file.is_block_device() {
+            true => vec![(span.len.0, true)],
+            false => self.pieces(span),
+        }))
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        Box::pin(async move {
+            if self.rest.sleeper().is_none() {
+                let found = resting::find(&self.path, self.file.is_block_device()).await;
+                let sleeper = found.map_err(|obstacle| DeviceError::NoSleep {
+                    device: self.info.name.clone(),
+                    why: obstacle.to_string(),
+                })?;
+                self.rest.may_sleep(sleeper);
+            }
+            Ok(())
         })
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.rest.spindle()
+    }
+
+    fn standby(&self) -> bool {
+        let (Some(sleeper), Some(own)) = (self.rest.sleeper().cloned(), self.own.upgrade()) else {
+            return false;
+        };
+        if self.waiting.get() == 0 && sleeper.begin_to_fall() {
+            let flushed = async move {
+                own.rest.is_flushed() || own.sync(Op::Flush, Span::default()).await.is_ok()
+            };
+            let falling = Rc::clone(&sleeper);
+            env::spawn(async move { falling.fall(flushed).await });
+        }
+        sleeper.spindle().asleep
     }
 
     fn in_flight(&self) -> usize {

@@ -25,7 +25,7 @@ use serde::Serialize;
 pub use self::histogram::{Histogram, Latency};
 pub use self::requests::{RequestCounters, Watch};
 
-use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags};
+use crate::{Class, Device, Info, Op, Pending, Power, Spindle, WriteFlags};
 
 /// What operations of a device are called, in the order of [`Op`].
 pub const OPS: [&str; 5] = ["read", "write", "flush", "discard", "write zeroes"];
@@ -264,6 +264,14 @@ impl Device for Meter {
 
     fn power(&self) -> Option<Power> {
         self.inner.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.inner.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.inner.spindle()
     }
 
     fn standby(&self) -> bool {

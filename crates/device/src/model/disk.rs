@@ -29,7 +29,7 @@ use super::error::SpecError;
 use super::spec::{Kind, Spec};
 use super::store::{Action, Answer, Begun, Data, Store};
 use super::timing::{Request, Spent, Timing, Work};
-use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags, ready};
+use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, Spindle, WriteFlags, ready};
 
 /// A modelled device. See the module's head.
 ///
@@ -461,6 +461,21 @@ impl Device for ModelDisk {
             spin_ups: meter.spin_ups(),
             standby: meter.is_down(now),
         })
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        let now = self.inner.clock();
+        let sleeps = self.inner.core.borrow_mut().meter(now).sleeps();
+        let why = "its model names no standby (power.standby_watts); take a model of a disk";
+        ready(sleeps.then_some(()).ok_or_else(|| DeviceError::NoSleep {
+            device: self.info().name,
+            why: why.to_owned(),
+        }))
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        let now = self.inner.clock();
+        Some(self.inner.core.borrow_mut().meter(now).spindle(now))
     }
 
     fn standby(&self) -> bool {

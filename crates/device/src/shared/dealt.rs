@@ -18,7 +18,7 @@ use base::{Buf, Bytes, Sector, Span, View};
 use env::sync::join_all;
 
 use super::{Shared, joined_runs, read_apart};
-use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags, ready};
+use crate::{Class, Device, Info, Op, Pending, Power, Spindle, WriteFlags, ready};
 
 /// See the file's head.
 pub struct Dealt {
@@ -180,6 +180,14 @@ impl Device for Dealt {
     /// The whole device's.
     fn power(&self) -> Option<Power> {
         self.shared.device.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.shared.device.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.shared.device.spindle()
     }
 
     fn standby(&self) -> bool {

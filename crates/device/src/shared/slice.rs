@@ -7,7 +7,7 @@ use std::rc::Rc;
 use base::{Buf, Sector, Span, View};
 
 use super::Shared;
-use crate::{Class, Device, Info, Op, Pending, Power, WriteFlags, ready};
+use crate::{Class, Device, Info, Op, Pending, Power, Spindle, WriteFlags, ready};
 
 /// See the file's head.
 ///
@@ -130,6 +130,14 @@ impl Device for Slice {
     /// The whole device's.
     fn power(&self) -> Option<Power> {
         self.shared.device.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.shared.device.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.shared.device.spindle()
     }
 
     fn standby(&self) -> bool {

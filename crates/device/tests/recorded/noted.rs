@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Buf, Sector, Span, View};
-use device::{Class, Device, Info, Op, Pending, Power, WriteFlags};
+use device::{Class, Device, Info, Op, Pending, Power, Spindle, WriteFlags};
 
 /// What was asked so far of all devices that [`Requests::of`] gave.
 #[derive(Default)]
@@ -89,6 +89,14 @@ impl Device for Noted {
 
     fn power(&self) -> Option<Power> {
         self.device.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.device.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.device.spindle()
     }
 
     fn standby(&self) -> bool {

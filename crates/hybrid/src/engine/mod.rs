@@ -34,7 +34,7 @@ mod write;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Sector, Span, View};
-use device::{Class, Device, Info, Op, Pending, Power, WriteFlags, ready};
+use device::{Class, Device, Info, Op, Pending, Power, Spindle, WriteFlags, ready};
 
 use crate::attach::error::OpenError;
 use crate::attach::label::PAGE;
@@ -404,6 +404,14 @@ impl Device for Hybrid {
             }),
             (slow, fast) => slow.or(fast),
         }
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.engine.volume.slow.device.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.engine.volume.slow.device.spindle()
     }
 
     fn standby(&self) -> bool {

@@ -1,6 +1,6 @@
 //! The disk of all lanes as a [`Device`]: requests are cut at units ([`Joined`](::device::shared::Joined)).
 
-use ::device::{Class, Device, Info, Pending, Power, WriteFlags};
+use ::device::{Class, Device, Info, Pending, Power, Spindle, WriteFlags};
 use base::{Buf, Sector, Span, View};
 
 use super::Lanes;
@@ -54,6 +54,14 @@ impl Device for Lanes {
             }),
             (slow, fast) => slow.or(fast),
         }
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.inner.slow.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.inner.slow.spindle()
     }
 
     fn standby(&self) -> bool {

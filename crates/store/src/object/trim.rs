@@ -18,7 +18,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
-use device::{Class, Device, Info, Pending, Power, WriteFlags};
+use device::{Class, Device, Info, Pending, Power, Spindle, WriteFlags};
 use env::sync::Event;
 
 use crate::object::parts::Parts;
@@ -165,6 +165,14 @@ impl Device for KeepsBlocks {
 
     fn power(&self) -> Option<Power> {
         self.0.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.0.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.0.spindle()
     }
 
     fn standby(&self) -> bool {

@@ -29,7 +29,7 @@ use std::pin::Pin;
 use std::rc::{Rc, Weak};
 
 use base::{Buf, Bytes, Instant, Sector, Span, View};
-use device::{Class, Device, DeviceError, Info, Pending, Power, WriteFlags};
+use device::{Class, Device, DeviceError, Info, Pending, Power, Spindle, WriteFlags};
 use env::Critical;
 use env::sync::Event;
 use policy::share::capacity::Interval;
@@ -476,6 +476,14 @@ impl Device for Queue {
 
     fn power(&self) -> Option<Power> {
         self.device.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.device.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.device.spindle()
     }
 
     fn standby(&self) -> bool {

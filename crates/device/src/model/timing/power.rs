@@ -14,6 +14,7 @@ use base::{Instant, Nanos};
 use serde::Serialize;
 
 use super::parameters::PowerSpec;
+use crate::Spindle;
 
 /// What a device spent in one power state.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -85,6 +86,8 @@ pub struct PowerMeter {
     until: [Instant; ACTIVE],
     asleep_from: Option<Instant>,
     spin_ups: u64,
+    /// When it was woken last.
+    woken: Instant,
     /// Has it a standby state at all?
     sleeps: bool,
 }
@@ -141,6 +144,7 @@ impl PowerMeter {
             until: [start; ACTIVE],
             asleep_from: None,
             spin_ups: 0,
+            woken: start,
             sleeps: spec.standby_watts.is_some(),
         }
     }
@@ -217,6 +221,7 @@ impl PowerMeter {
                 self.busy(State::SpinDown, down);
                 self.busy(State::SpinUp, down + self.spin_up);
                 self.spin_ups += 1;
+                self.woken = now;
                 down + self.spin_up
             }
             _ => now + rung.recovery,
@@ -243,6 +248,21 @@ impl PowerMeter {
     pub fn is_down(&self, now: Instant) -> bool {
         self.busy_until() <= now
             && matches!(self.rung(now).0.state, State::SpinDown | State::Standby)
+    }
+
+    /// Is it in standby, or on the way down, and since when?
+    pub fn spindle(&self, now: Instant) -> Spindle {
+        let asleep = self.is_down(now);
+        let (ladder, from) = match self.asleep_from {
+            Some(from) if from <= now => (&self.on_request, from),
+            _ => (&self.by_time, self.busy_until()),
+        };
+        let down = ladder.iter().find(|rung| rung.state == State::SpinDown);
+        let since = match down.filter(|_| asleep) {
+            Some(rung) => from + rung.after,
+            None => self.woken,
+        };
+        Spindle { asleep, since }
     }
 
     /// How often it had to be woken from standby.
@@ -313,7 +333,11 @@ mod tests {
         meter.busy(State::Read, at(3));
         assert!(!meter.is_down(at(12)));
         assert!(meter.is_down(at(13)));
+        let spindle = |asleep, since| Spindle { asleep, since };
+        assert_eq!(meter.spindle(at(12)), spindle(false, at(0)));
+        assert_eq!(meter.spindle(at(50)), spindle(true, at(13)));
         assert_eq!(meter.wake(at(100)), at(105));
+        assert_eq!(meter.spindle(at(100)), spindle(false, at(100)));
         meter.settle(at(106));
         // seek 1 s, read 2 s, idle 10 s, spin down 2 s, standby 85 s, spin up 5 s, idle 1 s
         assert_eq!(meter.joules(), 9.0 + 14.0 + 40.0 + 6.0 + 85.0 + 100.0 + 4.0);
@@ -327,6 +351,11 @@ mod tests {
         let mut meter = PowerMeter::new(&disk(), at(0));
         meter.sleep(at(1));
         assert!(meter.is_down(at(1)));
+        let slept = Spindle {
+            asleep: true,
+            since: at(1),
+        };
+        assert_eq!(meter.spindle(at(2)), slept);
         assert_eq!(meter.wake(at(2)), at(8)); // down until 3, up until 8
         meter.settle(at(8));
         assert_eq!(meter.joules(), 4.0 + 2.0 * 3.0 + 5.0 * 20.0);

@@ -10,7 +10,7 @@
 use std::rc::Rc;
 
 use base::{Buf, Sector, Span, View};
-use device::{Class, Device, Info, Pending, Power, WriteFlags};
+use device::{Class, Device, Info, Pending, Power, Spindle, WriteFlags};
 use policy::share::Direction;
 
 use super::Session;
@@ -79,6 +79,14 @@ impl Device for Flowed {
 
     fn power(&self) -> Option<Power> {
         self.inner.power()
+    }
+
+    fn prepare_sleep(&self) -> Pending<'_, ()> {
+        self.inner.prepare_sleep()
+    }
+
+    fn spindle(&self) -> Option<Spindle> {
+        self.inner.spindle()
     }
 
     fn standby(&self) -> bool {
