@@ -90,7 +90,7 @@ pub(crate) async fn destage_loop(cache: Rc<Cache>) {
         let changed = cache.destaging.work.wait();
         match decision {
             Decision::Hold => {
-                let wait = rest(&cache.volume, load.dirty, &options);
+                let wait = rest(&cache, load.dirty, &options);
                 match wait {
                     Some(span) => {
                         let _ = env::timeout(span, changed).await;
@@ -116,8 +116,11 @@ fn pressed(cache: &Cache, decision: Decision, dirty: Bytes) -> Decision {
     match decision {
         Decision::Hold | Decision::Clean { .. } if pressed && dirty > Bytes(0) => Decision::Urgent,
         // Beside a tier alone no page of the cache stays, and room for an extent is made of clean pages.
-        // The dirty ones are destaged at the gentle rate.
-        Decision::Hold if has_leftovers(cache) || cache.destaging.wanting.get() => {
+        // The dirty ones are destaged at the gentle rate. Neither wakes a slow device.
+        Decision::Hold
+            if (has_leftovers(cache) || cache.destaging.wanting.get())
+                && !cache.volume.is_at_rest() =>
+        {
             Decision::Clean {
                 bytes_per_second: GENTLE_RATE,
             }
@@ -210,7 +213,8 @@ fn load(cache: &Cache, busy: &mut Busy, which: Which) -> Load {
 }
 
 /// How long to rest before looking again, unless something happens; `None`: for as long as nothing does.
-fn rest(volume: &Volume, dirty: Bytes, options: &CleanerOptions) -> Option<Nanos> {
+fn rest(cache: &Cache, dirty: Bytes, options: &CleanerOptions) -> Option<Nanos> {
+    let volume = &cache.volume;
     let energy = volume.settings.borrow().energy;
     let idle = volume
         .slow
@@ -218,6 +222,9 @@ fn rest(volume: &Volume, dirty: Bytes, options: &CleanerOptions) -> Option<Nanos
         .map_or(Nanos(0), |since| env::now().since(since));
     let sleep = energy.map(|energy| {
         if idle >= energy.standby_after {
+            if is_moving(cache) {
+                return LOOK_AGAIN;
+            }
             volume.slow.sleep_now();
             // A read may wake it again.
             return energy.standby_after;
@@ -234,6 +241,11 @@ fn rest(volume: &Volume, dirty: Bytes, options: &CleanerOptions) -> Option<Nanos
     let soon = options.idle_after.saturating_sub(idle);
     let look = if soon > Nanos(0) { soon } else { LOOK_AGAIN };
     Some(sleep.map_or(look, |sleep| sleep.min(look)))
+}
+
+/// Is a tier's mover at work on the slow device? What has begun is ended before that sleeps.
+fn is_moving(cache: &Cache) -> bool {
+    cache.mover.is_moving() || cache.state.extents.borrow().demoting().next().is_some()
 }
 
 async fn round_or_rest(cache: &Rc<Cache>, cursor: &mut u64, pages: usize, which: Which) {

@@ -46,6 +46,9 @@ pub(crate) trait Interpose {
     /// reader has seen, to be given back.
     fn changed(&self, first: u64, end: u64) -> Vec<SlotRun>;
 
+    /// Is a region being moved?
+    fn is_moving(&self) -> bool;
+
     /// `range` was written, and not to the mover: what it holds of it is out of date.
     fn written(&self, range: Range<u64>);
 

@@ -99,7 +99,6 @@ pub(crate) struct SlowDevice {
     load: Load,
     pub bytes_read: Cell<u64>,
     pub bytes_written: Cell<u64>,
-    asleep: Cell<bool>,
 }
 
 impl SlowDevice {
@@ -127,12 +126,10 @@ impl SlowDevice {
             },
             bytes_read: Cell::new(0),
             bytes_written: Cell::new(0),
-            asleep: Cell::new(false),
         }
     }
 
     fn begin(&self, class: Class) {
-        self.asleep.set(false);
         self.load.begin(class);
     }
 
@@ -174,15 +171,13 @@ impl SlowDevice {
 
     /// Is the spindle known to stand still?
     pub fn asleep(&self) -> bool {
-        self.device
-            .power()
-            .map_or(self.asleep.get(), |power| power.standby)
+        self.device.spindle().is_some_and(|spindle| spindle.asleep)
     }
 
     /// Sends the spindle to sleep, if the device can.
     pub fn sleep_now(&self) {
-        if !self.asleep() && self.device.standby() {
-            self.asleep.set(true);
+        if !self.asleep() {
+            self.device.standby();
         }
     }
 
@@ -281,7 +276,6 @@ impl SlowDevice {
         }
         let upto = self.flushes.writes.get();
         let begun = env::now();
-        self.asleep.set(false);
         match self.device.flush().await {
             Ok(()) => {
                 self.flushes.begun.set(begun);

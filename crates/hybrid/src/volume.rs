@@ -118,6 +118,11 @@ impl Volume {
         shared.unwrap_or_else(|| Semaphore::new(1))
     }
 
+    /// Is the slow device to sleep, and does it?
+    pub fn is_at_rest(&self) -> bool {
+        self.settings.borrow().energy.is_some() && self.slow.asleep()
+    }
+
     /// Whole pages of the volume; what is behind the last is never cached.
     pub fn whole_pages(&self) -> u64 {
         self.slow.whole_pages()

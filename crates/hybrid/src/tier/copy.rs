@@ -16,7 +16,7 @@ use policy::tier::{Region, Way};
 
 use super::flow::pace;
 use super::stats::Stats;
-use super::{MoveEnd, Tier};
+use super::{LOOK_AT_REST, MoveEnd, Tier};
 use crate::attach::label::PAGE;
 use crate::fill::FillToken;
 use crate::index::extents::{ExtentTable, Place};
@@ -158,6 +158,10 @@ pub(crate) async fn copy_loop(tier: Rc<Tier>) {
             work.await;
             continue;
         };
+        if cache.volume.is_at_rest() {
+            let _ = env::timeout(LOOK_AT_REST, work).await;
+            continue;
+        }
         pace(&tier, Bytes((pages.end - pages.start) * PAGE)).await;
         if !copy_chunk(&tier, extent, pages).await {
             env::sleep(REST).await;

@@ -52,12 +52,12 @@ pub(crate) async fn pace(tier: &Rc<Tier>, bytes: Bytes) {
     moved.set(moved.get() + bytes.0);
 }
 
-/// Should the next read of data that both devices have go to the slow one?
+/// Should the next read of data that both devices have go to the slow one? One that sleeps is not woken for that.
 pub(crate) fn reads_slow(tier: &Tier) -> bool {
     let cache = &tier.cache;
     let asked = {
         let settings = cache.volume.settings.borrow();
         settings.mode.has_tier() && settings.tier.either
     };
-    asked && tier.pace.borrow_mut().either.next() == Side::Slow
+    asked && !cache.volume.is_at_rest() && tier.pace.borrow_mut().either.next() == Side::Slow
 }

@@ -117,6 +117,10 @@ impl Interpose for Movers {
         self.published.touched(first, end)
     }
 
+    fn is_moving(&self) -> bool {
+        self.queue.is_busy()
+    }
+
     fn written(&self, range: Range<u64>) {
         self.published.written_elsewhere(range);
     }
@@ -132,6 +136,9 @@ impl Interpose for Movers {
         self.changed.notify_all();
     }
 }
+
+/// How often a mover looks whether a slow device that sleeps was woken.
+pub(crate) const LOOK_AT_REST: Nanos = Nanos::secs(5);
 
 /// All there is of one attached fast device's tier. With the mode `cache` it is empty.
 pub(crate) struct Tier {
@@ -212,8 +219,11 @@ impl Tier {
         settings.mode == Mode::Both && settings.tier.share.is_none()
     }
 
-    /// How long until a window opens in which moves may begin; `None`: they may now.
+    /// How long until a window opens in which moves may begin; `None`: they may now. None wakes a slow device that sleeps.
     pub fn opens_in(&self) -> Option<Nanos> {
+        if self.cache.volume.is_at_rest() {
+            return Some(LOOK_AT_REST);
+        }
         let settings = self.cache.volume.settings.borrow();
         if settings.tier.windows.is_empty() {
             return None;

@@ -15,6 +15,7 @@ mod published;
 mod reopening;
 mod rescuing;
 mod restarting;
+mod sleeping;
 mod tiering;
 #[path = "../../../device/tests/reference/mod.rs"]
 mod twin;
