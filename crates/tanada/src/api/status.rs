@@ -127,6 +127,25 @@ pub struct Device {
     pub figures: Counters,
     /// Energy, for a model. A stripe's is that of its devices.
     pub power: Option<Power>,
+    /// Of the slow device of a hybrid in energy mode: does it sleep?
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spindle: Option<Spindle>,
+}
+
+/// The spindle of a disk that may sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Spindle {
+    /// It stands still; else it turns.
+    pub asleep: bool,
+    /// When it fell asleep or woke, in seconds since 1970. What the disk did by itself is seen within ten seconds.
+    pub since_unix_seconds: u64,
+}
+
+impl Spindle {
+    /// Does it sleep, for people.
+    pub fn word(&self) -> &'static str {
+        if self.asleep { "asleep" } else { "awake" }
+    }
 }
 
 /// What clients of an export are beside others, and what they get at most.

@@ -348,7 +348,8 @@ fn device_row(earlier: Option<&Device>, device: &Device) -> DeviceRow {
             .power
             .as_ref()
             .and_then(|power| watts(old_power, power)),
-        standby: device.power.as_ref().is_some_and(|power| power.standby),
+        standby: device.power.as_ref().is_some_and(|power| power.standby)
+            || device.spindle.is_some_and(|spindle| spindle.asleep),
     }
 }
 
@@ -399,7 +400,8 @@ fn device_cells(row: &DeviceRow) -> Vec<String> {
         time(row.rates.latency_ns_p50),
         time(row.rates.latency_ns_p99),
         match (row.watts, row.standby) {
-            (None, _) => "-".to_owned(),
+            (None, false) => "-".to_owned(),
+            (None, true) => "asleep".to_owned(),
             (Some(watts), false) => format!("{watts:.2} W"),
             (Some(watts), true) => format!("{watts:.2} W asleep"),
         },

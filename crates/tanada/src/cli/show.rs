@@ -212,13 +212,20 @@ pub fn devices(devices: &[Device]) -> String {
             ]
         })
         .collect();
-    table(
+    let mut text = table(
         &[
             "DEVICE", "SIZE", "KIND", "PART OF", "READS", "READ", "WRITES", "WRITTEN", "ERRORS",
             "ENERGY",
         ],
         &rows,
-    )
+    );
+    for device in devices {
+        if let Some(spindle) = &device.spindle {
+            let since = when::shown(Second(spindle.since_unix_seconds));
+            let _ = writeln!(text, "{}: {} since {since}", device.name, spindle.word());
+        }
+    }
+    text
 }
 
 fn exports(exports: &[Export]) -> String {

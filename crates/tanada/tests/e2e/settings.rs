@@ -20,6 +20,14 @@ fn rounds() -> usize {
     })
 }
 
+/// [`SMALL`] with a slow device that can sleep.
+fn sleepy() -> String {
+    SMALL.replace(
+        "path = \"slow.img\"",
+        "model = \"hdd-5400-mobile\"\nfile = \"slow.img\"",
+    )
+}
+
 #[test]
 fn what_was_set_is_in_force_after_kill_9_until_it_is_taken_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -125,7 +133,7 @@ fn what_was_set_is_in_force_after_kill_9_until_it_is_taken_back() {
 fn settings_that_cannot_be_kept_or_understood_are_not_dropped_in_silence() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let daemon = Daemon::start(dir, SMALL);
+    let daemon = Daemon::start(dir, &sleepy());
     // What makes no sense is not kept.
     assert!(
         !run(dir, &["volume", "set", "vol0", "dirty_low=80"])
@@ -187,7 +195,7 @@ fn settings_that_cannot_be_kept_or_understood_are_not_dropped_in_silence() {
     let said = stderr(&start());
     assert!(said.contains("move it away"), "{said}");
     fs::write(&file, kept).unwrap();
-    let daemon = Daemon::start(dir, SMALL);
+    let daemon = Daemon::start(dir, &sleepy());
     assert_eq!(settings(dir)["age_limit_seconds"], 300.0);
     drop(daemon);
 }
@@ -196,10 +204,10 @@ fn settings_that_cannot_be_kept_or_understood_are_not_dropped_in_silence() {
 fn a_write_mode_that_suits_the_mode_a_volume_has_is_in_force_after_a_start() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let cache = SMALL.replace("fast = \"fast\"\n", "fast = \"fast\"\nmode = \"cache\"\n");
+    let cache = sleepy().replace("fast = \"fast\"\n", "fast = \"fast\"\nmode = \"cache\"\n");
     drop(Daemon::start(dir, &cache));
     // The volume itself says that it is a cache, no longer its configuration.
-    let daemon = Daemon::start(dir, SMALL);
+    let daemon = Daemon::start(dir, &sleepy());
     text(dir, &["volume", "set", "vol0", "write=through"]);
     // Only with the energy mode it has until the restart would this make sense.
     text(
@@ -209,7 +217,7 @@ fn a_write_mode_that_suits_the_mode_a_volume_has_is_in_force_after_a_start() {
     let refused = run(dir, &["volume", "set", "vol0", "age_limit=5m"]);
     assert!(stderr(&refused).contains("age_limit"), "{refused:?}");
     drop(daemon);
-    let daemon = Daemon::start(dir, SMALL);
+    let daemon = Daemon::start(dir, &sleepy());
     let now = settings(dir);
     assert_eq!(
         (&now["mode"], &now["write"]),
@@ -224,7 +232,7 @@ fn a_write_mode_that_suits_the_mode_a_volume_has_is_in_force_after_a_start() {
 fn a_span_is_shown_as_it_is_typed_and_a_reset_names_what_goes_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let daemon = Daemon::start(dir, SMALL);
+    let daemon = Daemon::start(dir, &sleepy());
     let set = ["volume", "set", "vol0", "energy=on", "age_limit=90m"];
     let said = text(dir, &set);
     assert!(said.contains("age_limit 1h 30m"), "{said}");
@@ -234,6 +242,47 @@ fn a_span_is_shown_as_it_is_typed_and_a_reset_names_what_goes_with_it() {
     assert!(said.contains("reset age_limit, too"), "{said}");
     text(dir, &["config", "reset", "vol0", "energy", "age_limit"]);
     daemon.stop();
+}
+
+#[test]
+fn energy_mode_is_refused_where_the_slow_device_cannot_sleep() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, SMALL);
+    let refused = run(dir, &["volume", "set", "vol0", "energy=on"]);
+    let said = stderr(&refused);
+    assert_eq!(refused.status.code(), Some(5));
+    let why = "cannot set energy of vol0: cannot send slow to sleep:";
+    assert!(said.contains(why), "{said}");
+    let what = "is a regular file, and a disk sleeps as a whole; name a SATA or SAS disk";
+    assert!(said.contains(what), "{said}");
+    assert_eq!(settings(dir)["energy"], false);
+    drop(daemon);
+    let energy = "fast = \"fast\"\nenergy = true\n";
+    let named = SMALL.replace("fast = \"fast\"\n", energy);
+    fs::write(dir.join("tanada.toml"), named).unwrap();
+    let refused = tanada(dir).args(["serve", "tanada.toml"]).output().unwrap();
+    let said = stderr(&refused);
+    assert!(!refused.status.success() && said.contains(what), "{said}");
+    assert!(
+        said.contains("or take energy out of the configuration"),
+        "{said}"
+    );
+    // A model of a disk sleeps, and says so.
+    let daemon = Daemon::start(dir, &sleepy().replace("fast = \"fast\"\n", energy));
+    let devices = json(dir, &["device", "list", "--json"]);
+    let spindle = &devices
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["name"] == "slow")
+        .unwrap()["spindle"];
+    assert_eq!(spindle["asleep"], false);
+    assert!(text(dir, &["status"]).contains("\nslow: awake since "));
+    text(dir, &["config", "diff"]);
+    text(dir, &["volume", "set", "vol0", "energy=off"]);
+    assert!(!text(dir, &["status"]).contains("slow: awake"));
+    drop(daemon);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod kill9;
 mod nodes;
 mod power;
 mod reservations;
+mod spin_down;
 mod targets;
 mod ublk;
 mod ublk_panic;

@@ -7,7 +7,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use super::family::{Family, Labels, labels, snake};
 use super::requests::{Rows, load};
 use crate::api::figures::{Counters, Power};
-use crate::api::status::Device;
+use crate::api::status::{Device, Spindle};
 
 /// All of them.
 pub(super) fn devices(
@@ -28,7 +28,27 @@ pub(super) fn devices(
     let loads = loads.map(|device| (labels([("device", &device.name)]), &device.figures));
     let loads: Vec<(Labels<'_>, &Counters)> = loads.collect();
     load(encoder, "device", &loads)?;
-    power(encoder, devices)
+    power(encoder, devices)?;
+    spindles(encoder, devices)
+}
+
+fn spindles(encoder: &mut DescriptorEncoder<'_>, devices: &[Device]) -> Result<(), Error> {
+    let all = devices.iter().filter_map(|device| {
+        let labels = labels([("device", &device.name)]);
+        Some((labels, device.spindle?))
+    });
+    let all: Vec<(Labels<'_>, Spindle)> = all.collect();
+    let help = "1 while the slow device of a hybrid in energy mode sleeps";
+    let mut asleep = Family::of_gauges(encoder, "device_asleep", help)?;
+    for (labels, spindle) in &all {
+        asleep.gauge(labels, f64::from(u8::from(spindle.asleep)))?;
+    }
+    let help = "When it fell asleep or woke, in seconds since 1970";
+    let mut since = Family::of_gauges(encoder, "device_spindle_since_seconds", help)?;
+    for (labels, spindle) in &all {
+        since.gauge(labels, spindle.since_unix_seconds as f64)?;
+    }
+    Ok(())
 }
 
 fn power(encoder: &mut DescriptorEncoder<'_>, devices: &[Device]) -> Result<(), Error> {

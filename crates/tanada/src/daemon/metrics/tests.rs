@@ -14,7 +14,7 @@ use crate::api::figures::{Counters, Latency, Operation, Power};
 use crate::api::health::{Health, HealthCheck, HealthStatus, Severity};
 use crate::api::level::ClusterLevel;
 use crate::api::status::{
-    Device, DiskRequests, Export, ExportTerms, Gate, Machine, NbdRequests, Status, Thread,
+    Device, DiskRequests, Export, ExportTerms, Gate, Machine, NbdRequests, Spindle, Status, Thread,
 };
 use crate::api::store::Store;
 use crate::api::tier::Tier;
@@ -238,6 +238,10 @@ fn status() -> Status {
                 over_ns: 1,
                 spin_ups: 2,
                 standby: true,
+            }),
+            spindle: Some(Spindle {
+                asleep: true,
+                since_unix_seconds: 1_700_000_000,
             }),
         }],
         volumes: Vec::new(),

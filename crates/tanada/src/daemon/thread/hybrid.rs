@@ -126,6 +126,15 @@ impl OpenVolume {
                     config.name()
                 )
             })?;
+        if config.settings.energy.is_some() {
+            slow.prepare_sleep().await.map_err(|error| {
+                anyhow::anyhow!(
+                    "volume {}: energy = true lets its slow device sleep: {error}; or take energy out of the configuration, \
+                     and out of settings.toml of the data directory if `tanada volume set` wrote it there",
+                    config.name()
+                )
+            })?;
+        }
         let hybrid = open_pair(&config, slow, fast, (ties, memory.missable)).await?;
         if !chosen.words.is_empty() {
             tracing::info!("{}", chosen.words);
@@ -325,6 +334,11 @@ impl OpenVolume {
     /// Is the device part of this volume now?
     pub fn uses(&self, device: &str) -> bool {
         device == self.config.slow || (self.is_attached() && device == *self.fast.borrow())
+    }
+
+    /// Is it the slow device, which is to sleep?
+    pub fn lets_sleep(&self, device: &str) -> bool {
+        device == self.config.slow && self.hybrid.settings().energy.is_some()
     }
 
     pub(super) fn is_attached(&self) -> bool {

@@ -4,6 +4,7 @@
 
 use base::Bytes;
 use config::HybridConfig;
+use device::Device;
 use hybrid::Settings;
 use policy::share::cap::Caps;
 use serde_json::{Value, json};
@@ -50,7 +51,7 @@ impl LiveSettings<'_> {
         let old = self.0.hybrid.settings();
         let new = changed(&old, &change, self.0.config.standby_after).map_err(cannot)?;
         let caps = caps_after(self.0.throttle.caps(), &change).map_err(cannot)?;
-        self.check(&new, &caps)?;
+        self.check(&new, &caps).await?;
         if change.advise == Some(true) && !self.0.is_attached() {
             return Err(Refused::Conflict(Refusal {
                 error: format!("cannot set advise of {name}: it has no cache to give advice on"),
@@ -90,7 +91,7 @@ impl LiveSettings<'_> {
         let layers = self.0.layers.borrow().without(keys);
         let whole = layers.whole().map_err(cannot)?;
         layers.next_start().map_err(cannot)?;
-        self.check(&whole.settings, &whole.caps)?;
+        self.check(&whole.settings, &whole.caps).await?;
         let advise = keys.iter().any(|it| it == "advise");
         let before = self.shown();
         self.set(whole.settings, whole.caps, advise.then_some(whole.advise))
@@ -128,7 +129,7 @@ impl LiveSettings<'_> {
             // Learned parameters are not forgotten for another line.
             whole.settings.tier = self.0.hybrid.settings().tier;
         }
-        self.check(&whole.settings, &whole.caps)?;
+        self.check(&whole.settings, &whole.caps).await?;
         if is_check {
             return Ok(());
         }
@@ -144,10 +145,14 @@ impl LiveSettings<'_> {
         self.0.layers.borrow().overrides()
     }
 
-    fn check(&self, new: &Settings, caps: &Caps) -> Result<(), Refused> {
+    async fn check(&self, new: &Settings, caps: &Caps) -> Result<(), Refused> {
         let name = self.0.config.name();
         let size = Bytes(self.0.hybrid.status().size_bytes);
         within(&new.tier, size).map_err(|(key, what)| cannot_set(key, name, &what))?;
+        if new.energy.is_some() {
+            let prepared = self.0.hybrid.prepare_sleep().await;
+            prepared.map_err(|error| cannot_set("energy", name, &error.to_string()))?;
+        }
         match &self.0.queued {
             Some(queued) => queued.check_caps(name, caps).map_err(Refused::Conflict),
             None => Ok(()),

@@ -19,7 +19,7 @@ use super::open::OpenDevice;
 use crate::api;
 use crate::api::clients::Which;
 use crate::api::figures::{self, Latency, Operation, Power, Share, Written};
-use crate::api::status::{DiskRequests, NbdRequests};
+use crate::api::status::{DiskRequests, NbdRequests, Spindle};
 use crate::api::volume::AdviceSeen;
 use crate::api::volume::{Advice, AdviceAtSize, AdvicePoint, Attachment, Cache, Settings, Trace};
 
@@ -164,6 +164,23 @@ pub(super) fn device_of(thread: &DataThread, device: &OpenDevice) -> api::status
             .power()
             .filter(|_| !is_whole)
             .map(api::figures::Power::from),
+        spindle: thread
+            .volumes
+            .iter()
+            .any(|volume| volume.lets_sleep(&config.name))
+            .then(|| device.meter.spindle().map(Spindle::from))
+            .flatten(),
+    }
+}
+
+impl From<device::Spindle> for Spindle {
+    fn from(spindle: device::Spindle) -> Spindle {
+        let ago = env::now().since(spindle.since);
+        let since = env::wall_clock().saturating_sub(ago);
+        Spindle {
+            asleep: spindle.asleep,
+            since_unix_seconds: since.secs_f64() as u64,
+        }
     }
 }
 
