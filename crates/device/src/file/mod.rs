@@ -18,6 +18,7 @@
 
 mod describe;
 mod error;
+mod holes;
 mod kernel;
 mod ranges;
 mod resting;
@@ -32,12 +33,11 @@ use std::rc::{Rc, Weak};
 use base::{Buf, Bytes, PAGE, SECTOR, Sector, Span, View};
 use env::fs::Direct;
 use env::sync::Semaphore;
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 
 pub use self::error::OpenError;
 
 use self::describe::describe;
+use self::holes::pieces;
 use self::ranges::RangeLocks;
 use self::resting::Rest;
 use self::taking::{Taken, free, take};
@@ -115,8 +115,6 @@ pub struct File {
 const CLEAR_UNIT: u64 = PAGE as u64;
 /// Zeroes are written in pieces of this size where the target cannot make them itself.
 const ZERO_PIECE: u64 = 1 << 20;
-/// At most so many holes and pieces of data are looked up for one answer; what follows counts as data.
-const ALLOCATION_PIECES_MAX: usize = 256;
 
 impl File {
     /// Opens `path` as the device `name`. To be called inside a real runtime. What may be refused and
@@ -360,43 +358,6 @@ impl File {
             answer
         })
     }
-
-    /// Holes and data of a regular file, from `SEEK_DATA` and `SEEK_HOLE`.
-    fn pieces(&self, span: Span) -> Vec<(u64, bool)> {
-        let (mut at, end) = (span.start.byte(), span.end().byte());
-        let mut pieces: Vec<(u64, bool)> = Vec::new();
-        let mut push = |len: u64, data: bool| match pieces.last_mut() {
-            _ if len == 0 => {}
-            Some((last, kind)) if *kind == data => *last += len,
-            _ => pieces.push((len, data)),
-        };
-        for _ in 0..ALLOCATION_PIECES_MAX {
-            if at >= end {
-                break;
-            }
-            let descriptor = self.file.descriptor();
-            // A sector that is data in part is data.
-            let data = match rustix::fs::seek(descriptor, SeekFrom::Data(at)) {
-                Ok(data) => (data - data % SECTOR).clamp(at, end),
-                // No data from here to the end of the file.
-                Err(Errno::NXIO) => end,
-                Err(_) => break,
-            };
-            push(data - at, false);
-            at = data;
-            if at == end {
-                break;
-            }
-            let Ok(hole) = rustix::fs::seek(descriptor, SeekFrom::Hole(at)) else {
-                break;
-            };
-            let hole = hole.next_multiple_of(SECTOR).clamp(at + SECTOR, end);
-            push(hole - at, true);
-            at = hole;
-        }
-        push(end.saturating_sub(at), true);
-        pieces
-    }
 }
 
 fn is_unsupported(error: &io::Error) -> bool {
@@ -484,7 +445,7 @@ impl Device for File {
         let checked = self.info.check(Op::Read, span.start, span.len.0);
         ready(checked.map(|()| match self.file.is_block_device() {
             true => vec![(span.len.0, true)],
-            false => self.pieces(span),
+            false => pieces(self.file.descriptor(), span),
         }))
     }
 

@@ -118,7 +118,7 @@ impl Sleeper {
         match self.state.get() {
             State::Awake => return,
             State::Falling | State::Asleep { stopped: false } => {}
-            // Rising: whoever began it gave up.
+            // Rising: the request that began it was given up.
             State::Asleep { stopped: true } | State::Rising => {
                 self.set(State::Rising);
                 if let Err(error) = self.drive.wake().await {

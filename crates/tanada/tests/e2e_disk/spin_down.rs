@@ -105,7 +105,7 @@ read_at 1200 | cmp - <(head -c 64k /dev/zero) || exit 1
 is "after another miss" ready
 wait_for 'shows asleep'
 kill $daemon; wait $daemon || { tail log; exit 1; }
-# The kernel starts it for whoever comes next, and it has what waited for it.
+# The kernel starts it for the next one to read it, and it has what waited for it.
 dd if=/dev/sda1 bs=64k count=1 iflag=direct status=none | cmp - two || exit 1
 echo "all of it"
 "#;
