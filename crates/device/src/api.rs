@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, SECTOR, Sector, Span, View};
 
@@ -237,22 +238,25 @@ pub struct Spindle {
 }
 
 impl Spindle {
-    /// Of several that are asleep together when each is.
-    pub fn of_all(all: impl IntoIterator<Item = Spindle>) -> Option<Spindle> {
-        all.into_iter()
-            .reduce(|one, other| match (one.asleep, other.asleep) {
-                (true, true) => Spindle {
-                    since: one.since.max(other.since),
-                    ..one
-                },
-                (false, false) => Spindle {
-                    since: one.since.min(other.since),
-                    ..one
-                },
-                (true, false) => other,
-                (false, true) => one,
-            })
+    /// Of devices that are asleep together when each is; `None` if one does not say.
+    pub(crate) fn of_all(devices: &[Rc<dyn Device>]) -> Option<Spindle> {
+        let all: Option<Vec<Spindle>> = devices.iter().map(|it| it.spindle()).collect();
+        let later = |one: Spindle, other: Spindle| match (one.asleep, other.asleep) {
+            (true, true) if other.since > one.since => other,
+            (false, false) if other.since < one.since => other,
+            (true, false) => other,
+            _ => one,
+        };
+        all?.into_iter().reduce(later)
     }
+}
+
+/// Each of `devices` may sleep from now on.
+pub(crate) async fn prepare_all(devices: &[Rc<dyn Device>]) -> Result<(), DeviceError> {
+    for device in devices {
+        device.prepare_sleep().await?;
+    }
+    Ok(())
 }
 
 /// A block device. Held as `Rc<dyn Device>`; lives on one thread.

@@ -23,6 +23,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Sector, Span, View};
 use env::sync::join_all;
 
+use crate::api::prepare_all;
 use crate::memory::Waiting;
 use crate::{Class, Device, DeviceError, Info, Op, Pending, Power, Spindle, WriteFlags, ready};
 
@@ -460,28 +461,15 @@ impl Device for Striped {
     }
 
     fn prepare_sleep(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            for member in &self.members {
-                member.prepare_sleep().await?;
-            }
-            Ok(())
-        })
+        Box::pin(prepare_all(&self.members))
     }
 
-    /// Asleep are all of them, or it is awake.
     fn spindle(&self) -> Option<Spindle> {
-        let all: Option<Vec<Spindle>> = self.members.iter().map(|it| it.spindle()).collect();
-        Spindle::of_all(all?)
+        Spindle::of_all(&self.members)
     }
 
-    /// Sends every member to sleep; true if all will.
     fn standby(&self) -> bool {
-        let asleep = self
-            .members
-            .iter()
-            .filter(|member| member.standby())
-            .count();
-        asleep == self.members.len()
+        self.members.iter().fold(true, |all, it| all & it.standby())
     }
 
     fn in_flight(&self) -> usize {

@@ -1,6 +1,6 @@
 //! What a disk's answers mean; pure, and hardened against disks that answer short, or nonsense.
 //!
-//! Source: SPC-5 4.4 (sense data), SAT-4 12.2 (ATA return), ACS-3 7.2 (power modes).
+//! After SPC-5 4.4 (sense data), SAT-4 12.2 (ATA return), ACS-3 7.2 (power modes).
 
 use env::scsi::ScsiAnswer;
 

@@ -1,6 +1,6 @@
 //! The bytes of the commands that a disk's rest takes; pure.
 //!
-//! Source: SPC-5 (INQUIRY, REQUEST SENSE, TEST UNIT READY), SBC-4 (START STOP UNIT), SAT-4 (ATA PASS-THROUGH), ACS-3.
+//! After SPC-5 (INQUIRY, REQUEST SENSE, TEST UNIT READY), SBC-4 (START STOP UNIT), SAT-4 (ATA PASS-THROUGH), ACS-3.
 
 use base::Nanos;
 

@@ -13,6 +13,7 @@
 
 #![allow(unsafe_code)] // The kernel reads and writes memory behind the compiler's back; see the rules.
 
+mod exchange;
 mod operation;
 mod pool;
 mod ring;
@@ -32,6 +33,7 @@ use std::task::{Context, Poll};
 use base::{Instant, Nanos};
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+pub(crate) use exchange::{Answered, Exchange};
 pub(crate) use operation::{Message, Operation, Scatter};
 pub(crate) use spin::Spinner;
 pub use spin::{Polling, SpinCounters, SpinPolicy, Wait, Watched};

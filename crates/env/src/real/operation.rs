@@ -9,7 +9,7 @@ use std::rc::Rc;
 use base::{Buf, View};
 use rustix::event::PollFlags;
 
-use crate::scsi::Exchange;
+use super::exchange::Exchange;
 
 /// What the kernel shall do, with all it needs. Comes back with the result.
 pub(crate) enum Operation {

@@ -116,11 +116,7 @@ impl Call {
                 let header = exchange.header();
                 (file.as_raw_fd(), Call::Scsi { header })
             }
-            _ => {
-                unreachable!(
-                    "a socket without a ring is polled, so that no thread waits for a peer"
-                )
-            }
+            _ => unreachable!("a socket without a ring is polled: no thread waits for a peer"),
         }
     }
 }

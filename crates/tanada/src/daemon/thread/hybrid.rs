@@ -100,6 +100,26 @@ async fn open_pair(
     opened.with_context(|| format!("volume {}", config.name()))
 }
 
+/// Can the slow device do what the settings ask of it?
+async fn suits(config: &HybridConfig, slow: &Rc<dyn Device>) -> anyhow::Result<()> {
+    within(&config.settings.tier, slow.info().size).map_err(|(key, what)| {
+        anyhow::anyhow!(
+            "volume {}: {key}: {what}; correct it in the configuration, or in settings.toml of the data directory",
+            config.name()
+        )
+    })?;
+    if config.settings.energy.is_none() {
+        return Ok(());
+    }
+    slow.prepare_sleep().await.map_err(|error| {
+        anyhow::anyhow!(
+            "volume {}: energy = true lets its slow device sleep: {error}; or take energy out of the configuration, \
+             and out of settings.toml of the data directory if `tanada volume set` wrote it there",
+            config.name()
+        )
+    })
+}
+
 impl OpenVolume {
     /// Opens the pair, warm, or makes one of a blank fast device. What is `kept` stands before the configuration.
     pub async fn open(
@@ -119,22 +139,7 @@ impl OpenVolume {
             Some(queued) => queued.device(),
             None => slow,
         };
-        within(&config.settings.tier, slow.info().size)
-            .map_err(|(key, what)| {
-                anyhow::anyhow!(
-                    "volume {}: {key}: {what}; correct it in the configuration, or in settings.toml of the data directory",
-                    config.name()
-                )
-            })?;
-        if config.settings.energy.is_some() {
-            slow.prepare_sleep().await.map_err(|error| {
-                anyhow::anyhow!(
-                    "volume {}: energy = true lets its slow device sleep: {error}; or take energy out of the configuration, \
-                     and out of settings.toml of the data directory if `tanada volume set` wrote it there",
-                    config.name()
-                )
-            })?;
-        }
+        suits(&config, &slow).await?;
         let hybrid = open_pair(&config, slow, fast, (ties, memory.missable)).await?;
         if !chosen.words.is_empty() {
             tracing::info!("{}", chosen.words);
