@@ -38,7 +38,7 @@ listen = "unix:/run/t/admin.sock"
 [[device]]
 name = "slow"
 path = "$1"
-standby_after = "4s"
+standby_after = "15s"
 [[device]]
 name = "fast"
 path = "/run/t/fast.img"
@@ -54,9 +54,10 @@ device = "vol0"
 ublk = true
 END
 }
-disk() { TANADA_ASKED_DISK=/dev/sda "$TEST_PROGRAM" --exact "$TEST" --nocapture | sed -n 's/^the disk is //p'; }
+disk() { TANADA_ASKED_DISK=/dev/sda "$TEST_PROGRAM" --exact "$TEST" --nocapture | sed -n 's/.*the disk is //p'; }
 is() {
-    [ "$(disk)" = "$2" ] || { echo "$1: the disk is $(disk), not $2"; tail -30 log; exit 1; }
+    state=$(disk)
+    [ "$state" = "$2" ] || { echo "$1: the disk is $state, not $2"; tail -30 log; exit 1; }
     echo "$1: $2"
 }
 status() { "$PROGRAM" status --admin unix:/run/t/admin.sock "$@"; }
