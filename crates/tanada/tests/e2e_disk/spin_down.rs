@@ -78,7 +78,7 @@ config /dev/v
 grep -q 'cannot send slow to sleep: .* takes no SCSI commands' refused || { cat refused; exit 1; }
 rm -rf data fast.img
 config /dev/sda1
-head -c 64k /dev/urandom >one; head -c 64k /dev/urandom >two
+head -c 64k /dev/urandom >one; head -c 64k /dev/urandom >two; head -c 64k /dev/zero >zeroes
 start
 is "at the start" ready
 dd if=one of=/dev/ublkb0 bs=64k oflag=direct conv=fsync,notrunc status=none
@@ -93,7 +93,7 @@ sleep 13
 is "after a cached write, a flush and reads" stopped
 shows asleep || { status; exit 1; }
 status --json | tr -d ' \n' | grep -q '"spindle":{"asleep":true,"since_unix_seconds":1' || exit 1
-read_at 1000 | cmp - <(head -c 64k /dev/zero) || exit 1
+read_at 1000 | cmp - zeroes || exit 1
 is "after a miss" ready
 shows awake || { status; exit 1; }
 wait_for 'shows asleep'
@@ -102,7 +102,7 @@ kill -9 $daemon; wait $daemon 2>/dev/null
 is "without its daemon" stopped
 start
 read_at 0 | cmp - two || exit 1
-read_at 1200 | cmp - <(head -c 64k /dev/zero) || exit 1
+read_at 1200 | cmp - zeroes || exit 1
 is "after another miss" ready
 wait_for 'shows asleep'
 kill $daemon; wait $daemon || { tail log; exit 1; }
