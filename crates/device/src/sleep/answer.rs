@@ -313,7 +313,7 @@ mod tests {
                 let len = rng.below(600) as usize;
                 let mut data: Vec<u8> = (0..len).map(|_| rng.below(256) as u8).collect();
                 // Half of them begin as sense data do.
-                if let Some(first) = data.first_mut().filter(|_| len % 2 == 0) {
+                if let Some(first) = data.first_mut().filter(|_| len.is_multiple_of(2)) {
                     *first = 0x70 + (*first & 3);
                 }
                 checked(&data);

@@ -370,7 +370,7 @@ fn a_request_that_comes_while_the_disk_falls_is_sent_when_it_turns() {
             falling.await;
             assert!(!sleeper.spindle().asleep);
             // One that came before the flush had ended kept it awake.
-            let stopped = fake.sent.borrow().len() > 0 && fake.times(0x1B) == 3;
+            let stopped = !fake.sent.borrow().is_empty() && fake.times(0x1B) == 3;
             assert_eq!(stopped, wait > Nanos::secs(1), "after {wait}");
         }
     });
