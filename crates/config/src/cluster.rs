@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use base::{Map, Nanos};
 use env::net::Address;
+use policy::place::Kind;
 use policy::share::BytesPerSec;
 use serde::Deserialize;
 use vdisk::replica::broadcast::Route;
@@ -55,6 +56,8 @@ pub struct ClusterConfig {
     pub level_file: PathBuf,
     /// Which nodes get load reports unasked; `None`: no other node.
     pub announce: Option<AnnounceConfig>,
+    /// Which copy is read, and where new extents go.
+    pub replica_choice: Kind,
 }
 
 /// To whom load reports of the stores' queues are sent unasked.
@@ -131,10 +134,8 @@ pub(super) fn read_cluster(
     let insecure = keys.is_on("insecure");
     let key_file = keys.value("key_file");
     let announce = read_announce(&mut keys, meta.as_ref());
-    if !named {
-        let what = "node is missing; say what this node is called: node = \"n1\"";
-        keys.complain("", what);
-    }
+    let replica_choice = read_choice(&mut keys, meta.as_ref(), announce.as_ref());
+    check_named(&keys, named);
     let chosen = chosen_stores(&keys, listed, stores);
     let nbd = nbd.unwrap_or(At {
         value: Vec::new(),
@@ -171,6 +172,46 @@ pub(super) fn read_cluster(
         key_file,
         level_file: data_dir.join("level"),
         announce,
+        replica_choice,
+    })
+}
+
+fn check_named(keys: &Keys<'_, '_>, named: bool) {
+    if !named {
+        let what = "node is missing; say what this node is called: node = \"n1\"";
+        keys.complain("", what);
+    }
+}
+
+/// The policy. One that goes by load reports alone takes other nodes' stores for idle where none come.
+fn read_choice(
+    keys: &mut Keys<'_, '_>,
+    meta: Option<&MetaConfig>,
+    announce: Option<&AnnounceConfig>,
+) -> Kind {
+    let Some(At { value: kind, at }) = keys.parse("replica_choice", chosen_policy) else {
+        return Kind::default();
+    };
+    let has_others = matches!(meta, Some(MetaConfig::Etcd(_)));
+    if kind.needs_reports() && has_others && announce.is_none() {
+        let what = format!(
+            "{kind} goes by load reports that nodes send unasked, and there are none: set announce on all nodes, or \
+             write replica_choice = \"tanada\""
+        );
+        keys.complain_at(at, "replica_choice", what);
+    }
+    kind
+}
+
+/// A policy by which real requests can be chosen.
+fn chosen_policy(name: &str) -> Result<Kind, String> {
+    let mut selectable = Kind::selectable();
+    selectable.find(|kind| kind.name() == name).ok_or_else(|| {
+        let names: Vec<&str> = Kind::selectable().map(Kind::name).collect();
+        format!(
+            "'{name}' is no policy for replicas; choose one of {}",
+            names.join(", ")
+        )
     })
 }
 

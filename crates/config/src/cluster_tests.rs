@@ -64,6 +64,32 @@ fn a_node_by_itself_needs_a_name_and_nothing_else() {
 }
 
 #[test]
+fn replicas_are_chosen_by_any_policy_but_one_that_needs_exact_states() {
+    assert_eq!(good("node = \"n1\"\n").replica_choice, Kind::Tanada);
+    for kind in Kind::selectable() {
+        let cluster = good(&format!("node = \"n1\"\nreplica_choice = \"{kind}\"\n"));
+        assert_eq!(cluster.replica_choice, kind);
+    }
+    for wrong in ["nearest", "oracle"] {
+        says(
+            &format!("node = \"n1\"\nreplica_choice = \"{wrong}\"\n"),
+            &format!(
+                "[cluster] replica_choice: '{wrong}' is no policy for replicas; choose one of round-robin, random, \
+                 local-first, clbs, least-outstanding, queue-cost, c3, md-raid1, tanada"
+            ),
+        );
+    }
+}
+
+#[test]
+fn a_policy_by_load_reports_alone_needs_nodes_that_send_them() {
+    let wanted = format!("node = \"n1\"\n{ETCD}replica_choice = \"queue-cost\"\n");
+    says(&wanted, "replica_choice: queue-cost goes by load reports");
+    let cluster = good(&(wanted + "announce = \"239.1.2.3:10882\"\n"));
+    assert_eq!(cluster.replica_choice, Kind::QueueCost);
+}
+
+#[test]
 fn with_etcd_a_node_fails_as_a_whole_unless_a_domain_says_otherwise() {
     let cluster = good(&format!("node = \"n1\"\n{ETCD}"));
     assert_eq!(cluster.domains["s0"], "n1");

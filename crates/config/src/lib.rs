@@ -30,7 +30,7 @@ mod values;
 mod written;
 
 pub use admin::WEB;
-pub use cluster::{ClusterConfig, advertised};
+pub use cluster::{ANNOUNCE_EVERY, ClusterConfig, advertised};
 pub use export::{ExportConfig, TlsConfig, VolumeConfig};
 pub use hybrids::{AGE_LIMIT, STANDBY_AFTER, usual_mode};
 pub use keys::{Mistake, instead};

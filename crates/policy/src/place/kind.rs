@@ -65,6 +65,18 @@ impl Kind {
         }
     }
 
+    /// Every kind that real requests can be chosen by: all but what needs exact states.
+    pub fn selectable() -> impl Iterator<Item = Kind> {
+        let all = Kind::ALL.into_iter();
+        all.filter(|kind| *kind != Kind::Oracle)
+    }
+
+    /// Does it go by reports that disks send unasked, and by nothing that comes with answers? A disk that sends none
+    /// counts as idle.
+    pub const fn needs_reports(self) -> bool {
+        matches!(self, Kind::Clbs | Kind::QueueCost)
+    }
+
     /// How the disks keep their queues for it: with measured weights or with constants.
     pub fn queue(self, weights: Weights) -> QueueOptions {
         QueueOptions {
@@ -166,6 +178,14 @@ pub fn build(kind: Kind, options: &Options) -> Box<dyn ReplicaPolicy> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_is_selectable_unless_it_needs_exact_states() {
+        for kind in Kind::ALL {
+            let exact = build(kind, &Options::default()).needs_exact_states();
+            assert_eq!(Kind::selectable().any(|it| it == kind), !exact, "{kind}");
+        }
+    }
 
     #[test]
     fn every_policy_is_found_by_its_name() {

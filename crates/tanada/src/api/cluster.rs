@@ -266,6 +266,9 @@ pub struct Here {
     pub tls: bool,
     /// To whom load reports of the stores' queues are sent unasked; none: to no node.
     pub announce: Option<String>,
+    /// By which policy a copy is read and new extents are placed, such as `tanada`.
+    #[serde(default)]
+    pub replica_choice: String,
     /// Why other nodes are not heard, though that is wanted.
     pub deaf: Option<String>,
     /// What is wrong with the meta store as a whole, as this node found it when it began.

@@ -31,6 +31,9 @@ pub struct StatusPage {
     /// Virtual disks; hybrids are among the `volumes`. Left out where the cluster did not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     disks: Option<Vec<Disk>>,
+    /// By which policy this node's virtual disks choose copies, such as `tanada`. Left out where the cluster did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica_choice: Option<String>,
 }
 
 /// Runs `tanada status`: the verdict first, and the exit status says it too.
@@ -38,22 +41,28 @@ pub fn status(ask: &Ask) -> anyhow::Result<ExitCode> {
     let client = Client::new(ask.admin.clone())?;
     let status: Status = client.get("/v1/status")?;
     let ended = Ending::from(status.machine.health.status).into();
+    let here: Option<Here> = client.get("/v1/cluster").ok();
     let page = StatusPage {
         status,
         disks: client.get("/v1/cluster/volumes").ok(),
+        replica_choice: here.as_ref().map(|it| it.replica_choice.clone()),
     };
     if ask.json {
         json(&page)?;
         return Ok(ended);
     }
-    let here: Option<Here> = client.get("/v1/cluster").ok();
     let level = here.and_then(|it| it.level);
     text(&status_page(&page, level.as_ref()))?;
     Ok(ended)
 }
 
 /// The verdict, both kinds of volumes, and what they stand on.
-fn status_page(StatusPage { status, disks }: &StatusPage, level: Option<&ClusterLevel>) -> String {
+fn status_page(page: &StatusPage, level: Option<&ClusterLevel>) -> String {
+    let StatusPage {
+        status,
+        disks,
+        replica_choice,
+    } = page;
     let verdict = health::page(&status.machine.health);
     let mut page = format!(
         "{}\nconfiguration: {}\n\n{verdict}",
@@ -62,6 +71,10 @@ fn status_page(StatusPage { status, disks }: &StatusPage, level: Option<&Cluster
     );
     if let Some(level) = level {
         page.push_str(&format!("\n{}", cluster_upgrade::line(level)));
+    }
+    // A daemon of before says nothing.
+    if let Some(policy) = replica_choice.as_ref().filter(|it| !it.is_empty()) {
+        page.push_str(&format!("\ncopies are chosen by {policy}\n"));
     }
     if !status.volumes.is_empty() {
         page.push_str(&format!("\n{}", volumes(&status.volumes)));

@@ -397,3 +397,48 @@ fn the_dashboard_moves_to_another_address() {
     let (status, _) = daemon.stop();
     assert_eq!(status, Some(0));
 }
+
+#[test]
+fn copies_are_chosen_by_the_configured_policy_after_a_restart_alone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let with = |policy: &str| {
+        let own = format!("node = \"n1\"\nreplica_choice = \"{policy}\"");
+        before().replace("node = \"n1\"", &own)
+    };
+    let shown = |policy: &str| {
+        let page = text(dir, &["status"]);
+        assert!(
+            page.contains(&format!("copies are chosen by {policy}\n")),
+            "{page}"
+        );
+        let status = json(dir, &["status", "--json"]);
+        assert_eq!(status["replica_choice"], policy);
+        let here = json(dir, &["node", "list", "--json"]);
+        assert_eq!(here["replica_choice"], policy);
+    };
+    let daemon = Daemon::start(dir, &before());
+    shown("tanada");
+    refused(
+        dir,
+        &with("nearest"),
+        "'nearest' is no policy for replicas; choose one of round-robin",
+    );
+    refused(dir, &with("queue-cost"), "cluster.replica_choice");
+    shown("tanada");
+    daemon.stop();
+    let content: Vec<u8> = (0..1u32 << 18).flat_map(u32::to_le_bytes).collect();
+    fs::write(dir.join("vm1.img"), &content).expect("the folder is ours");
+    for policy in ["queue-cost", "round-robin"] {
+        let daemon = Daemon::start(dir, &with(policy));
+        shown(policy);
+        if policy == "queue-cost" {
+            text(dir, &["volume", "import", "vm1.img", "vm1"]);
+        }
+        let read = format!("{policy}.img");
+        text(dir, &["volume", "export", "vm1", &read]);
+        let same = fs::read(dir.join(read)).expect("written") == content;
+        assert!(same, "{policy}");
+        daemon.stop();
+    }
+}

@@ -270,6 +270,7 @@ pub async fn get_cluster(State(control): State<Arc<Control>>) -> Answer<Here> {
             nbd: open.addresses().iter().map(from_anywhere).collect(),
             tls: open.config.tls.is_some(),
             announce: open.config.announce.as_ref().map(|it| it.describe()),
+            replica_choice: open.config.replica_choice.to_string(),
             deaf: open.deaf(),
             warning: open.warning(),
             unregistered: open

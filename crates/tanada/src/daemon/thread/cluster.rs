@@ -20,7 +20,7 @@ use config::{ClusterConfig, ExportConfig};
 use device::{AccountCaps, Device};
 use env::net::{Address, Listener};
 use front::nbd::{self, Soon, Supplied, Supply};
-use policy::place::{Kind, Options, State, build};
+use policy::place::State;
 use report::terminal::said;
 use reservations::accounts::AccountQuotas;
 use store::net::client::{Client, ClientOptions, Credentials};
@@ -34,6 +34,7 @@ use vdisk::record::Name;
 use vdisk::replica::broadcast as announce;
 
 use super::caps::is_but_capped;
+use super::chosen::{chosen, hear_own};
 use super::cluster_level;
 use super::exports::{self, VolumeExport, described};
 use super::meta::Meta;
@@ -114,15 +115,6 @@ fn managers(stores: &[&Rc<OpenStore>]) -> BTreeMap<u128, Rc<Manager>> {
     managers.map(|it| (it.store().uuid(), it)).collect()
 }
 
-/// Which of several copies is read, and where new extents go.
-fn policy() -> Box<dyn policy::place::ReplicaPolicy> {
-    let options = Options {
-        seed: env::rng("choice").bits(),
-        ..Options::default()
-    };
-    build(Kind::Tanada, &options)
-}
-
 impl OpenCluster {
     /// Opens the meta store, registers the stores and lets clients in.
     pub async fn open(
@@ -145,7 +137,8 @@ impl OpenCluster {
         });
         let node: Name = config.node.parse().context("[cluster] node")?;
         let waiting = to_register(&config, &node, &own)?;
-        let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy());
+        let policy = chosen(config.replica_choice);
+        let cluster = Cluster::new(Settings::new(node), meta.client(), ways, policy);
         let served = mine.keys().map(|uuid| format!("{uuid:032x}"));
         cluster.serves(served.collect());
         let serve = |at| serve(&cluster, at, tls.clone(), connections);
@@ -213,6 +206,7 @@ impl OpenCluster {
                         let is_booked = self.config.network.is_some() || !is_linked;
                         self.reservations.take(record.number, store, is_booked);
                     }
+                    self.begin_hearing_own(record.number, new.uuid);
                     self.begin_announcing(record.number, new.uuid);
                 }
                 Err(error) => {
@@ -249,6 +243,13 @@ impl OpenCluster {
     /// What is wrong with the meta store as a whole.
     pub fn warning(&self) -> Option<String> {
         self.warning.borrow().clone()
+    }
+
+    /// A policy that goes by reports alone hears this node's own store as others do, without a network between.
+    fn begin_hearing_own(&self, number: StoreNumber, uuid: u128) {
+        let store = self.own.get(&uuid).map(Rc::clone);
+        let hearing = store.and_then(|it| hear_own(&self.config, &self.cluster, (number, it)));
+        self.tasks.borrow_mut().extend(hearing);
     }
 
     /// From here on the others hear how long this store's queue is, if that is wanted.
@@ -306,7 +307,7 @@ impl OpenCluster {
         self.tasks.borrow_mut().push(env::cancel_scope(hearing));
     }
 
-    /// What comes back of this node's own says nothing: they are looked at directly.
+    /// What comes back of this node's own says nothing: what it says comes with answers, or is heard directly.
     fn heard(&self, store: StoreNumber, state: &State) {
         if !self.announcing.borrow().contains(&store) {
             self.cluster.reports.heard(store, state);

@@ -12,6 +12,7 @@
 pub mod behind;
 pub mod caps;
 mod change;
+mod chosen;
 pub mod cluster;
 mod cluster_level;
 pub mod command;
