@@ -72,7 +72,7 @@ pub(super) struct Metric {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-enum What {
+pub(super) enum What {
     /// MB/s of these clients together.
     Sum(Vec<usize>),
     /// Mean MB/s of these clients.
@@ -88,7 +88,7 @@ enum What {
 }
 
 impl Metric {
-    fn new(name: &'static str, what: What) -> Metric {
+    pub(super) fn new(name: &'static str, what: What) -> Metric {
         let (unit, more) = match what {
             What::Sum(_) | What::Mean(_) => ("MB/s", true),
             What::P99(_) | What::Wait(_) => ("ms", false),

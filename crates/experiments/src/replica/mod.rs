@@ -19,6 +19,7 @@ mod cases;
 mod compare;
 mod disks;
 mod page;
+pub mod product;
 #[cfg(test)]
 mod tests;
 
