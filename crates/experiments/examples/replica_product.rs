@@ -3,8 +3,8 @@
 //! `cargo run --release -p experiments --example replica_product -- SECONDS SEEDS [CASE,CASE [METHOD,METHOD]]`
 
 use base::Nanos;
-use experiments::Part;
 use experiments::replica::product::{ProductPlan, run};
+use experiments::{Options, Part};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -18,14 +18,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         measured: Nanos::secs(number(0, 4)?),
         seed: 1,
         seeds: number(1, 2)?,
+        extents: 32,
     };
     let (cases, methods) = (names(2), names(3));
-    let part = Part {
-        cases: &cases,
-        methods: &methods,
+    let options = Options {
+        part: Part {
+            cases: &cases,
+            methods: &methods,
+        },
+        ..Options::default()
     };
     let mut progress = |what: &str, share: f64| eprintln!("{:3.0} % {what}", share * 100.0);
-    for row in run(&plan, part, &mut progress)? {
+    for row in run(&plan, options, &mut progress)? {
         println!("{}", serde_json::to_string(&row)?);
     }
     Ok(())

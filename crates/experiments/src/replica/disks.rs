@@ -1,6 +1,7 @@
 //! The disks of a scene and the queues before them.
 
-use super::bed::{Disk, HOP, Method, PASSING_PS, Scene};
+use super::bed::{Disk, Method, Scene};
+use super::common::loads::{HOP, PASSING_PS};
 use base::{Buf, Bytes, Instant, Nanos, Sector};
 use device::model::{ModelDisk, Spec, SpecError, Store as Data};
 use device::{Class as DeviceClass, Device, DeviceError};

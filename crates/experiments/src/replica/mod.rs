@@ -16,6 +16,7 @@
 
 mod bed;
 mod cases;
+mod common;
 mod compare;
 mod disks;
 mod page;
@@ -23,17 +24,21 @@ pub mod product;
 #[cfg(test)]
 mod tests;
 
-use base::Nanos;
-use rayon::prelude::*;
-use report::Row;
+use std::collections::BTreeSet;
 
-use crate::experiment::{ExperimentError, Listing, Options, Progress, Results};
-use bed::{BedError, Outcome};
+use base::Nanos;
+
+use crate::experiment::jobs::{Job, side_by_side};
+use crate::experiment::journal::Journal;
+use crate::experiment::{ExperimentError, Listing, Options, Part, Progress, Results};
+use bed::BedError;
 use cases::Cell;
+use common::loads::Outcome;
+use product::ProductPlan;
 
 /// The experiment, for listings.
 pub const LISTING: Listing = Listing {
-    name: "replica",
+    name: common::NAME,
     paper: "COST",
     about: "which copy is read: queue cost as published, ours and others, by the age of what is known",
 };
@@ -77,22 +82,45 @@ pub(super) struct Measured {
 /// # Source
 /// COST 4.3, 4.4, figures 4-6.
 pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results, ExperimentError> {
-    let plan = Plan::of(options);
-    let measured = measure(&plan, cases::all(), progress)?;
+    let (plan, part) = (Plan::of(options), options.part);
+    let mut cells = cases::all();
+    check(part, &cells)?;
+    cells.retain(|cell| part.has(&cell.case, cell.method.name));
+    let mut journal = Journal::open(LISTING.name, &options)?;
+    let measured = measure(&plan, cells, &mut journal, progress)?;
     let mut rows = compare::rows(&measured);
-    rows.extend(compare::statements(&measured));
-    rows.extend(compare::claims(&measured));
+    let mut figures = Vec::new();
+    if part.is_whole() {
+        rows.extend(compare::statements(&measured));
+        rows.extend(compare::claims(&measured));
+        figures = page::sections(&measured);
+    }
+    let product = ProductPlan::of(options);
+    rows.extend(product::rows(&product, part, &mut journal, progress)?);
     progress("done", 1.0);
-    Ok(Results {
-        figures: page::sections(&measured),
-        rows,
-    })
+    Ok(Results { figures, rows })
+}
+
+/// Refuses names of cases and methods that there are not.
+fn check(part: Part<'_>, cells: &[Cell]) -> Result<(), ExperimentError> {
+    let of_product = product::case_names();
+    let cases = cells.iter().map(|it| &it.case).chain(&of_product);
+    let cases: BTreeSet<&str> = cases.map(String::as_str).collect();
+    let methods = cells.iter().map(|it| it.method.name);
+    let methods: BTreeSet<&str> = methods.chain(product::method_names()).collect();
+    let listed = |names: BTreeSet<&'_ str>| names.into_iter().map(str::to_owned).collect();
+    let (cases, methods): (Vec<String>, Vec<String>) = (listed(cases), listed(methods));
+    fn all(names: &[String]) -> Vec<&str> {
+        names.iter().map(String::as_str).collect()
+    }
+    part.check(&all(&cases), &all(&methods))
 }
 
 /// Every cell with every seed. Methods that do not listen to multicasts are run once for all T.
 fn measure(
     plan: &Plan,
     cells: Vec<Cell>,
+    journal: &mut Journal,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<Measured>, ExperimentError> {
     let mut run: Vec<&Cell> = Vec::new();
@@ -101,28 +129,24 @@ fn measure(
             run.push(cell);
         }
     }
-    let mut measured: Vec<Measured> = cells.iter().map(Measured::nothing_yet).collect();
-    // A handful at a time, so that progress can be reported.
-    let handful = 4 * rayon::current_num_threads();
-    for (n, some) in run.chunks(handful).enumerate() {
-        let share = (n * handful) as f64 / run.len() as f64;
-        progress(&some[0].case, share);
-        let jobs: Vec<(&Cell, u64)> = some
-            .iter()
-            .flat_map(|cell| (0..plan.seeds).map(move |n| (*cell, plan.seed.wrapping_add(n))))
-            .collect();
-        let figures: Vec<Result<CellValues, BedError>> = jobs
-            .par_iter()
-            .map(|(cell, seed)| {
-                bed::run(&cell.scene, &cell.method, cell.age, plan.measured, *seed)
-                    .map(|outcome| cell_values(&cells, cell, &outcome))
+    let seeds = |cell| (0..plan.seeds).map(move |n| (cell, plan.seed.wrapping_add(n)));
+    let ran: Vec<(&Cell, u64)> = run.into_iter().flat_map(seeds).collect();
+    let jobs: Vec<Job<'_, CellValues>> = ran
+        .iter()
+        .map(|(cell, seed)| {
+            let (cells, cell, seed) = (&cells, *cell, *seed);
+            let name = format!("{} {} {seed}", cell.case, cell.method.name);
+            Job::new(name, move || {
+                let ran = bed::run(&cell.scene, &cell.method, cell.age, plan.measured, seed);
+                let outcome = ran.map_err(|error| failed(cell, error))?;
+                Ok(cell_values(cells, cell, &outcome))
             })
-            .collect();
-        for ((cell, _), of_job) in jobs.iter().zip(figures) {
-            for (at, values) in of_job.map_err(|error| failed(cell, error))? {
-                measured[at].add(values);
-            }
-        }
+        })
+        .collect();
+    let done = side_by_side(&jobs, journal, progress)?;
+    let mut measured: Vec<Measured> = cells.iter().map(Measured::nothing_yet).collect();
+    for (at, values) in done.into_iter().flatten() {
+        measured[at].add(values);
     }
     Ok(measured)
 }
@@ -168,9 +192,4 @@ fn failed(cell: &Cell, error: BedError) -> ExperimentError {
             source: Box::new(source),
         },
     }
-}
-
-/// A row; all disks are modelled.
-fn row(table: &str, case: &str, method: &str, metric: &str, unit: &str, ours: Option<f64>) -> Row {
-    Row::modelled(LISTING.name, table, case, method, metric, unit).measured(ours)
 }

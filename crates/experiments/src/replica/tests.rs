@@ -2,12 +2,13 @@
 
 use base::{Bytes, Nanos};
 use policy::place::{Kind, Penalties};
+use report::{Row, Verdict};
 
-use super::bed::{Disk, Load, Method, Pace, Scene, run};
-use super::cases::{self, cells_of, jain, methods, mix, preferred};
-use super::compare::estimate;
-use report::Verdict;
-
+use super::bed::{Disk, Method, Scene, run};
+use super::cases::{self, cells_of, methods, mix, preferred};
+use super::common::estimate::estimate;
+use super::common::loads::{Load, Pace};
+use super::common::metric::jain;
 use super::*;
 
 const SHORT: Plan = Plan {
@@ -15,6 +16,10 @@ const SHORT: Plan = Plan {
     seed: 7,
     seeds: 2,
 };
+
+fn journal() -> Journal {
+    Journal::open(LISTING.name, &Options::default()).expect("none is kept")
+}
 
 #[test]
 fn the_same_seed_gives_the_same_figures_and_another_seed_others() {
@@ -87,7 +92,7 @@ fn with_a_flow_for_each_client_deeper_queues_get_less_than_before() {
     let scene = cases::fair(Penalties::default());
     let methods = [Method::of(Kind::Tanada), Method::stack()];
     let cells = cells_of(scene, Nanos::millis(5), &methods);
-    let measured = measure(&SHORT, cells, &mut |_, _| {}).expect("it runs");
+    let measured = measure(&SHORT, cells, &mut journal(), &mut |_, _| {}).expect("it runs");
     let jain = |method: usize| estimate(&measured[method].values[0]).mean;
     assert_eq!(measured[1].cell.metrics[0].name, "fairness");
     assert!(jain(1) > jain(0) + 0.04, "{} and {}", jain(1), jain(0));
@@ -100,7 +105,8 @@ fn every_row_has_a_name_of_its_own_and_a_short_run_the_same_rows() {
         .flat_map(|age| cells_of(preferred(2), age, &methods()))
         .collect();
     let names = |plan: &Plan| {
-        let measured = measure(plan, cells.clone(), &mut |_, _| {}).expect("it runs");
+        let measured =
+            measure(plan, cells.clone(), &mut journal(), &mut |_, _| {}).expect("it runs");
         let rows = compare::rows(&measured);
         let name = |row: Row| (row.table, row.case, row.method, row.metric);
         rows.into_iter().map(name).collect::<Vec<_>>()

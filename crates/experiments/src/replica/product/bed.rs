@@ -7,7 +7,7 @@
 //!
 //! Images are written first, through the volumes; copies go where chance puts them, the same for all methods with one seed.
 //!
-//! Choice: an image has 128 MiB, so that writing it is no large part of a run; a link takes 50 us and passes 1.25 GB/s each way.
+//! Choice: an image has 128 MiB (in a short run 16), so that writing it is no large part of a run; a link takes 50 us and passes 1.25 GB/s each way.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,15 +21,13 @@ use vdisk::cluster::volumes::NewVolume;
 use vdisk::meta::MemoryMetaStore;
 use vdisk::record::{OnMetaLoss, PriorityClass};
 
-use super::super::bed::{EXTENT, Got, HOP, Load, Outcome, Pace, histogram};
+use super::super::common::loads::{EXTENT, Got, HOP, Load, Outcome, Pace, histogram};
 use super::chooser::{Sents, Stores};
 use super::node::{Broken, Common, Node, broken};
 use super::scenes::{ProductMethod, ProductScene};
 
 /// Nodes of every scene.
 const NODES: usize = 4;
-/// Extents of an image.
-const EXTENTS: u64 = 32;
 /// Bytes a second of a link, each way.
 const LINK: u64 = 1_250_000_000;
 /// What was written is clean, and maps are committed.
@@ -43,6 +41,8 @@ const OUTSTANDING_MAX: u64 = 1_000;
 struct Client {
     load: Load,
     disk: InUse,
+    /// Of its image, in bytes.
+    size: u64,
     chance: RefCell<env::Rng>,
     next: Cell<u64>,
     got: RefCell<Got>,
@@ -52,12 +52,12 @@ struct Client {
     broken: RefCell<Option<Broken>>,
 }
 
-/// Runs `scene` for `measured`; states that are not beside answers are `every` apart.
+/// Runs `scene` for `measured` on images of so many extents; states that are not beside answers are `every` apart.
 pub(super) fn run(
     scene: &ProductScene,
     method: &ProductMethod,
     every: Nanos,
-    measured: Nanos,
+    (measured, extents): (Nanos, u64),
     seed: u64,
 ) -> Result<Outcome, Broken> {
     let (scene, method) = (scene.clone(), *method);
@@ -88,7 +88,7 @@ pub(super) fn run(
         let mut disks = Vec::new();
         for (index, load) in scene.loads.iter().enumerate() {
             let node = &nodes[load.node];
-            disks.push(sim::on_host(node.ip, image(index, load, node)).await?);
+            disks.push(sim::on_host(node.ip, image((index, load), node, extents)).await?);
         }
         env::sleep(SETTLE).await;
         nodes.iter().for_each(|node| node.disk.begin());
@@ -97,7 +97,7 @@ pub(super) fn run(
         let span = (from, from + measured);
         let made = disks.into_iter().zip(&scene.loads).enumerate();
         let clients: Vec<Rc<Client>> = made
-            .map(|(index, (disk, load))| Client::new(index, disk, load, span, seed))
+            .map(|(index, (disk, load))| Client::new((index, load), disk, span, (seed, extents)))
             .collect();
         ask_all(&clients, &nodes).await?;
         let outcome = outcome(&clients, measured, common.sents.get());
@@ -108,7 +108,7 @@ pub(super) fn run(
 }
 
 /// A virtual disk that is written whole.
-async fn image(index: usize, load: &Load, node: &Node) -> Result<InUse, Broken> {
+async fn image((index, load): (usize, &Load), node: &Node, extents: u64) -> Result<InUse, Broken> {
     let name = format!("vm{index}").parse();
     let name = name.map_err(|_| "no name".to_owned())?;
     let other = load.penalties.other;
@@ -116,7 +116,7 @@ async fn image(index: usize, load: &Load, node: &Node) -> Result<InUse, Broken> 
     let fairness = fairness.then(|| other.as_f64().to_string().parse());
     let new = NewVolume {
         name,
-        size: EXTENTS * EXTENT.0,
+        size: extents * EXTENT.0,
         copies: Some(2),
         min_isr: Some(1),
         priority: match load.class {
@@ -133,7 +133,7 @@ async fn image(index: usize, load: &Load, node: &Node) -> Result<InUse, Broken> 
     let opened = node.cluster.openings.open(&new.name).await;
     let disk = opened.map_err(|it| broken("opening a volume")(&it))?;
     let zeroes = View::copy_of(&vec![0; EXTENT.usize()]);
-    for extent in 0..EXTENTS {
+    for extent in 0..extents {
         let at = Sector(extent * EXTENT.0 / base::SECTOR);
         let written = disk.volume().write_at(at, zeroes.clone()).await;
         written.map_err(|it| broken("writing an image")(&it))?;
@@ -192,17 +192,17 @@ async fn close(nodes: Vec<Node>, common: &Common) {
 
 impl Client {
     fn new(
-        index: usize,
+        (index, load): (usize, &Load),
         disk: InUse,
-        load: &Load,
         (from, until): (Instant, Instant),
-        seed: u64,
+        (seed, extents): (u64, u64),
     ) -> Rc<Client> {
         let mut chance = env::Rng::from_seed(seed ^ (0xc11e_4700 + index as u64));
         Rc::new(Client {
             load: *load,
             disk,
-            next: Cell::new(chance.below(EXTENTS) * EXTENT.0),
+            next: Cell::new(chance.below(extents) * EXTENT.0),
+            size: extents * EXTENT.0,
             chance: RefCell::new(chance),
             got: RefCell::new(Got {
                 bytes: 0,
@@ -257,13 +257,12 @@ impl Client {
     /// Where it reads next.
     fn next(&self) -> u64 {
         let len = self.load.bytes.0;
-        let size = EXTENTS * EXTENT.0;
         if self.load.sequential {
             let at = self.next.get();
-            self.next.set((at + len) % size);
+            self.next.set((at + len) % self.size);
             return at;
         }
-        let count: Bytes = Bytes(size / len);
+        let count: Bytes = Bytes(self.size / len);
         self.chance.borrow_mut().below(count.0) * len
     }
 }

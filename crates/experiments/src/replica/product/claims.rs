@@ -7,8 +7,8 @@
 
 use report::{Evidence, Row};
 
-use super::super::compare::estimate;
-use super::super::row;
+use super::super::common::estimate::estimate;
+use super::super::common::row;
 use super::scenes::{ProductCase, Topic};
 use super::{Runs, evidence_of};
 
@@ -27,6 +27,14 @@ struct Claim {
 enum Bar {
     AtLeast(f64),
     AtMost(f64),
+}
+
+impl Bar {
+    fn percent(&self) -> f64 {
+        match self {
+            Bar::AtLeast(bar) | Bar::AtMost(bar) => *bar,
+        }
+    }
 }
 
 const BASELINES: &[&str] = &["queue-cost", "least-outstanding", "round-robin"];
@@ -127,12 +135,11 @@ pub(super) fn claims(all: &[Runs]) -> Vec<Row> {
             };
             let mean = estimate(values).mean;
             let (percent, holds) = claim.judged(mean, reference);
-            let verdict = if holds { "holds" } else { "fails" };
             if !holds {
                 failed[usize::from(case.held_out)].push(format!("{} ({percent:.1} %)", case.name));
             }
             let metric = format!("{} of the reference's", claim.metric);
-            let mut row = row(
+            let row = row(
                 "product-claims",
                 &case.name,
                 "tanada",
@@ -140,11 +147,9 @@ pub(super) fn claims(all: &[Runs]) -> Vec<Row> {
                 "percent",
                 Some(percent),
             );
-            row.note = format!(
-                "{verdict}: {}; {mean:.3} beside {whose}'s {reference:.3}",
-                claim.name
-            );
-            rows.push(row.evidence(evidence_of(case)));
+            let note = format!("{}; {mean:.3} beside {whose}'s {reference:.3}", claim.name);
+            let row = row.evidence(evidence_of(case));
+            rows.push(row.claimed(claim.bar.percent(), holds).noted(note));
         }
         rows.push(whole(claim, &failed));
     }
@@ -153,22 +158,22 @@ pub(super) fn claims(all: &[Runs]) -> Vec<Row> {
 
 /// The claim over all its cases.
 fn whole(claim: &Claim, [tuned, held_out]: &[Vec<String>; 2]) -> Row {
-    let count = tuned.len() + held_out.len();
-    let verdict = match (tuned.is_empty(), held_out.is_empty()) {
-        (true, true) => "holds",
-        (true, false) => "fails outside the tuned cells",
-        _ => "fails",
-    };
-    let mut row = row(
+    let failed = tuned.len() + held_out.len();
+    let row = row(
         "product-claims",
         claim.name,
         "tanada",
         "cells_failed",
         "cells",
-        Some(count as f64),
+        Some(failed as f64),
     );
-    let cells = tuned.iter().chain(held_out).map(String::as_str);
-    let cells: Vec<&str> = [verdict].into_iter().chain(cells).collect();
-    row.note = cells.join("; ");
-    row.evidence(Evidence::HeldOut)
+    let cells: Vec<&str> = tuned.iter().chain(held_out).map(String::as_str).collect();
+    // It fails outside the tuned cells if it fails there alone.
+    let evidence = match tuned.is_empty() {
+        true => Evidence::HeldOut,
+        false => Evidence::Measured,
+    };
+    row.evidence(evidence)
+        .claimed(0.0, failed == 0)
+        .noted(cells.join("; "))
 }

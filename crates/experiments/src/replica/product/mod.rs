@@ -18,13 +18,14 @@ mod scenes;
 mod tests;
 
 use base::Nanos;
-use rayon::prelude::*;
 use report::{Evidence, Row};
 
-use super::bed::Outcome;
-use super::compare::estimate;
-use super::row;
-use crate::experiment::{ExperimentError, Part, Progress};
+use super::common::estimate::estimate;
+use super::common::loads::Outcome;
+use super::common::{NAME, row};
+use crate::experiment::jobs::{Job, side_by_side};
+use crate::experiment::journal::Journal;
+use crate::experiment::{ExperimentError, Options, Part, Progress};
 use scenes::{ProductCase, ProductMethod};
 
 /// Seeds that were looked at while anything was chosen, and those that were not, lie so far apart.
@@ -39,6 +40,24 @@ pub struct ProductPlan {
     pub seed: u64,
     /// So many of each case.
     pub seeds: u64,
+    /// Extents of 4 MiB of each image.
+    pub extents: u64,
+}
+
+impl ProductPlan {
+    /// 4 s of ten seeds; a short run has the same rows of a fraction of a second each.
+    pub fn of(options: Options<'_>) -> ProductPlan {
+        let (measured, seeds, extents) = match options.quick {
+            true => (Nanos::millis(200), 1, 4),
+            false => (Nanos::secs(4), 10, 32),
+        };
+        ProductPlan {
+            measured,
+            seed: options.seed,
+            seeds,
+            extents,
+        }
+    }
 }
 
 /// What a method's runs of a case gave: for each metric a value of each seed.
@@ -48,32 +67,42 @@ struct Runs {
     values: Vec<Vec<f64>>,
 }
 
+/// The names of all cases.
+pub(super) fn case_names() -> Vec<String> {
+    scenes::cases().into_iter().map(|it| it.name).collect()
+}
+
+/// The names of all methods.
+pub(super) fn method_names() -> Vec<&'static str> {
+    scenes::methods().iter().map(|it| it.name).collect()
+}
+
+/// Runs the product's path alone.
+///
+/// # Errors
+/// As for the whole experiment.
+pub fn run(
+    plan: &ProductPlan,
+    options: Options<'_>,
+    progress: &mut Progress<'_>,
+) -> Result<Vec<Row>, ExperimentError> {
+    let mut journal = Journal::open(NAME, &options)?;
+    rows(plan, options.part, &mut journal, progress)
+}
+
 /// Runs every case of `part` with every method, and judges them if nothing is left out.
 ///
 /// # Errors
-/// [`ExperimentError::Machine`] if a node or a volume cannot be made, or a read fails.
+/// [`ExperimentError::Machine`] if a node or a volume cannot be made, or a read fails; those of the journal.
 ///
 /// # Source
 /// COST 4.3, 4.4.
-pub fn run(
+pub(super) fn rows(
     plan: &ProductPlan,
     part: Part<'_>,
+    journal: &mut Journal,
     progress: &mut Progress<'_>,
 ) -> Result<Vec<Row>, ExperimentError> {
-    let all = measure(plan, part, progress)?;
-    let mut rows: Vec<Row> = all.iter().flat_map(Runs::rows).collect();
-    if part.is_whole() {
-        rows.extend(claims::claims(&all));
-    }
-    Ok(rows)
-}
-
-/// Every run, side by side over the cores.
-fn measure(
-    plan: &ProductPlan,
-    part: Part<'_>,
-    progress: &mut Progress<'_>,
-) -> Result<Vec<Runs>, ExperimentError> {
     let mut all: Vec<Runs> = Vec::new();
     for case in scenes::cases() {
         for method in scenes::methods() {
@@ -86,24 +115,42 @@ fn measure(
             }
         }
     }
+    measure(&mut all, plan, journal, progress)?;
+    let mut rows: Vec<Row> = all.iter().flat_map(Runs::rows).collect();
+    if part.is_whole() {
+        rows.extend(claims::claims(&all));
+    }
+    Ok(rows)
+}
+
+/// Every run, side by side over the cores; what one method's run is to two ages is done once.
+fn measure(
+    all: &mut [Runs],
+    plan: &ProductPlan,
+    journal: &mut Journal,
+    progress: &mut Progress<'_>,
+) -> Result<(), ExperimentError> {
     let same = |at: usize| (0..at).find(|before| all[*before].same_run(&all[at]));
     let same: Vec<Option<usize>> = (0..all.len()).map(same).collect();
-    let count = all.len();
-    // A handful at a time, so that progress can be reported.
-    for (at, some) in all.chunks_mut(4).enumerate() {
-        progress(&some[0].case.name, (4 * at) as f64 / count as f64);
-        let jobs: Vec<(usize, u64)> = (0..some.len())
-            .filter(|nth| same[4 * at + nth].is_none())
-            .flat_map(|nth| (0..plan.seeds).map(move |seed| (nth, seed)))
-            .collect();
-        let done: Vec<Result<Vec<f64>, ExperimentError>> = jobs
-            .par_iter()
-            .map(|(nth, seed)| some[*nth].run(plan, *seed))
-            .collect();
-        for ((nth, _), values) in jobs.iter().zip(done) {
-            for (all, value) in some[*nth].values.iter_mut().zip(values?) {
-                all.push(value);
-            }
+    let ran = (0..all.len()).filter(|at| same[*at].is_none());
+    let ran: Vec<(usize, u64)> = ran
+        .flat_map(|at| (0..plan.seeds).map(move |nth| (at, nth)))
+        .collect();
+    let jobs: Vec<Job<'_, Vec<f64>>> = ran
+        .iter()
+        .map(|(at, nth)| {
+            let (runs, nth) = (&all[*at], *nth);
+            let (case, method) = (&runs.case.name, runs.method.name);
+            Job::new(format!("product {case} {method} {nth}"), move || {
+                runs.run(plan, nth)
+            })
+        })
+        .collect();
+    let done = side_by_side(&jobs, journal, progress)?;
+    drop(jobs);
+    for ((at, _), values) in ran.iter().zip(done) {
+        for (all, value) in all[*at].values.iter_mut().zip(values) {
+            all.push(value);
         }
     }
     for (at, before) in same.into_iter().enumerate() {
@@ -111,7 +158,7 @@ fn measure(
             all[at].values = all[before].values.clone();
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 impl Runs {
@@ -133,11 +180,11 @@ impl Runs {
             scene,
             &self.method,
             age,
-            plan.measured,
+            (plan.measured, plan.extents),
             first.wrapping_add(nth),
         );
         let outcome = outcome.map_err(|why| ExperimentError::Machine {
-            experiment: super::LISTING.name,
+            experiment: NAME,
             why: format!("{} of {}: {why}", self.case.name, self.method.name),
         })?;
         let metrics = self.case.metrics.iter();

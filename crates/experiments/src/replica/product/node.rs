@@ -121,8 +121,8 @@ impl Node {
         let registered = sim::on_host(ip, cluster.stores.register(&new)).await;
         let number = registered.map_err(|it| broken("registering")(&it))?.number;
         let disk_id = DiskId(u32::from(number.0));
-        let managers = &mut *common.stores.borrow_mut();
-        managers.insert(disk_id, Rc::clone(&manager));
+        let own = Rc::clone(&manager);
+        common.stores.borrow_mut().insert(disk_id, own);
         sim::on_host(ip, async { cluster.start() }).await;
         Ok(Node {
             ip,

@@ -10,13 +10,13 @@ use base::{Bytes, Nanos};
 use policy::place::{Class, Kind, Penalties, TanadaOptions};
 use policy::share::Kind as Scheduler;
 
-use super::super::bed::{Load, Pace};
-use super::super::cases::{Metric, What};
+use super::super::common::loads::{Load, Pace};
+use super::super::common::metric::{Metric, What};
 use super::disk::Stalls;
 
 /// Who chooses, and which request is next at a store.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in super::super) struct ProductMethod {
+pub(super) struct ProductMethod {
     pub name: &'static str,
     pub kind: Kind,
     pub tanada: TanadaOptions,

@@ -3,7 +3,7 @@
 use base::Bytes;
 use policy::place::Kind;
 
-use super::super::bed::{Load, Pace};
+use super::super::common::loads::{Load, Pace};
 use super::scenes::{ProductScene, cases, methods};
 use super::*;
 
@@ -17,7 +17,7 @@ fn figures(case: &ProductCase, name: &str, seed: u64) -> Vec<f64> {
         &case.scene,
         &method(name),
         case.age,
-        Nanos::millis(500),
+        (Nanos::millis(500), 8),
         seed,
     );
     let outcome = outcome.expect("it runs");
@@ -40,7 +40,7 @@ fn a_reader_alone_is_served_by_the_disks_whichever_way_it_asks() {
     };
     for name in ["round-robin", "oracle-fifo"] {
         let span = Nanos::secs(4);
-        let outcome = bed::run(&scene, &method(name), Nanos::millis(5), span, 1);
+        let outcome = bed::run(&scene, &method(name), Nanos::millis(5), (span, 8), 1);
         let waits = outcome.expect("it runs").waits([0]);
         let mean = waits.mean() / 1e3;
         assert!(
