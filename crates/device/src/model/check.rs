@@ -170,9 +170,11 @@ pub(super) fn ssd(spec: &SsdSpec, check: &Check<'_>, size: Bytes) -> Result<(), 
 }
 
 pub(super) fn constant(spec: &ConstantSpec, check: &Check<'_>) -> Result<(), SpecError> {
+    let hits = spec.read_cache.as_ref().map(|cache| &cache.hit_us);
     for (key, points) in [
         ("constant.read_us", &spec.read_us),
         ("constant.write_us", &spec.write_us),
+        ("constant.read_cache.hit_us", hits.unwrap_or(&spec.read_us)),
     ] {
         let rising = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
         let sane = points
@@ -188,7 +190,19 @@ pub(super) fn constant(spec: &ConstantSpec, check: &Check<'_>) -> Result<(), Spe
     }
     check.count("constant.parallel", spec.parallel, 65_536)?;
     check.within("constant.read_mb_s", spec.read_mb_s, 0.1, MUCH)?;
-    check.within("constant.write_mb_s", spec.write_mb_s, 0.1, MUCH)
+    check.within("constant.write_mb_s", spec.write_mb_s, 0.1, MUCH)?;
+    let each = spec.each_in_flight_percent;
+    check.within("constant.each_in_flight_percent", each, 0.0, 1e4)?;
+    if let Some(cache) = &spec.write_cache {
+        check.size("constant.write_cache.size", cache.size)?;
+        let (refill, times) = (cache.refill_mb_s, cache.beyond_times);
+        check.within("constant.write_cache.refill_mb_s", refill, 0.0, MUCH)?;
+        check.within("constant.write_cache.beyond_times", times, 1.0, 1e4)?;
+    }
+    if let Some(cache) = &spec.read_cache {
+        check.size("constant.read_cache.size", cache.size)?;
+    }
+    Ok(())
 }
 
 pub(super) fn power(spec: &PowerSpec, check: &Check<'_>) -> Result<(), SpecError> {

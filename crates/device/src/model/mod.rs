@@ -33,8 +33,9 @@ pub use spec::{Kind, Spec};
 pub use store::Store;
 pub use timing::{
     Buffers, ConstantModel, ConstantSpec, Done, FlashSpec, Found, Ftl, Geometry, HddCommands,
-    HddModel, HddSpec, HostSide, IdleStep, Mechanics, PowerMeter, PowerSpec, Request, Row,
-    SeekCurve, Shape, Spent, SsdModel, SsdSpec, State, Step, Timing, Work, WriteBuffer,
+    HddModel, HddSpec, HostSide, IdleStep, Mechanics, PowerMeter, PowerSpec, ReadCacheSpec,
+    Request, Row, SeekCurve, Shape, Spent, SsdModel, SsdSpec, State, Step, Timing, Work,
+    WriteBuffer, WriteCacheSpec,
 };
 
 /// A model of the catalogue, for people and for `--json`.

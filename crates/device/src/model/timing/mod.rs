@@ -10,6 +10,7 @@
 //!    was due, so a core driven late completes at the same moments.
 //! 3. Every request completes exactly once.
 
+mod caches;
 mod constant;
 mod hdd;
 mod parameters;
@@ -22,7 +23,7 @@ pub use self::constant::ConstantModel;
 pub use self::hdd::{Geometry, HddModel, SeekCurve};
 pub use self::parameters::{
     Buffers, ConstantSpec, FlashSpec, HddCommands, HddSpec, HostSide, IdleStep, Mechanics,
-    PowerSpec, SsdSpec, WriteBuffer,
+    PowerSpec, ReadCacheSpec, SsdSpec, WriteBuffer, WriteCacheSpec,
 };
 pub use self::power::{PowerMeter, Spent, State};
 pub use self::ssd::{Found, Ftl, Row, Shape, SsdModel, Step, Work};

@@ -170,6 +170,35 @@ pub struct ConstantSpec {
     pub read_mb_s: f64,
     /// Writing rate of all together, in MB/s.
     pub write_mb_s: f64,
+    /// How much longer a request takes for each other one in flight when it arrives, in percent.
+    #[serde(default)]
+    pub each_in_flight_percent: f64,
+    /// A cache that takes writes fast until it is full; without one all writes are as `write_us` says.
+    pub write_cache: Option<WriteCacheSpec>,
+    /// A cache of pages read or written lately; without one all reads are as `read_us` says.
+    pub read_cache: Option<ReadCacheSpec>,
+}
+
+/// The write cache of a memory-like device.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WriteCacheSpec {
+    /// What it holds.
+    pub size: Bytes,
+    /// How fast it empties, in MB/s.
+    pub refill_mb_s: f64,
+    /// How many times longer a write takes that does not fit what is empty.
+    pub beyond_times: f64,
+}
+
+/// The read cache of a memory-like device.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadCacheSpec {
+    /// What it holds, in pages of 4 KiB; the one used longest ago goes first.
+    pub size: Bytes,
+    /// Latency of a read whose pages are all there, by size.
+    pub hit_us: Vec<(f64, f64)>,
 }
 
 /// What a device draws in which state. Zero seconds for a timer means never.
