@@ -40,7 +40,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub static TOOLS: [Tool; 21] = [
+pub static TOOLS: [Tool; 22] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -168,6 +168,15 @@ pub static TOOLS: [Tool; 21] = [
         fedora: "mariadb-server",
         suse: "mariadb",
         arch: "mariadb",
+    },
+    Tool {
+        name: "db_bench",
+        wanted_for: "tests",
+        trial: r#"db_bench --benchmarks=fillseq --num=100 --db="$PWD/d""#,
+        debian: "rocksdb-tools",
+        fedora: "rocksdb-tools",
+        suse: "rocksdb-tools",
+        arch: "rocksdb",
     },
     Tool {
         name: "curl",

@@ -207,7 +207,7 @@ const LINES: usize = 8;
 
 /// The lines that name a cause, the first ones first: behind them a program gives general advice, or says that it ends. Without
 /// any such line, the last ones.
-fn telling_lines(text: &str) -> String {
+pub(super) fn telling_lines(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let all: Vec<&str> = lines.collect();
     let names_a_cause = |line: &&&str| {

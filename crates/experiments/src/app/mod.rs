@@ -20,6 +20,7 @@ pub mod keys;
 pub mod mariadb;
 pub mod outcome;
 pub mod process;
+pub mod rocksdb;
 pub mod sql;
 pub mod work;
 
@@ -42,6 +43,8 @@ use work::{Records, Workload};
 const FOLDER: &str = "tanada-bench-app";
 /// The database's files in it.
 const DATA: &str = "data";
+/// Another database's files in it.
+const OTHER: &str = "other";
 /// How long the database of a run that died may take to end.
 const OLD_SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The file that says whose it is.
@@ -279,6 +282,11 @@ impl Home {
     /// Where the database keeps its files.
     pub fn data(&self) -> PathBuf {
         self.folder.join(DATA)
+    }
+
+    /// Where another database keeps its files.
+    pub fn other(&self) -> PathBuf {
+        self.folder.join(OTHER)
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
-use device::model::{Kind, ModelDisk, Spec, Store};
+use device::model::{ModelDisk, Spec, Store};
 use device::{Class, Device, Info, Memory, Pending, Power, WriteFlags};
 use env::net::{Address, Listener};
 use front::nbd::{Config, Export, Server};
@@ -31,19 +31,6 @@ use front::nbd::{Config, Export, Server};
 pub const EXPORT: &str = "disk";
 /// About what a processor takes to wake. Longer, and on a machine of few cores the thread takes the time of those it serves.
 const AWAKE: Nanos = Nanos::micros(60);
-
-/// `spec` as many times slower: latencies longer, bytes a second fewer.
-pub fn slowed(spec: &Spec, times: f64) -> Spec {
-    let mut slow = spec.clone();
-    if let Kind::Constant(constant) = &mut slow.kind {
-        for (_, latency) in constant.read_us.iter_mut().chain(&mut constant.write_us) {
-            *latency *= times;
-        }
-        constant.read_mb_s /= times;
-        constant.write_mb_s /= times;
-    }
-    slow
-}
 
 /// What the model took, from request to answer, in this process.
 #[derive(Debug, Default)]
@@ -282,30 +269,4 @@ async fn serve(
     let _ = stopped.receive().await;
     server.drain().await;
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slowed_device_takes_as_many_times_as_long() {
-        let spec = Spec::find("scm1").unwrap();
-        let slow = slowed(&spec, 8.0);
-        let latencies = |spec: &Spec| match &spec.kind {
-            Kind::Constant(constant) => (
-                constant.read_us.clone(),
-                constant.write_us.clone(),
-                constant.read_mb_s,
-            ),
-            _ => panic!("constant"),
-        };
-        let (before, after) = (latencies(&spec), latencies(&slow));
-        for (a, b) in before.1.iter().zip(&after.1) {
-            assert!(a.0 == b.0 && (b.1 / a.1 - 8.0).abs() < 1e-9);
-        }
-        // The paper's assumption: 50 us for a 64 KiB write.
-        assert_eq!(after.1[3], (65_536.0, 400.0));
-        assert_eq!(after.2, before.2 / 8.0);
-    }
 }

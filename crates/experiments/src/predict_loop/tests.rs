@@ -2,9 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use device::model::Spec;
 use report::Value;
 
+use super::disk::Disk;
 use super::*;
+use crate::experiment::Part;
 
 /// One at a time: what one leaves for a moment, another would find. `None`: disks cannot be made here.
 fn possible() -> Option<MutexGuard<'static, ()>> {
@@ -101,16 +104,64 @@ fn an_interruption_takes_the_disk_away() {
     assert_eq!(disk::leftovers(), Vec::<String>::new());
 }
 
+/// What the model says, where it says one thing.
+fn of_model(rows: &[Row], case: Case, way: &str) -> Option<f64> {
+    let name = format!("{} {way} 64K", case.name);
+    let of = |row: &&Row| row.table == "served" && row.case == name && row.method == "model";
+    rows.iter().find(of)?.ours.as_ref()?.number()
+}
+
 #[test]
-fn three_devices_are_measured_and_two_predicted() {
-    let Some(_alone) = possible() else { return };
+fn a_device_that_is_not_there_is_refused_with_those_that_are() {
+    let cases = ["tape".to_owned()];
     let options = Options {
+        part: Part {
+            cases: &cases,
+            methods: &[],
+        },
+        ..Options::default()
+    };
+    let refusal = run(options, &mut |_, _| {}).unwrap_err().to_string();
+    assert_eq!(
+        refusal,
+        "there is no case 'tape' in this experiment; choose of NAND, 3D XPoint, DRAM, SCM1, SCM2, write cache, read cache, depth, \
+         large writes"
+    );
+}
+
+#[test]
+fn three_devices_are_measured_and_six_predicted() {
+    let Some(_alone) = possible() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let journal = folder.path().join("journal");
+    let cases = |names: &[&str]| -> Vec<String> { names.iter().map(|&it| it.to_owned()).collect() };
+    let options = |cases| Options {
         quick: true,
         // So slow that they differ clearly on a busy machine.
         slower: 8.0,
+        part: Part {
+            cases,
+            methods: &[],
+        },
+        resume: Some(&journal),
         ..Options::default()
     };
-    let rows = run(options, &mut |_, _| {}).unwrap();
+    // First a part of it: no prediction without the devices that are fitted.
+    let part = cases(&["SCM1", "depth"]);
+    let first = run(options(&part), &mut |_, _| {}).unwrap();
+    assert!(
+        first
+            .iter()
+            .all(|row| matches!(&*row.table, "served" | "results"))
+    );
+    // Then all of it: what was measured is not measured again.
+    let mut done = Vec::new();
+    let rows = run(options(&[]), &mut |what, _| done.push(what.to_owned())).unwrap();
+    assert!(done.iter().any(|what| what.starts_with("NAND: ")));
+    assert!(!done.iter().any(|what| what.starts_with("SCM1: ")));
+    for row in &first {
+        assert!(rows.contains(row), "{row:?}");
+    }
     let find = |table: &str, case: &str, method: &str, metric: &str| {
         let mut found = rows.iter().filter(|row| {
             (&*row.table, &*row.case, &*row.method, &*row.metric) == (table, case, method, metric)
@@ -135,7 +186,11 @@ fn three_devices_are_measured_and_two_predicted() {
                     "latency",
                 )
             };
-            let (model, server, fio) = (of("model"), of("server"), of("fio"));
+            let (server, fio) = (of("server"), of("fio"));
+            let Some(model) = of_model(&rows, case, way) else {
+                assert!(case.name.ends_with("cache"), "{case:?}");
+                continue;
+            };
             assert!(
                 server >= model && fio > server,
                 "{case:?} {way}: {model}, {server}, {fio}"
@@ -144,13 +199,23 @@ fn three_devices_are_measured_and_two_predicted() {
     }
     assert_eq!(find("served", "SCM1 write 64K", "model", "latency"), 400.0);
     assert_eq!(find("served", "SCM2 write 64K", "model", "latency"), 200.0);
-    for device in ["SCM1", "SCM2"] {
+    for device in [
+        "SCM1",
+        "SCM2",
+        "write cache",
+        "read cache",
+        "depth",
+        "large writes",
+    ] {
         for (workload, metric) in [
             ("workload-a", "read_latency"),
             ("workload-a", "write_latency"),
             ("workload-b", "read_latency"),
             ("workload-c", "read_latency"),
             ("write-only", "write_latency"),
+            ("rocksdb-readrandom", "read_latency"),
+            ("rocksdb-overwrite", "write_latency"),
+            ("rocksdb-readwhilewriting", "read_latency"),
         ] {
             let case = format!("{device} {workload}");
             let measured = find("predictions", &case, "measured", metric);
@@ -164,9 +229,11 @@ fn three_devices_are_measured_and_two_predicted() {
         }
     }
     for method in ["model", "as published", "nearest"] {
-        let mean = find("errors", "all", method, "mean_error");
-        let worst = find("errors", "all", method, "worst_error");
-        assert!(mean.is_finite() && mean <= worst);
+        for case in ["on the line", "held out", "held out, RocksDB", "depth"] {
+            let mean = find("errors", case, method, "mean_error");
+            let worst = find("errors", case, method, "worst_error");
+            assert!(mean.is_finite() && mean <= worst);
+        }
     }
     assert_eq!(disk::leftovers(), Vec::<String>::new());
 }
