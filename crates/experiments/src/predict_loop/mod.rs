@@ -21,6 +21,7 @@ mod bench;
 mod devices;
 mod disk;
 mod figures;
+mod floor;
 mod found;
 mod predicted;
 mod serve;

@@ -6,11 +6,15 @@
 //! left-out:    what was to be expected: each of the fitted devices left out
 //! ```
 //!
+//! Methods: the form of `docs/decisions/0007`, that with the floor apart (0018), each with the nearest device by it, and the
+//! published one.
+//!
 //! Always true:
 //! 1. No row sums up devices on the line together with devices held out.
 //! 2. Nothing is predicted unless all devices that are to be fitted were measured.
 
 use ::predict::data::{Cell, DataSet, Reduced, What};
+use ::predict::judge::{self, Method};
 use ::predict::model::{Form, Group, POOLED};
 use ::predict::paper;
 use ::predict::study::{self, Ask, Estimate, Study, Target};
@@ -18,10 +22,17 @@ use report::{Evidence, Row, Value};
 
 use super::devices::{CASES, Case, Role};
 use super::figures::{REDUCE, row};
+use super::floor::{self, Apart};
 use super::found::Found;
 
 /// The ways to predict, in the order of tables.
-const METHODS: [&str; 3] = ["model", "as published", "nearest"];
+pub const METHODS: [&str; 5] = [
+    "model",
+    "model, floor apart",
+    "as published",
+    "nearest",
+    "nearest, floor apart",
+];
 
 /// What one method says of one cell on one device.
 struct Said {
@@ -63,70 +74,107 @@ pub fn rows(found: &Found) -> Result<Vec<Row>, String> {
     if !CASES.iter().filter(fitted).all(|case| found.has(case.name)) {
         return Ok(Vec::new());
     }
-    predictions(&found.data)
+    predictions(&found.data, &floor::apart(found)?)
 }
 
-fn predictions(data: &DataSet) -> Result<Vec<Row>, String> {
-    let names = |of: &dyn Fn(Role) -> bool| -> Vec<&'static str> {
-        let of = CASES.iter().filter(|case| of(case.role));
-        of.map(|case| case.name).collect()
-    };
-    let fitted = names(&|role| role == Role::Fitted);
-    let asked = names(&|role| role != Role::Fitted);
-    let all = data.reduce(REDUCE);
-    let known = without_results(data, &asked).reduce(REDUCE);
-    let study = study::study(&known, &Form::default()).map_err(|error| error.to_string())?;
-    let mut said = Vec::new();
-    for case in CASES.iter().filter(|case| case.role != Role::Fitted) {
-        // In a part of the experiment some are not there.
-        let Some(target) = Target::of(&known, case.name) else {
-            continue;
+/// One form of the model, fitted.
+struct Fitted {
+    /// What its predictions are called, and those of the device nearest by it.
+    names: [&'static str; 2],
+    /// What a fit may see.
+    known: Reduced,
+    study: Study,
+    /// The figures by which devices are near to each other.
+    near_by: Reduced,
+}
+
+impl Fitted {
+    fn of(names: [&'static str; 2], data: &DataSet, near_by: &DataSet) -> Result<Fitted, String> {
+        let asked = names_of(&|role| role != Role::Fitted);
+        let known = without_results(data, &asked).reduce(REDUCE);
+        Ok(Fitted {
+            names,
+            study: study::study(&known, &Form::default()).map_err(|error| error.to_string())?,
+            near_by: without_results(near_by, &asked).reduce(REDUCE),
+            known,
+        })
+    }
+
+    /// What it says of every group on `device`; none where that was not measured.
+    fn estimates(&self, device: &str) -> Result<Option<Vec<Estimate>>, String> {
+        let Some(target) = Target::of(&self.known, device) else {
+            return Ok(None);
         };
         let ask = Ask {
             extrapolate: true,
             ..Ask::default()
         };
-        let estimates = study::estimate(&known, &study, &target, ask).map_err(|e| e.to_string())?;
-        for cell in all
-            .cells
-            .iter()
-            .filter(|cell| cell.metric.ends_with("latency"))
-        {
-            let Some(measured) = cell.values.get(case.name) else {
-                continue;
-            };
-            said.extend(by_methods(
-                &known,
-                cell,
-                case,
-                &fitted,
-                &estimates,
-                measured.value,
-            ));
-        }
+        let estimates = study::estimate(&self.known, &self.study, &target, ask);
+        estimates.map(Some).map_err(|error| error.to_string())
     }
-    Ok(prediction_rows(&said, &study))
+
+    /// The fitted device that is nearest to `device`.
+    fn nearest(&self, device: &str, fitted: &[&'static str]) -> Option<&'static str> {
+        let form = Form::default();
+        let latencies = form.latencies(&self.near_by, device)?;
+        judge::nearest(&self.near_by, &form, &latencies, fitted)
+    }
 }
 
-fn by_methods(
-    known: &Reduced,
-    cell: &Cell,
-    device: &'static Case,
-    fitted: &[&str],
-    estimates: &[Estimate],
-    measured: f64,
-) -> Vec<Said> {
-    let one = |method, predicted, bounds, note| Said {
-        device,
-        cell: cell.workload.clone(),
-        metric: cell.metric.clone(),
-        method,
-        predicted,
-        bounds,
-        measured,
-        note,
-    };
+/// The devices of these roles.
+fn names_of(of: &dyn Fn(Role) -> bool) -> Vec<&'static str> {
+    let of = CASES.iter().filter(|case| of(case.role));
+    of.map(|case| case.name).collect()
+}
+
+fn predictions(data: &DataSet, apart: &Apart) -> Result<Vec<Row>, String> {
+    let forms = [
+        Fitted::of(["model", "nearest"], data, data)?,
+        Fitted::of(
+            ["model, floor apart", "nearest, floor apart"],
+            &apart.with_path,
+            &apart.own,
+        )?,
+    ];
+    let all = data.reduce(REDUCE);
     let mut said = Vec::new();
+    for case in CASES.iter().filter(|case| case.role != Role::Fitted) {
+        for (n, form) in forms.iter().enumerate() {
+            // In a part of the experiment some are not there.
+            let Some(estimates) = form.estimates(case.name)? else {
+                continue;
+            };
+            for cell in all.cells.iter().filter(|it| it.metric.ends_with("latency")) {
+                let Some(measured) = cell.values.get(case.name) else {
+                    continue;
+                };
+                let ours = by_model(form, cell, case, &estimates);
+                let theirs = (n == 0).then(|| published(&form.known, cell, case));
+                for (method, predicted, bounds, note) in
+                    ours.into_iter().chain(theirs.into_iter().flatten())
+                {
+                    said.push(Said {
+                        device: case,
+                        cell: cell.workload.clone(),
+                        metric: cell.metric.clone(),
+                        method,
+                        predicted,
+                        bounds,
+                        measured: measured.value,
+                        note,
+                    });
+                }
+            }
+        }
+    }
+    Ok(prediction_rows(&said, &forms))
+}
+
+/// A method, what it predicts, between which bounds, and what supports it.
+type Words = (&'static str, f64, Option<[Option<f64>; 2]>, String);
+
+/// What a form says of one cell, and the device that is nearest by it.
+fn by_model(form: &Fitted, cell: &Cell, case: &Case, estimates: &[Estimate]) -> Vec<Words> {
     let group = Group {
         workload: cell.workload.clone(),
         parameters: cell.parameters.without(POOLED),
@@ -134,48 +182,62 @@ fn by_methods(
         cells: Vec::new(),
     };
     let group = group.name();
-    if let Some(estimate) = estimates.iter().find(|estimate| estimate.group == group) {
-        let bounds = estimate.interval.as_ref().map(|it| [Some(it.low), it.high]);
-        let mut note = format!(
-            "{}, rank {} of {}",
-            estimate.rule, estimate.rank.0, estimate.rank.1
-        );
-        for outside in &estimate.outside {
-            note.push_str(&format!("; extrapolation: {}", outside.sentence()));
-        }
-        said.push(one("model", estimate.latency, bounds, note));
-        if let Some((nearest, value)) = &estimate.nearest {
-            said.push(one("nearest", *value, None, format!("as on {nearest}")));
-        }
+    let Some(estimate) = estimates.iter().find(|estimate| estimate.group == group) else {
+        return Vec::new();
+    };
+    let bounds = estimate.interval.as_ref().map(|it| [Some(it.low), it.high]);
+    let mut note = format!(
+        "{}, rank {} of {}",
+        estimate.rule, estimate.rank.0, estimate.rank.1
+    );
+    for outside in &estimate.outside {
+        note.push_str(&format!("; extrapolation: {}", outside.sentence()));
     }
-    let known_cell = known.cells.iter().find(|it| {
-        (&it.workload, &it.parameters, &it.metric)
-            == (&cell.workload, &cell.parameters, &cell.metric)
-    });
-    if let Some(fit) = known_cell.and_then(|it| paper::fit(known, it, fitted).ok()) {
-        let chosen = fit.chosen();
-        if let Some(x) = known.figure(device.name, &chosen.regressor) {
-            let r2 = chosen.line.r2.unwrap_or(0.0);
-            let note = format!("by {}, R2 {r2:.4}", chosen.regressor);
-            said.push(one("as published", chosen.line.at(x), None, note));
-        }
+    let mut said = vec![(form.names[0], estimate.latency, bounds, note)];
+    let fitted = names_of(&|role| role == Role::Fitted);
+    if let Some(nearest) = form.nearest(case.name, &fitted)
+        && let Some(value) = cell.values.get(nearest)
+    {
+        said.push((form.names[1], value.value, None, format!("as on {nearest}")));
     }
     said
 }
 
-fn prediction_rows(said: &[Said], study: &Study) -> Vec<Row> {
+/// What the published method says of one cell.
+fn published(known: &Reduced, cell: &Cell, case: &Case) -> Option<Words> {
+    let known_cell = known.cells.iter().find(|it| {
+        (&it.workload, &it.parameters, &it.metric)
+            == (&cell.workload, &cell.parameters, &cell.metric)
+    })?;
+    let fitted = names_of(&|role| role == Role::Fitted);
+    let fit = paper::fit(known, known_cell, &fitted).ok()?;
+    let chosen = fit.chosen();
+    let x = known.figure(case.name, &chosen.regressor)?;
+    let r2 = chosen.line.r2.unwrap_or(0.0);
+    let note = format!("by {}, R2 {r2:.4}", chosen.regressor);
+    Some(("as published", chosen.line.at(x), None, note))
+}
+
+fn prediction_rows(said: &[Said], forms: &[Fitted]) -> Vec<Row> {
     let mut rows = beside_measured(said);
     rows.extend(error_rows(said));
-    let note = format!(
-        "{}; each of the three fitted devices left out in turn. {}",
-        study.form.sentence(),
-        study.verdict.sentence()
-    );
-    for score in &study.scores {
-        let method = score.method.name();
-        for (metric, value) in [("mean_error", score.mean), ("worst_error", score.worst)] {
-            let one = row("left-out", "all", method, metric, "%", &[value * 100.0]);
-            rows.push(one.noted(&note));
+    for (n, form) in forms.iter().enumerate() {
+        let study = &form.study;
+        let note = format!(
+            "{}; each of the three fitted devices left out in turn. {}",
+            study.form.sentence(),
+            study.verdict.sentence()
+        );
+        for score in &study.scores {
+            let method = match (n, score.method) {
+                (0, method) => method.name(),
+                (_, Method::Model) => form.names[0],
+                _ => continue,
+            };
+            for (metric, value) in [("mean_error", score.mean), ("worst_error", score.worst)] {
+                let one = row("left-out", "all", method, metric, "%", &[value * 100.0]);
+                rows.push(one.noted(&note));
+            }
         }
     }
     rows
@@ -264,7 +326,7 @@ fn errors(case: &str, evidence: Evidence, method: &str, set: &[&Said]) -> Vec<Ro
 
 #[cfg(test)]
 mod tests {
-    use super::super::found::OfDevice;
+    use super::super::found::{Floor, OfDevice};
     use super::*;
 
     /// Devices that follow a law exactly, and results of those that are predicted multiplied by `times`.
@@ -295,6 +357,35 @@ mod tests {
         DataSet::read_csv(text.as_bytes(), "law").unwrap()
     }
 
+    /// The rows of that law, with a floor of 10 us beneath every read of 16 KiB.
+    fn of_law(times: f64) -> Vec<Row> {
+        let data = by_law(times);
+        let mut found = Found::default();
+        for case in &CASES {
+            let floor = Floor {
+                way: "read".to_owned(),
+                size: base::Bytes::kib(16),
+                latency: 10.0,
+            };
+            let of = OfDevice {
+                floors: vec![floor],
+                ..OfDevice::default()
+            };
+            found
+                .add(case.name, of.with(&part_of(&data, case.name)))
+                .unwrap();
+        }
+        rows(&found).unwrap()
+    }
+
+    fn part_of(data: &DataSet, device: &str) -> DataSet {
+        let mut part = DataSet::default();
+        for row in data.rows().iter().filter(|row| row.device == device) {
+            part.add(row.clone()).unwrap();
+        }
+        part
+    }
+
     fn number(rows: &[Row], case: &str, method: &str, metric: &str) -> f64 {
         let mut found = rows.iter().filter(|row| {
             (&*row.table, &*row.case, &*row.method, &*row.metric)
@@ -308,11 +399,13 @@ mod tests {
 
     #[test]
     fn a_law_is_found_on_three_devices_and_holds_on_the_two_others() {
-        let rows = predictions(&by_law(1.0)).unwrap();
+        let rows = of_law(1.0);
         for case in ["SCM1 workload-a", "SCM2 workload-a"] {
             for metric in ["read_latency_error", "write_latency_error"] {
-                let error = number(&rows, case, "model", metric);
-                assert!(error.abs() < 1e-6, "{case} {metric}: {error}");
+                for method in ["model", "model, floor apart"] {
+                    let error = number(&rows, case, method, metric);
+                    assert!(error.abs() < 1e-6, "{case} {method} {metric}: {error}");
+                }
             }
         }
         // SCM1 is nearest to 3D XPoint: 250 against 225 for a read.
@@ -323,7 +416,7 @@ mod tests {
 
     #[test]
     fn what_is_held_out_is_labelled_and_never_summed_up_with_what_is_not() {
-        let rows = predictions(&by_law(1.5)).unwrap();
+        let rows = of_law(1.5);
         let labels = |case: &str| -> Vec<Evidence> {
             let of = rows.iter().filter(|row| match &*row.table {
                 "predictions" => row.case == format!("{case} workload-a"),
@@ -356,10 +449,7 @@ mod tests {
         let part = |of: &[&'static str]| {
             let mut found = Found::default();
             for name in of {
-                let mut data = DataSet::default();
-                for row in whole.rows().iter().filter(|row| row.device == *name) {
-                    data.add(row.clone()).unwrap();
-                }
+                let data = part_of(&whole, name);
                 found.add(name, OfDevice::default().with(&data)).unwrap();
             }
             rows(&found).unwrap()
@@ -377,9 +467,8 @@ mod tests {
 
     #[test]
     fn what_is_predicted_is_not_looked_at_before() {
-        let (one, other) = (predictions(&by_law(1.0)), predictions(&by_law(3.0)));
-        let (one, other) = (one.unwrap(), other.unwrap());
-        for method in ["model", "as published", "nearest"] {
+        let (one, other) = (of_law(1.0), of_law(3.0));
+        for method in METHODS {
             for case in ["SCM1 workload-a", "SCM2 workload-a"] {
                 for metric in ["read_latency", "write_latency"] {
                     let said = |rows: &[Row]| number(rows, case, method, metric);

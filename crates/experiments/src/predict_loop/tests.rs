@@ -221,14 +221,14 @@ fn three_devices_are_measured_and_six_predicted() {
             let measured = find("predictions", &case, "measured", metric);
             let reported = find("results", workload, device, metric);
             assert_eq!(measured, reported, "the same figure in both tables");
-            for method in ["model", "as published", "nearest"] {
+            for method in predicted::METHODS {
                 let said = find("predictions", &case, method, metric);
                 let error = find("predictions", &case, method, &format!("{metric}_error"));
                 assert!((error - 100.0 * (said / measured - 1.0)).abs() < 1e-6);
             }
         }
     }
-    for method in ["model", "as published", "nearest"] {
+    for method in predicted::METHODS {
         for case in ["on the line", "held out", "held out, RocksDB", "depth"] {
             let mean = find("errors", case, method, "mean_error");
             let worst = find("errors", case, method, "worst_error");
