@@ -170,7 +170,7 @@ impl Outcome {
         (count(&self.reads) + count(&self.updates)) as f64 / self.seconds
     }
 
-    /// As rows of the data set.
+    /// As rows of the data set; none of a run in which no operation ended.
     ///
     /// # Errors
     /// A sentence if its parameters make no sense.
@@ -186,6 +186,7 @@ impl Outcome {
             .into_iter()
             .filter_map(|(metric, of)| Some((metric, of.as_ref()?.mean_us, Unit::Us)));
         let throughput = [("throughput", self.throughput(), Unit::PerS)];
+        let throughput = throughput.into_iter().filter(|(_, value, _)| *value > 0.0);
         let row = |(metric, value, unit): (&str, f64, Unit)| Row {
             device: device.to_owned(),
             what: What::Result {
@@ -271,6 +272,17 @@ mod tests {
                 "throughput 100 ops/s 3"
             ]
         );
+    }
+
+    #[test]
+    fn a_run_in_which_no_operation_ended_has_no_rows() {
+        let none = Outcome {
+            reads: None,
+            updates: None,
+            ..outcome()
+        };
+        assert_eq!(none.throughput(), 0.0);
+        assert_eq!(none.rows("nvme0", "a.json"), Ok(Vec::new()));
     }
 
     #[test]
