@@ -271,6 +271,9 @@ fn beside_measured(said: &[Said]) -> Vec<Row> {
     rows
 }
 
+/// Some of what was said: its name, and what belongs to it.
+type Part<'a> = (&'a str, &'a dyn Fn(&Said) -> bool);
+
 /// The mean and the worst error of each method: of each device; of those on the line and of those held out together, and of
 /// these by metric and by application.
 fn error_rows(said: &[Said]) -> Vec<Row> {
@@ -287,7 +290,7 @@ fn error_rows(said: &[Said]) -> Vec<Row> {
             continue;
         }
         let is_rocksdb = |one: &Said| one.cell.starts_with("rocksdb-");
-        let parts: [(&str, &dyn Fn(&Said) -> bool); 5] = [
+        let parts: [Part<'_>; 5] = [
             ("", &|_| true),
             (", reads", &|one| one.metric == "read_latency"),
             (", writes", &|one| one.metric == "write_latency"),
