@@ -6,9 +6,9 @@ use base::{Bytes, Nanos};
 use device::Device;
 use device::model::{ModelDisk, Spec, Store};
 use hybrid::{Energy, Hybrid, Mode, Mover, Settings, Tier};
-use policy::tier::Parameters;
 
 use crate::common::{get, make, pages, put, run};
+use crate::tiering::tiered;
 
 fn model(name: &str, kind: &str, size: Bytes) -> Rc<ModelDisk> {
     let spec = Spec::find(kind).expect("the catalogue has it");
@@ -17,29 +17,17 @@ fn model(name: &str, kind: &str, size: Bytes) -> Rc<ModelDisk> {
 
 /// Cache and tier in energy mode: regions of 4 MiB in extents of 1 MiB, judged every second, two seconds in a row up.
 fn settings(mover: Mover) -> Settings {
+    let settings = tiered(Mode::Both);
     Settings {
-        name: "vol0".to_owned(),
-        mode: Mode::Both,
         energy: Some(Energy {
             age_limit: Nanos::secs(3600),
             standby_after: Nanos::secs(20),
         }),
         tier: Tier {
-            parameters: Parameters {
-                period: Nanos::secs(1),
-                iops_min: 1.0,
-                share_min: 50.0,
-                streak_min: 2,
-                timeout: 3,
-                ..Parameters::default()
-            },
-            region: Bytes::mib(4),
-            extent: Some(Bytes::mib(1)),
-            break_even: false,
             mover,
-            ..Tier::default()
+            ..settings.tier
         },
-        ..Settings::default()
+        ..settings
     }
 }
 

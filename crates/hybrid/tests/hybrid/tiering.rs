@@ -19,7 +19,7 @@ const SLOW: Bytes = Bytes::mib(64);
 const FAST: Bytes = Bytes::mib(24);
 
 /// Regions of 4 MiB in extents of 1 MiB, judged every second: two seconds in a row up, three away down.
-fn tiered(mode: Mode) -> Settings {
+pub(super) fn tiered(mode: Mode) -> Settings {
     Settings {
         name: "vol0".to_owned(),
         mode,
