@@ -175,7 +175,6 @@ impl Outcome {
     /// # Errors
     /// A sentence if its parameters make no sense.
     pub fn rows(&self, device: &str, source: &str) -> Result<Vec<Row>, String> {
-        let parameters: Parameters = self.parameters.parse()?;
         let latencies = [
             ("read_latency", &self.reads),
             ("write_latency", &self.updates),
@@ -187,19 +186,41 @@ impl Outcome {
             .filter_map(|(metric, of)| Some((metric, of.as_ref()?.mean_us, Unit::Us)));
         let throughput = [("throughput", self.throughput(), Unit::PerS)];
         let throughput = throughput.into_iter().filter(|(_, value, _)| *value > 0.0);
-        let row = |(metric, value, unit): (&str, f64, Unit)| Row {
-            device: device.to_owned(),
-            what: What::Result {
-                workload: self.workload.clone(),
-                parameters: parameters.clone(),
-                metric: metric.to_owned(),
-            },
-            quantity: Quantity { value, unit },
-            run: self.run,
-            source: source.to_owned(),
-        };
-        Ok(means.chain(throughput).map(row).collect())
+        let figures: Vec<Figure<'_>> = means.chain(throughput).collect();
+        let of = (self.workload.as_str(), self.parameters.as_str(), self.run);
+        result_rows(of, &figures, device, source)
     }
+}
+
+/// A figure of a run: what it is, its value and its unit.
+pub(super) type Figure<'a> = (&'a str, f64, Unit);
+
+/// The figures of a run as rows of the data set. A run has a workload, parameters and a number.
+///
+/// # Errors
+/// A sentence if the parameters make no sense.
+pub(super) fn result_rows(
+    (workload, parameters, run): (&str, &str, u32),
+    figures: &[Figure<'_>],
+    device: &str,
+    source: &str,
+) -> Result<Vec<Row>, String> {
+    let parameters: Parameters = parameters.parse()?;
+    let row = |(metric, value, unit): &Figure<'_>| Row {
+        device: device.to_owned(),
+        what: What::Result {
+            workload: workload.to_owned(),
+            parameters: parameters.clone(),
+            metric: (*metric).to_owned(),
+        },
+        quantity: Quantity {
+            value: *value,
+            unit: *unit,
+        },
+        run,
+        source: source.to_owned(),
+    };
+    Ok(figures.iter().map(row).collect())
 }
 
 /// What a run's figures do not say themselves.

@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use ::predict::data::{Parameters, Row, What};
+use ::predict::data::{Parameters, Row};
 use ::predict::model::POOLED;
-use ::predict::units::{Quantity, Unit};
+use ::predict::units::Unit;
 use base::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 
 use super::AppError;
 use super::mariadb::{give, identity, telling_lines};
-use super::outcome::Counters;
+use super::outcome::{Counters, result_rows};
 use super::process::{Process, Stop, await_that, bound, find_program, room};
 
 /// Bytes of a key.
@@ -332,28 +332,19 @@ impl Outcome {
     /// # Errors
     /// A sentence if its parameters make no sense.
     pub fn rows(&self, device: &str, source: &str) -> Result<Vec<Row>, String> {
-        let parameters: Parameters = self.parameters.parse()?;
         let figures = [
             (&*self.metric, self.printed.mean_us, Unit::Us),
             ("throughput", self.printed.throughput, Unit::PerS),
         ];
-        let row = |(metric, value, unit): (&str, f64, Unit)| Row {
-            device: device.to_owned(),
-            what: What::Result {
-                workload: self.workload.clone(),
-                parameters: parameters.clone(),
-                metric: metric.to_owned(),
-            },
-            quantity: Quantity { value, unit },
-            run: self.run,
-            source: source.to_owned(),
-        };
-        Ok(figures.into_iter().map(row).collect())
+        let of = (self.workload.as_str(), self.parameters.as_str(), self.run);
+        result_rows(of, &figures, device, source)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ::predict::data::What;
+
     use super::*;
 
     const READ: &str = "DB path: [/x]\nreadrandom   :       5.374 micros/op 185353 ops/sec 1.004 seconds 186077 operations;  179.6 \

@@ -132,6 +132,24 @@ pub struct Results {
     pub figures: Vec<Section>,
 }
 
+/// The function that makes the rows of the experiment of this name.
+macro_rules! row_of {
+    ($visible:vis, $name:expr) => {
+        /// A row with our figure; the devices are modelled.
+        $visible fn row(
+            table: &str,
+            case: &str,
+            method: &str,
+            metric: &str,
+            unit: &str,
+            ours: Option<f64>,
+        ) -> report::Row {
+            report::Row::modelled($name, table, case, method, metric, unit).measured(ours)
+        }
+    };
+}
+pub(crate) use row_of;
+
 /// Where a long run stands: what it does now, and the share that is done (0 to 1).
 pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 

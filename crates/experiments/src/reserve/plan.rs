@@ -105,17 +105,7 @@ pub(super) fn piece<'a>(
     }
 }
 
-/// A row; the device is modelled.
-pub(super) fn row(
-    table: &str,
-    case: &str,
-    method: &str,
-    metric: &str,
-    unit: &str,
-    ours: Option<f64>,
-) -> Row {
-    Row::modelled(NAME, table, case, method, metric, unit).measured(ours)
-}
+crate::experiment::row_of!(pub(super), NAME);
 
 /// In the paper's unit.
 pub(super) fn mb(rate: BytesPerSec) -> f64 {
