@@ -8,8 +8,8 @@
 //!
 //! Source: COST 4 (four nodes with a SATA disk each, redundancy 2, virtual machines on the same nodes, clones of one image).
 //!
-//! Choice: the paper names neither network nor layout. A hop takes 50 us and bytes pass at 1.25 GB/s, multicasts cost
-//! nothing; each client's image has extents of 4 MiB whose two copies are on disks drawn by chance, one behind the other on each disk. The layout and
+//! Choice: the paper names neither network nor layout. A hop takes 50 us and bytes pass at 1.25 GB/s, messages cost
+//! nothing but where the scene says what (messages); each client's image has extents of 4 MiB whose two copies are on disks drawn by chance, one behind the other on each disk. The layout and
 //! what clients ask are the same for all methods with the same seed.
 
 use std::cell::{Cell, RefCell};
@@ -17,11 +17,12 @@ use std::rc::Rc;
 
 use super::common::loads::{EXTENT, Got, HOP, Load, Outcome, Pace, histogram};
 use super::disks::{Manager, weights};
-use base::{Instant, Nanos, Sector};
+use base::{Bytes, Instant, Nanos, Sector};
 use device::DeviceError;
 use device::model::SpecError;
 use policy::place::{
-    At, Candidate, ClientId, DiskId, Kind, Op, Options, Origin, Request, TanadaOptions, build,
+    At, Candidate, ClientId, DiskId, Kind, Op, Options, Origin, Request, State, TanadaOptions,
+    build,
 };
 use vdisk::replica::choice::Choice;
 
@@ -48,6 +49,8 @@ pub(super) enum Disk {
 pub(super) struct Scene {
     pub disks: Vec<Disk>,
     pub loads: Vec<Load>,
+    /// What each message takes of a node's processor; nothing: nor does it wait for a link.
+    pub message: Nanos,
 }
 
 /// Which policy chooses, what it hears, and which request is next at a disk.
@@ -230,18 +233,34 @@ impl Cluster {
                 env::sleep(phase).await;
                 while env::now() < cluster.until {
                     let state = node.state();
-                    let hearing = Rc::clone(&cluster);
-                    let heard = async move {
-                        env::sleep(HOP).await;
-                        for choice in &hearing.choices {
-                            choice.heard(DiskId(index as u32), &state);
-                        }
-                    };
-                    drop(env::spawn(heard));
+                    drop(env::spawn(Rc::clone(&cluster).announced(index, state)));
                     env::sleep(every).await;
                 }
             };
             drop(env::spawn(telling));
+        }
+    }
+
+    /// All nodes hear the state of the disk `index`, each as soon as it has taken the message in.
+    async fn announced(self: Rc<Self>, index: usize, state: State) {
+        let disk = DiskId(index as u32);
+        let sender = &self.nodes[index].messages;
+        if !sender.cost_something() {
+            env::sleep(HOP).await;
+            for choice in &self.choices {
+                choice.heard(disk, &state);
+            }
+            return;
+        }
+        self.choices[index].heard(disk, &state);
+        sender.transmit(Bytes(0)).await;
+        for node in (0..self.nodes.len()).filter(|node| *node != index) {
+            let cluster = Rc::clone(&self);
+            let heard = async move {
+                cluster.nodes[node].messages.receive().await;
+                cluster.choices[node].heard(disk, &state);
+            };
+            drop(env::spawn(heard));
         }
     }
 
@@ -315,9 +334,8 @@ impl Cluster {
             let found = copies.iter().find(|(it, _)| *it == disk.0);
             let (_, start) = found.expect("a disk with a copy was chosen");
             let sector = Sector(start.0 + within / base::SECTOR);
-            let local = disk.0 as usize == load.node;
-            let node = &self.nodes[disk.0 as usize];
-            async move { node.read(&request, place, sector, local).await }
+            let (asker, node) = (&self.nodes[load.node], &self.nodes[disk.0 as usize]);
+            async move { node.read(&request, place, sector, asker).await }
         };
         let read = choice.read(&request, &candidates, ask).await;
         client.outstanding.set(client.outstanding.get() - 1);

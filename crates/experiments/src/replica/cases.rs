@@ -9,6 +9,7 @@ use policy::place::{Class, Kind, Penalties};
 use super::bed::{Disk, Method, Scene};
 use super::common::loads::{Load, Pace};
 use super::common::metric::{Metric, What};
+use super::message_cost;
 
 /// How old states may be: T.
 pub(super) const AGES: [Nanos; 5] = [
@@ -46,6 +47,8 @@ pub(super) enum Family {
     Fair,
     /// Ours with one part off.
     Parts,
+    /// The preferred cells where messages cost something.
+    Messages,
 }
 
 impl Family {
@@ -59,6 +62,7 @@ impl Family {
             Family::Load => "load",
             Family::Fair => "fair",
             Family::Parts => "parts",
+            Family::Messages => "messages",
         }
     }
 }
@@ -111,15 +115,16 @@ pub(super) fn all() -> Vec<Cell> {
         draft.family = Family::Parts;
         cells.extend(cells_of(draft, age, &parts()));
     }
+    cells.extend(message_cost::cells());
     cells
 }
 
 /// A case without its methods.
 pub(super) struct Draft {
-    family: Family,
-    case: String,
-    scene: Scene,
-    metrics: Vec<Metric>,
+    pub family: Family,
+    pub case: String,
+    pub scene: Scene,
+    pub metrics: Vec<Metric>,
 }
 
 /// A case with each of these methods.
@@ -189,6 +194,7 @@ pub(super) fn mix(large: usize, small: usize) -> Draft {
         scene: Scene {
             disks: vec![Disk::Hdd; 4],
             loads: (0..large + small).map(load).collect(),
+            message: Nanos(0),
         },
         metrics: vec![
             Metric::new("large_mb_s", What::Mean(larges)),
@@ -214,6 +220,7 @@ pub(super) fn preferred(readers: usize) -> Draft {
         scene: Scene {
             disks: vec![Disk::Hdd; 4],
             loads: (0..readers).map(load).collect(),
+            message: Nanos(0),
         },
         metrics: vec![
             Metric::new("preferred_mb_s", What::Sum(vec![0])),
@@ -238,6 +245,7 @@ fn uneven() -> Draft {
         scene: Scene {
             disks,
             loads: (0..8).map(load).collect(),
+            message: Nanos(0),
         },
         metrics: vec![
             Metric::new("small_p99_ms", What::P99(all.clone())),
@@ -256,6 +264,7 @@ fn stalls() -> Draft {
         scene: Scene {
             disks: vec![Disk::StallingSsd; 4],
             loads: (0..4).map(load).collect(),
+            message: Nanos(0),
         },
         metrics: vec![
             Metric::new("small_p99_ms", What::P99(all.clone())),
@@ -275,6 +284,7 @@ fn loaded(load: f64) -> Draft {
         scene: Scene {
             disks: vec![Disk::Hdd; 4],
             loads: (0..4).map(reads).collect(),
+            message: Nanos(0),
         },
         metrics: vec![
             Metric::new("mean_ms", What::Wait(all.clone())),
@@ -296,6 +306,7 @@ pub(super) fn fair(penalties: Penalties) -> Draft {
         scene: Scene {
             disks: vec![Disk::Hdd; 4],
             loads: (0..6).map(load).collect(),
+            message: Nanos(0),
         },
         metrics: vec![
             Metric::new("fairness", What::Jain),

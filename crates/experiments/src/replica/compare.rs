@@ -13,9 +13,10 @@ use super::Measured;
 use super::cases::{Family, LOADS, READERS, SPLITS};
 use super::common::estimate::{Estimate, estimate};
 use super::common::row;
+use super::message_cost;
 
 /// What tanada's values are above a baseline's, seed by seed.
-fn difference(ours: &[f64], other: &[f64]) -> Estimate {
+pub(super) fn difference(ours: &[f64], other: &[f64]) -> Estimate {
     let paired: Vec<f64> = ours.iter().zip(other).map(|(a, b)| a - b).collect();
     estimate(&paired)
 }
@@ -28,7 +29,7 @@ impl Estimate {
 }
 
 /// Does a difference say better, worse or nothing?
-fn verdict(difference: &Estimate, more: bool) -> &'static str {
+pub(super) fn verdict(difference: &Estimate, more: bool) -> &'static str {
     let (low, high) = match more {
         true => (difference.low, difference.high),
         false => (-difference.high, -difference.low),
@@ -84,7 +85,7 @@ fn counterpart<'a>(measured: &'a [Measured], of: &Measured) -> Option<&'a Measur
     })
 }
 
-fn values<'a>(
+pub(super) fn values<'a>(
     measured: &'a [Measured],
     case: &str,
     method: &str,
@@ -97,17 +98,18 @@ fn values<'a>(
     Some(&it.values[at])
 }
 
-fn mean(measured: &[Measured], case: &str, method: &str, metric: &str) -> Option<f64> {
+pub(super) fn mean(measured: &[Measured], case: &str, method: &str, metric: &str) -> Option<f64> {
     values(measured, case, method, metric).map(|values| estimate(values).mean)
 }
 
 // --- what the paper states ------------------------------------------------------------------------------
 
-/// The paper's statements; states 5 ms old, which is less than one seek.
+/// The paper's statements; states 5 ms old, which is less than one seek, and along the cost of messages.
 pub(super) fn statements(measured: &[Measured]) -> Vec<Row> {
     let mut all = mixes(measured);
     all.extend(below_round_robin(measured));
     all.extend(as_clients_are_added(measured));
+    all.extend(message_cost::statements(measured));
     all
 }
 

@@ -1,7 +1,8 @@
 //! The disks of a scene and the queues before them.
 
 use super::bed::{Disk, Method, Scene};
-use super::common::loads::{HOP, PASSING_PS};
+use super::common::loads::PASSING_PS;
+use super::messages::Messages;
 use base::{Buf, Bytes, Instant, Nanos, Sector};
 use device::model::{ModelDisk, Spec, SpecError, Store as Data};
 use device::{Class as DeviceClass, Device, DeviceError};
@@ -37,6 +38,8 @@ pub(super) struct Manager {
     /// Sent and not yet in the queue: what only the oracle knows.
     pub(super) on_their_way: RefCell<BTreeMap<u64, (Request, At, bool)>>,
     pub(super) broken: RefCell<Option<DeviceError>>,
+    /// What its node sends and receives.
+    pub(super) messages: Messages,
 }
 
 /// A request that waits in a node's line; gone from it when it is given up.
@@ -115,6 +118,7 @@ impl Manager {
             chance: RefCell::new(env::Rng::from_seed(seed ^ 0x005e_ed0f_57a1)),
             on_their_way: RefCell::default(),
             broken: RefCell::default(),
+            messages: Messages::new(scene.message),
         })
     }
 
@@ -134,26 +138,27 @@ impl Manager {
         queue.report(env::now())
     }
 
-    /// A read from another node or this one; `None` if the device failed.
+    /// A read from `asker`'s node, which may be this one; `Err` if the device failed.
     pub(super) async fn read(
         self: &Rc<Self>,
         request: &Request,
         at: At,
         sector: Sector,
-        local: bool,
+        asker: &Rc<Self>,
     ) -> Result<Reported<()>, ()> {
+        let local = Rc::ptr_eq(self, asker);
         let number = self.tickets.get();
         self.tickets.set(number + 1);
         if !local {
             let on_its_way = OnItsWay::new(self, number, (*request, at, local));
-            env::sleep(HOP).await;
+            asker.messages.send(&self.messages, Bytes(0)).await;
             drop(on_its_way);
         }
         let reply = self
             .serve(request, at, sector, local, Ticket(number))
             .await?;
         if !local {
-            env::sleep(HOP + Nanos(request.bytes.0 * PASSING_PS / 1_000)).await;
+            self.messages.send(&asker.messages, request.bytes).await;
         }
         Ok(Reported { what: (), reply })
     }

@@ -19,6 +19,8 @@ mod cases;
 mod common;
 mod compare;
 mod disks;
+mod message_cost;
+mod messages;
 mod page;
 pub mod product;
 #[cfg(test)]

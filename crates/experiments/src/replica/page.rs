@@ -1,4 +1,4 @@
-//! Figures 4 to 6 of the paper, with ours in them, and the same by the age of states and by load.
+//! Figures 4 to 6 of the paper, with ours in them, and the same by the age of states, by load and by what messages cost.
 //!
 //! Source: COST figures 4 and 5 (large and small readers), 6 (sequential readers, one preferred).
 
@@ -7,6 +7,7 @@ use report::{Axis, Chart, Section, Series, Unit};
 use super::Measured;
 use super::cases::{AGES, READERS, SPLITS};
 use super::compare::{load_cases, point};
+use super::message_cost;
 
 /// Who is drawn.
 const DRAWN: [&str; 6] = [
@@ -107,5 +108,5 @@ pub(super) fn sections(measured: &[Measured]) -> Vec<Section> {
         "mean_ms",
         1e-3,
     ));
-    vec![mix, alone, by_age, by_load]
+    vec![mix, alone, by_age, by_load, message_cost::section(measured)]
 }
