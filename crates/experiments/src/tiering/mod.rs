@@ -107,15 +107,20 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
     run_plan(options, Plan::of(options), progress)
 }
 
+/// The cases that `--cases` may name.
+fn all_cases(options: &Options<'_>) -> Vec<&'static str> {
+    let beside = heldout::cases().into_iter().chain(intensity::cases());
+    let recorded = options.traces.map(|_| traces::CASE);
+    cases().into_iter().chain(beside).chain(recorded).collect()
+}
+
 fn run_plan(
     options: Options<'_>,
     plan: Plan,
     progress: &mut Progress<'_>,
 ) -> Result<Results, ExperimentError> {
     let part = options.part;
-    let beside = heldout::cases().into_iter().chain(intensity::cases());
-    let all: Vec<&str> = cases().into_iter().chain(beside).collect();
-    part.check(&all, &methods())?;
+    part.check(&all_cases(&options), &methods())?;
     progress("reading the workloads", 0.0);
     let workloads = load(options, plan.at_most, plan.placed)?;
     let mut setups = bed::setups();
@@ -158,10 +163,11 @@ fn run_plan(
         rows.extend(beside);
         figures.push(section);
     }
-    if let Some(folder) = options.traces {
+    if let Some(folder) = options.traces.filter(|_| traces::asked(part)) {
         let limit = options.quick.then_some(QUICK_REQUESTS);
-        let compared = traces::compare(folder, limit, options.seed, progress)?;
-        rows.extend(traces::rows(&compared));
+        let mut on = |what: &str, done: f64| progress(what, 0.9 + 0.1 * done);
+        let compared = traces::compare_on(folder, limit, options.seed, &mut journal, &mut on)?;
+        rows.extend(traces::rows(&compared, part, limit.is_some()));
     }
     progress("done", 1.0);
     Ok(Results { rows, figures })
