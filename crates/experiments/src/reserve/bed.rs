@@ -1,7 +1,7 @@
 //! One run: clients that ask again as soon as they were answered, at the production queue before the modelled device.
 //!
 //! ```text
-//! Client: start, pause, requests of 1 MiB in sequence, a few at once -> Ground -> Vertex -> what arrived, and when
+//! Client: start, pause, requests of one size in sequence (1 MiB), a few at once -> Ground -> Vertex -> what arrived, and when
 //! Ground: the queue alone (here), or a whole store with sessions, in virtual or in real time (`real`)
 //! ```
 //!
@@ -20,12 +20,11 @@ use device::{Class, Device, WriteFlags};
 use policy::share::capacity::Interval;
 use policy::share::violations::{Violations, Window, throughputs};
 use policy::share::{
-    BytesPerSec, Cost, Costs, DepthOptions, Direction, Kind, SessionCounters, SessionId, Share,
-    Terms, load,
+    BytesPerSec, DepthOptions, Direction, Kind, SessionCounters, SessionId, Share, Terms, load,
 };
 use store::qos::queue::{Queue, QueueOptions};
 
-use super::vertex::{Times, Vertex};
+use super::vertex::{Times, Vertex, costs};
 
 /// The paper's I/O and its object.
 pub(super) const IO: Bytes = Bytes::mib(1);
@@ -46,31 +45,6 @@ pub(super) struct Method {
     pub options: QueueOptions,
     /// Do the rates matter, or only their ratio? Then one run stands for every overhead.
     pub paced: bool,
-}
-
-/// What the model costs in the terms of the schedulers: each piece is set up anew, as when several are served.
-pub(super) fn costs() -> Costs {
-    let of = |fixed: Nanos, media: f64| {
-        let copy = Times::STORE.copy.map_or(0.0, |copy| 1.0 / copy.0 as f64);
-        Cost {
-            fixed,
-            jump: Nanos(0),
-            rate: BytesPerSec((1.0 / (1.0 / media + copy)) as u64),
-        }
-    };
-    let Times {
-        setup,
-        jump,
-        transfer,
-        media,
-        ..
-    } = Times::STORE;
-    let (fast, slow) = (media.fast_run.0 as f64, media.slow_run.0 as f64);
-    let time = fast / media.fast.0 as f64 + slow / media.slow.0 as f64;
-    Costs {
-        read: of(setup + jump, transfer.0 as f64),
-        write: of(setup, (fast + slow) / time),
-    }
 }
 
 impl Method {
@@ -131,7 +105,9 @@ pub(super) struct Client {
     pub start: Instant,
     /// It asks for nothing from the first to the second of these.
     pub pause: Option<(Instant, Instant)>,
-    /// Requests of [`IO`] it has outstanding.
+    /// What it asks for at a time.
+    pub io: Bytes,
+    /// How often at once.
     pub outstanding: u64,
     /// As background work.
     pub background: bool,
@@ -143,8 +119,18 @@ impl Client {
             terms,
             start,
             pause: None,
+            io: IO,
             outstanding: OBJECT.0 / IO.0,
             background: false,
+        }
+    }
+
+    /// The same with requests of `io`, as many at once as an object has.
+    pub fn asking(self, io: Bytes) -> Client {
+        Client {
+            io,
+            outstanding: OBJECT.0 / io.0,
+            ..self
         }
     }
 }
@@ -269,8 +255,14 @@ pub(super) trait Ground {
     /// Client `at` has come.
     fn enter(&self, at: usize, client: &Client) -> Result<Line, Failure>;
 
-    /// It asks for its [`IO`] at byte `place` of all it ever asks for.
-    fn ask(self: Rc<Self>, at: usize, place: u64, direction: Direction, line: Line) -> Asked;
+    /// It asks for a piece, by its first byte of all it ever asks for and its length.
+    fn ask(
+        self: Rc<Self>,
+        at: usize,
+        piece: (u64, Bytes),
+        direction: Direction,
+        line: Line,
+    ) -> Asked;
 }
 
 /// The queue alone, before a device without contents.
@@ -295,18 +287,25 @@ impl Ground for Bare {
         })
     }
 
-    fn ask(self: Rc<Self>, at: usize, place: u64, direction: Direction, line: Line) -> Asked {
+    fn ask(
+        self: Rc<Self>,
+        at: usize,
+        (place, io): (u64, Bytes),
+        direction: Direction,
+        line: Line,
+    ) -> Asked {
         let class = line.map_or(Class::Background, |number| Class::Session(number.0));
         let from = Sector::containing(REACH.0 * at as u64 + place % REACH.0);
         Box::pin(async move {
             match direction {
                 Direction::Read => {
-                    let buf = Buf::for_read(IO.usize());
+                    let buf = Buf::for_read(io.usize());
                     self.queue.read(from, buf, class).await.map(drop)?;
                 }
                 Direction::Write => {
                     let flags = WriteFlags { fua: false, class };
-                    self.queue.write(from, self.data.clone(), flags).await?;
+                    let data = self.data.slice(0, io.usize());
+                    self.queue.write(from, data, flags).await?;
                 }
             }
             Ok(())
@@ -440,9 +439,9 @@ async fn live<G: Ground + 'static>(shared: Rc<Shared<G>>, at: usize, client: Cli
                     env::sleep_until(shared.at(to)).await;
                 }
                 let place = next.get();
-                next.set(place + IO.0);
+                next.set(place + client.io.0);
                 let ground = Rc::clone(&shared.ground);
-                let asked = ground.ask(at, place, client.terms.direction, line);
+                let asked = ground.ask(at, (place, client.io), client.terms.direction, line);
                 if let Err(failure) = asked.await {
                     shared.failed.borrow_mut().get_or_insert(failure);
                     return;

@@ -22,7 +22,7 @@ use store::qos::queue::{Queue, QueueOptions};
 
 use super::bed::{self, Client, IO, Method, by_equation};
 use super::plan::{Base, Found, Piece, Plan, piece, row};
-use super::vertex::{Times, Vertex};
+use super::vertex::{self, Times, Vertex};
 
 /// What is promised.
 const P99: Probability = Probability::percent(99);
@@ -80,7 +80,7 @@ fn calibrated(plan: &Plan, mix: Mix, sessions: u32) -> Surface {
     env::Runtime::simulated(7_001).block_on(async move {
         let streams = calibrate::streams(&plan).expect("a whole plan");
         let device = Vertex::new(Times::STORE, REACH * u64::from(streams), None);
-        let queue = Queue::new(device, QueueOptions::new(bed::costs()));
+        let queue = Queue::new(device, QueueOptions::new(vertex::costs()));
         let ground = Rc::new(Bare {
             queue: Rc::clone(&queue),
             data: View::copy_of(&vec![7; IO.usize()]),

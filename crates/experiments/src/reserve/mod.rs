@@ -3,6 +3,7 @@
 //! ```text
 //! table 2 -> modelled device (vertex) under the production queue (bed) -> runs, side by side over the cores
 //!     -> overhead needed by number of accesses, window and target (needed) -> rows beside the paper's, claims (compare)
+//!     -> the same of mixes that nothing was chosen on (heldout)
 //!     -> newcomers, idle, greedy, scrub, bursts, both directions (scenes)  -> figures 3 to 6 (page)
 //! ```
 //!
@@ -17,6 +18,7 @@
 mod bed;
 mod compare;
 mod coverage;
+mod heldout;
 mod needed;
 mod page;
 mod plan;
@@ -57,6 +59,7 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
         options.part.check(&[], &[])?;
         return real::run(&plan, place, &options, progress);
     }
+    let held_out = heldout::plan(&plan);
     progress("a single access", 0.0);
     let base = single::access(&plan);
     // The longest first, or they would be waited for at the end.
@@ -65,6 +68,7 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
     pieces.extend(scenes::pieces(&plan, &base));
     pieces.extend(coverage::pieces(&plan, &base));
     pieces.extend(switches::pieces(&plan));
+    pieces.extend(heldout::pieces(&held_out));
     let part = options.part;
     part.check(
         &different(pieces.iter().map(|piece| piece.table)),
@@ -86,6 +90,7 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Results,
     if part.is_whole() {
         rows.extend(compare::stated(&rows));
         rows.extend(compare::claims(&rows));
+        rows.extend(heldout::claims(&rows));
     } else {
         // What several methods have together.
         rows.retain(|row| part.has_method(&row.method));

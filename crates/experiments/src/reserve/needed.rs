@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 use base::{Bytes, Nanos};
 use policy::share::violations::{Violations, Window, percent};
-use policy::share::{BytesPerSec, Direction, load};
+use policy::share::{BytesPerSec, Direction};
 
 use report::Row;
 
-use super::bed::{IO, Method, by_equation, run, share};
+use super::bed::{Client, IO, Method, by_equation, run};
 use super::page::Curve;
 use super::plan::{Base, Found, Piece, Plan, mb, piece, row};
 
@@ -46,15 +46,8 @@ fn part_of_round(n: u32, access: usize) -> Window {
     Window::Bytes(Bytes(IO.0 * (ios as u64).max(1)))
 }
 
-fn measure(
-    plan: &Plan,
-    base: &Base,
-    method: &Method,
-    direction: Direction,
-    n: u32,
-    overhead: f64,
-) -> Measured {
-    let clients = by_equation(base.of(direction), direction, n, overhead);
+fn measure(plan: &Plan, method: &Method, clients: &[Client]) -> Measured {
+    let n = clients.len() as u32;
     let windows = Window::JUDGED.len();
     let mut all = Measured {
         rates: vec![vec![Vec::new(); n as usize]; windows + 1],
@@ -62,7 +55,7 @@ fn measure(
         depth: 0.0,
     };
     for seed in plan.seeds() {
-        let run = run(method, plan.times, &clients, plan.end(), seed);
+        let run = run(method, plan.times, clients, plan.end(), seed);
         for (at, got) in run.got.iter().enumerate() {
             for (window, rates) in Window::JUDGED.iter().zip(&mut all.rates) {
                 rates[at].extend(got.throughputs(*window));
@@ -87,13 +80,16 @@ impl Measured {
     }
 }
 
-/// One method under one number of accesses: runs made once, for all windows and targets.
-struct Cell<'a> {
+/// Accesses by the part of the device that is set aside, in percent.
+type Accesses<'a> = Box<dyn Fn(f64) -> Vec<Client> + 'a>;
+
+/// One method under the same accesses: runs made once, for all windows and targets.
+pub(super) struct Cell<'a> {
     plan: &'a Plan,
-    base: &'a Base,
     method: &'a Method,
-    direction: Direction,
-    n: u32,
+    /// What rows begin with.
+    name: String,
+    accesses: Accesses<'a>,
     runs: BTreeMap<u32, Measured>,
 }
 
@@ -108,6 +104,7 @@ struct Needed {
 }
 
 impl<'a> Cell<'a> {
+    /// Accesses by equation (1).
     fn new(
         plan: &'a Plan,
         base: &'a Base,
@@ -115,12 +112,24 @@ impl<'a> Cell<'a> {
         direction: Direction,
         n: u32,
     ) -> Cell<'a> {
+        let name = format!("{direction} n={n}");
+        Cell::with(plan, method, name, move |overhead| {
+            by_equation(base.of(direction), direction, n, overhead)
+        })
+    }
+
+    /// Other accesses: what `accesses` gives for a part set aside, in percent.
+    pub(super) fn with(
+        plan: &'a Plan,
+        method: &'a Method,
+        name: String,
+        accesses: impl Fn(f64) -> Vec<Client> + 'a,
+    ) -> Cell<'a> {
         Cell {
             plan,
-            base,
             method,
-            direction,
-            n,
+            name,
+            accesses: Box::new(accesses),
             runs: BTreeMap::new(),
         }
     }
@@ -134,13 +143,13 @@ impl Cell<'_> {
     fn look(&mut self, step: u32, window: usize) -> (Option<f64>, u64, f64, f64) {
         let key = if self.method.paced { step } else { 0 };
         let overhead = self.overhead(step);
-        let (plan, base, method, direction, n) =
-            (self.plan, self.base, self.method, self.direction, self.n);
+        let (plan, method, accesses) = (self.plan, self.method, &self.accesses);
         let run = self.runs.entry(key).or_insert_with(|| {
             let asked = if method.paced { overhead } else { 10.0 };
-            measure(plan, base, method, direction, n, asked)
+            measure(plan, method, &accesses(asked))
         });
-        let promised = load(base.of(direction), share(overhead), n);
+        let promised = accesses(overhead).into_iter().map(|it| it.terms.rate);
+        let promised: Vec<BytesPerSec> = promised.collect();
         let (violated, windows) = run.violated(window, &promised);
         (violated, windows, run.total, run.depth)
     }
@@ -178,15 +187,26 @@ impl Cell<'_> {
 
 /// The case's name.
 pub(super) fn case(direction: Direction, n: u32, window: Window, target: f64) -> String {
-    format!("{direction} n={n} window={window} target={target}%")
+    case_of(&format!("{direction} n={n}"), window, target)
 }
 
-fn rows_of(cell: &mut Cell<'_>, table: &str, windows: &[usize], targets: &[f64]) -> Found {
+/// The same of any accesses.
+pub(super) fn case_of(name: &str, window: Window, target: f64) -> String {
+    format!("{name} window={window} target={target}%")
+}
+
+/// What is needed in these windows for these targets.
+pub(super) fn rows_of(
+    cell: &mut Cell<'_>,
+    table: &str,
+    windows: &[usize],
+    targets: &[f64],
+) -> Found {
     let mut found = Found::default();
     for &window in windows {
         for &target in targets {
             let needed = cell.needed(window, target);
-            let case = case(cell.direction, cell.n, Window::JUDGED[window], target);
+            let case = case_of(&cell.name, Window::JUDGED[window], target);
             let remark = match (needed.windows, needed.kept) {
                 (0, _) => "no window was filled".to_owned(),
                 (windows, true) => format!("of {windows} windows"),
@@ -212,11 +232,10 @@ fn rows_of(cell: &mut Cell<'_>, table: &str, windows: &[usize], targets: &[f64])
 }
 
 /// Figure 6's own cell: windows are parts of a round, ten percent may be violated.
-fn figure6(cell: &mut Cell<'_>) -> Found {
+fn figure6(cell: &mut Cell<'_>, base: &Base, direction: Direction, n: u32) -> Found {
     let needed = cell.needed(Window::JUDGED.len(), 10.0);
-    let base = mb(cell.base.of(cell.direction));
-    let degradation = 100.0 * (1.0 - needed.total / base);
-    let case = format!("{} n={}", cell.direction, cell.n);
+    let degradation = 100.0 * (1.0 - needed.total / mb(base.of(direction)));
+    let case = cell.name.clone();
     let name = cell.method.name;
     let row = |metric, ours| {
         let remark = format!("of {} windows; depth {:.1}", needed.windows, needed.depth);
@@ -224,9 +243,9 @@ fn figure6(cell: &mut Cell<'_>) -> Found {
     };
     let curve = |what: &str, value| Curve {
         figure: 6,
-        chart: format!("{what}, {}s", cell.direction),
+        chart: format!("{what}, {direction}s"),
         name: name.to_owned(),
-        points: vec![(f64::from(cell.n), value / 100.0)],
+        points: vec![(f64::from(n), value / 100.0)],
     };
     Found {
         rows: vec![
@@ -243,7 +262,10 @@ fn figure6(cell: &mut Cell<'_>) -> Found {
 /// Figure 6's figures of the published method.
 pub(super) fn published(plan: &Plan, base: &Base, direction: Direction) -> Vec<Row> {
     let method = Method::rounds(64);
-    let of = |n| figure6(&mut Cell::new(plan, base, &method, direction, n)).rows;
+    let of = |n| {
+        let mut cell = Cell::new(plan, base, &method, direction, n);
+        figure6(&mut cell, base, direction, n).rows
+    };
     (2..=8).flat_map(of).collect()
 }
 
@@ -258,7 +280,7 @@ pub(super) fn pieces<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Piece<'a>> {
                     let mut cell = Cell::new(plan, base, &method, direction, n);
                     let mut found = rows_of(&mut cell, "overhead", &[0, 1, 2, 3], &TARGETS);
                     if (2..=8).contains(&n) {
-                        let figure = figure6(&mut cell);
+                        let figure = figure6(&mut cell, base, direction, n);
                         found.rows.extend(figure.rows);
                         found.curves.extend(figure.curves);
                     }

@@ -36,7 +36,7 @@ use super::needed::SECOND;
 use super::plan::{Base, Plan};
 use super::real_rows::{agreement, rows_of};
 use super::scenes;
-use super::vertex::{Times, Vertex};
+use super::vertex::{self, Times, Vertex};
 use crate::experiment::jobs::{Job, side_by_side};
 use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Options, Progress, Results};
@@ -213,7 +213,7 @@ impl Stack {
         method: &Method,
         clients: &[Client],
     ) -> Result<Stack, Failure> {
-        let costs = bed::costs();
+        let costs = vertex::costs();
         let mut queue: QueueOptions = method.options;
         queue.share.costs = Costs::flat(BytesPerSec::mb(1_000_000));
         let options = ManagerOptions {
@@ -258,14 +258,20 @@ impl Ground for Stack {
         Ok(Some(SessionId(line)))
     }
 
-    fn ask(self: Rc<Self>, at: usize, place: u64, direction: Direction, _line: Line) -> Asked {
+    fn ask(
+        self: Rc<Self>,
+        at: usize,
+        (place, io): (u64, Bytes),
+        direction: Direction,
+        _line: Line,
+    ) -> Asked {
         let session = Rc::clone(&self.sessions.borrow()[&at]);
         let (name, offset) = (object(at), place % REACH.0);
         Box::pin(async move {
             match direction {
-                Direction::Read => drop(session.read(&name, offset, IO.0).await?),
+                Direction::Read => drop(session.read(&name, offset, io.0).await?),
                 Direction::Write => {
-                    let (data, change) = (self.data.clone(), Change::default());
+                    let (data, change) = (self.data.slice(0, io.usize()), Change::default());
                     session.write(&name, offset, data, change).await?;
                 }
             }

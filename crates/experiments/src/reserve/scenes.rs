@@ -6,14 +6,14 @@
 
 use base::{Bytes, Instant, Nanos};
 use policy::share::violations::{Violations, percent};
-use policy::share::{BytesPerSec, Direction, Terms, load};
+use policy::share::{BytesPerSec, Direction, Terms};
 
-use super::bed::{Client, Method, Run, by_equation, run, share};
+use super::bed::{Client, Method, Run, by_equation, run};
 use super::plan::{Base, Found, Piece, Plan, mb, piece, row};
 use super::vertex::Times;
 
 /// Set aside, in percent.
-const OVERHEAD: f64 = 15.0;
+pub(super) const OVERHEAD: f64 = 15.0;
 
 fn at(seconds: u64) -> Instant {
     Instant(0) + Nanos::secs(seconds)
@@ -112,7 +112,25 @@ fn scene(plan: &Plan, method: &Method, (case, about, clients, times): &Scene) ->
 /// How newcomers fare: all but the first come while others are served.
 fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u32) -> Found {
     let clients = by_equation(base.of(direction), direction, n, OVERHEAD);
-    let runs = runs(plan, method, Times::STORE, &clients);
+    let case = format!("{direction} n={n}");
+    joined(
+        plan,
+        ("joining", &case),
+        method,
+        &clients,
+        base.of(direction),
+    )
+}
+
+/// The same of any clients; `base` is what the largest of them would get alone.
+pub(super) fn joined(
+    plan: &Plan,
+    (table, case): (&'static str, &str),
+    method: &Method,
+    clients: &[Client],
+    base: BytesPerSec,
+) -> Found {
+    let runs = runs(plan, method, Times::STORE, clients);
     let newcomers: Vec<_> = runs.iter().flat_map(|run| &run.got[1..]).collect();
     let lag = newcomers
         .iter()
@@ -128,13 +146,12 @@ fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u
         .iter()
         .filter_map(|got| got.first_violation())
         .min();
-    let rates = load(base.of(direction), share(OVERHEAD), n);
-    let largest = rates.last().map_or(0.0, |rate| rate.0 as f64);
+    let rates = clients.iter().map(|client| client.terms.rate.0);
+    let largest = rates.max().unwrap_or(0) as f64;
     let quantum = 256.0;
-    let bound = quantum + 2.0 * quantum * largest / base.of(direction).0 as f64;
-    let case = format!("{direction} n={n}");
+    let bound = quantum + 2.0 * quantum * largest / base.0 as f64;
     let row = |metric, unit, ours: Option<f64>, remark: &str| {
-        row("joining", &case, method.name, metric, unit, ours).noted(remark)
+        row(table, case, method.name, metric, unit, ours).noted(remark)
     };
     Found {
         rows: vec![
@@ -148,7 +165,7 @@ fn joining(plan: &Plan, base: &Base, method: &Method, direction: Direction, n: u
                 "bound_kib",
                 "KiB",
                 Some(bound),
-                "one quantum, and what the largest is owed by equation (1) while two quanta at the device end",
+                "one quantum, and what the largest is owed by its booking while two quanta at the device end",
             ),
             row(
                 "wait_ms",

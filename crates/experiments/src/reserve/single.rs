@@ -136,21 +136,23 @@ fn table2_rows(plan: &Plan) -> Found {
 
 /// Measures a single access.
 pub(super) fn access(plan: &Plan) -> Base {
-    let of = |direction| {
-        let terms = Terms::reserved(direction, BytesPerSec::mb(100));
-        let client = Client::new(terms, Instant(0));
-        let end = Instant(0) + plan.figures;
-        let all = plan.seeds().map(|seed| {
-            run(&Method::rounds(64), plan.times, &[client], end, seed)
-                .total()
-                .0
-        });
-        BytesPerSec(all.sum::<u64>() / plan.seeds)
-    };
     Base {
-        read: of(Direction::Read),
-        write: of(Direction::Write),
+        read: access_of(plan, Direction::Read, IO),
+        write: access_of(plan, Direction::Write, IO),
     }
+}
+
+/// What a single access with requests of `io` gets.
+pub(super) fn access_of(plan: &Plan, direction: Direction, io: Bytes) -> BytesPerSec {
+    let terms = Terms::reserved(direction, BytesPerSec::mb(100));
+    let client = Client::new(terms, Instant(0)).asking(io);
+    let end = Instant(0) + plan.figures;
+    let all = plan.seeds().map(|seed| {
+        run(&Method::rounds(64), plan.times, &[client], end, seed)
+            .total()
+            .0
+    });
+    BytesPerSec(all.sum::<u64>() / plan.seeds)
 }
 
 /// Figure 3: one access, how its throughput by rounds spreads.

@@ -2,7 +2,7 @@
 
 use base::{Instant, Nanos};
 use policy::share::{BytesPerSec, Direction};
-use report::{Devices, Value};
+use report::{Devices, Value, Verdict};
 
 use super::bed::Method;
 use super::plan::{Base, mb, row};
@@ -373,4 +373,66 @@ fn a_file_that_is_there_already_is_left_alone() {
     assert_eq!(std::fs::metadata(&free).unwrap().len(), 1 << 30);
     drop(ours);
     assert!(!free.exists());
+}
+
+#[test]
+fn a_mix_shares_the_time_of_the_device_by_its_parts() {
+    let plan = heldout::plan(&tiny());
+    let mut seen = Vec::new();
+    for mix in heldout::mixes() {
+        let alone = mix.alone(&plan);
+        for overhead in [0.0, 20.0] {
+            let clients = mix.clients(&alone, overhead);
+            let time = clients.iter().zip(&alone);
+            let time: f64 = time
+                .map(|(client, alone)| client.terms.rate.0 as f64 / alone.0 as f64)
+                .sum();
+            let left = 1.0 - overhead / 100.0;
+            assert!((time - left).abs() < 1e-6, "{}: {time}", mix.name);
+            assert!(clients.iter().all(|it| it.outstanding * it.io.0 == 4 << 20));
+        }
+        seen.push(mix.name);
+    }
+    assert_eq!(seen.len(), 9);
+    // Small requests pay for being set up four times as often.
+    let of = |io| single::access_of(&plan, Direction::Read, io).0;
+    let (large, small) = (of(base::Bytes::mib(1)), of(base::Bytes::kib(256)));
+    assert!(small < large && small > large / 4, "{small} of {large}");
+}
+
+#[test]
+fn what_fails_on_a_mix_fails_outside_the_tuned_cells() {
+    let plan = heldout::plan(&tiny());
+    let name = "read 256 KiB n=6";
+    let of_mix = |job: &Job<'_, Found>| job.name.contains(name);
+    let pieces = heldout::pieces(&plan).into_iter().map(|piece| piece.job);
+    let jobs: Vec<Job<'_, Found>> = pieces.filter(of_mix).collect();
+    assert_eq!(jobs.len(), 2);
+    let found = jobs.iter().map(|job| (job.work)().unwrap());
+    let mut rows: Vec<Row> = found.flat_map(|found| found.rows).collect();
+    assert!(
+        rows.iter()
+            .all(|row| row.evidence == report::Evidence::HeldOut)
+    );
+    let verdict = |rows: &[Row]| {
+        let case = format!("{name}: windows of a second");
+        let row = heldout::claims(rows)
+            .into_iter()
+            .find(|row| row.case == case);
+        row.and_then(|row| row.verdict)
+    };
+    let needed = needed::case_of(name, needed::SECOND, 1.0);
+    for (overhead, expected) in [(15.0, Verdict::Holds), (15.5, Verdict::FailsOutside)] {
+        for row in &mut rows {
+            if (row.case == needed) && row.metric == "overhead_percent" {
+                row.ours = Some(Value::Number(overhead));
+            }
+        }
+        assert_eq!(verdict(&rows), Some(expected));
+    }
+    assert_eq!(
+        verdict(&[]),
+        Some(Verdict::FailsOutside),
+        "nothing was measured"
+    );
 }

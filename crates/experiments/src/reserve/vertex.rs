@@ -32,7 +32,7 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
 use device::{Class, Device, Info, Op, Pending, WriteFlags, ready};
-use policy::share::BytesPerSec;
+use policy::share::{BytesPerSec, Cost, Costs};
 
 /// How the media take writes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -357,5 +357,30 @@ impl Device for Vertex {
             env::sleep_until(done).await;
             Ok(())
         })
+    }
+}
+
+/// What the model costs in the terms of the schedulers: each piece is set up anew, as when several are served.
+pub(super) fn costs() -> Costs {
+    let of = |fixed: Nanos, media: f64| {
+        let copy = Times::STORE.copy.map_or(0.0, |copy| 1.0 / copy.0 as f64);
+        Cost {
+            fixed,
+            jump: Nanos(0),
+            rate: BytesPerSec((1.0 / (1.0 / media + copy)) as u64),
+        }
+    };
+    let Times {
+        setup,
+        jump,
+        transfer,
+        media,
+        ..
+    } = Times::STORE;
+    let (fast, slow) = (media.fast_run.0 as f64, media.slow_run.0 as f64);
+    let time = fast / media.fast.0 as f64 + slow / media.slow.0 as f64;
+    Costs {
+        read: of(setup + jump, transfer.0 as f64),
+        write: of(setup, (fast + slow) / time),
     }
 }
