@@ -190,20 +190,24 @@ impl Verdict {
     }
 }
 
-/// The device of `among` whose latencies are nearest to `latencies`: the least sum of squared log ratios.
+/// The device of `among` whose latencies are nearest to `latencies`: the least sum of squared log ratios, of the devices'
+/// own parts where the path's is known.
 pub fn nearest<'a>(
     data: &Reduced,
     form: &Form,
     latencies: &[f64],
     among: &[&'a str],
 ) -> Option<&'a str> {
+    let paths = form.terms.iter().map(|term| data.path.get(&term.regressor));
+    let paths: Vec<f64> = paths.map(|path| path.copied().unwrap_or(0.0)).collect();
     let mut best: Option<(f64, &str)> = None;
     for device in among {
         let Some(theirs) = form.latencies(data, device) else {
             continue;
         };
-        let pairs = latencies.iter().zip(&theirs);
-        let distance: f64 = pairs.map(|(a, b)| (a / b).ln().powi(2)).sum();
+        let pairs = latencies.iter().zip(&theirs).zip(&paths);
+        let ratios = pairs.map(|((a, b), path)| (a - path) / (b - path));
+        let distance: f64 = ratios.map(|ratio| ratio.ln().powi(2)).sum();
         if best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, device));
         }

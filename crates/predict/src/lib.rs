@@ -3,6 +3,7 @@
 //! ```text
 //! measurements (data, import) -> paper mode:    one line a cell, the best of the candidates   (paper)
 //!                             -> default model: y = cpu + sum n_j L_j, non-negative           (model)
+//!     a path's floor, where it was measured, is taken apart from the device's part before     (floor)
 //!                 each judged by leaving every device out in turn                             (judge)
 //! ```
 //!
@@ -13,6 +14,7 @@
 //! 2. The same data give the same answer, bit for bit; what is simulated has a fixed seed.
 
 pub mod data;
+pub mod floor;
 pub mod grid;
 pub mod import;
 pub mod interval;

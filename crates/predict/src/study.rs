@@ -54,6 +54,8 @@ pub struct Study {
     pub verdict: Verdict,
     /// What a reader must know of the data.
     pub warnings: Vec<String>,
+    /// What of each term is the path's, in us; empty where no floor was taken apart.
+    pub path: BTreeMap<String, f64>,
 }
 
 /// Studies `data` with `form`.
@@ -90,7 +92,25 @@ pub fn study(data: &Reduced, form: &Form) -> Result<Study, ModelError> {
         verdict: judgement.verdict(|_| true),
         warnings: warnings(data, form, &groups),
         judgement,
+        path: data.path.clone(),
     })
+}
+
+impl Study {
+    /// `read-16K-latency 70.0 us`, for each part that is the path's; nothing where no floor was taken apart.
+    pub fn path_sentence(&self) -> Option<String> {
+        let parts = self
+            .path
+            .iter()
+            .map(|(name, us)| format!("{name} {us:.1} us"));
+        let parts: Vec<String> = parts.collect();
+        (!parts.is_empty()).then(|| {
+            format!(
+                "of these the path has the same on all devices: {}",
+                parts.join(", ")
+            )
+        })
+    }
 }
 
 /// What a reader must know: constant regressors, missing cells, devices without figures.

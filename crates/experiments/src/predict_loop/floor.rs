@@ -7,18 +7,16 @@
 //! Choice: the form was fixed before it computed anything, `docs/decisions/0018`.
 //!
 //! Always true:
-//! 1. A device's part is at least [`OWN_MIN`].
+//! 1. A device's part is at least [`predict::floor::OWN_MIN`].
 //! 2. Where the floor did not move and hid no device, the figures with the path's part are what fio saw.
 
 use std::collections::BTreeMap;
 
-use ::predict::data::{DataSet, Reduce, Row, What};
+use ::predict::data::{DataSet, Row, What};
+use ::predict::floor;
 use ::predict::units::{Quantity, Unit};
 
 use super::found::{Floor, Found};
-
-/// The least a device is taken for, in us: a smaller difference of two means is not known.
-pub const OWN_MIN: f64 = 1.0;
 
 /// What was measured, with the floor taken apart. Results are as they were.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,7 +43,7 @@ pub fn apart(found: &Found) -> Result<Apart, String> {
     }
     let path: BTreeMap<String, f64> = all
         .into_iter()
-        .map(|(name, floors)| (name, Reduce::Median.of(&floors)))
+        .map(|(name, floors)| (name, floor::path(&floors)))
         .collect();
     let (mut with_path, mut own) = (DataSet::default(), DataSet::default());
     for row in found.data.rows() {
@@ -78,7 +76,7 @@ fn own_part(found: &Found, row: &Row) -> Option<f64> {
     };
     let (_, of) = found.devices.iter().find(|(name, _)| *name == row.device)?;
     let floor = of.floors.iter().find(|floor| name(floor) == *regressor)?;
-    Some((row.quantity.reckoned() - floor.latency).max(OWN_MIN))
+    Some(floor::own(row.quantity.reckoned(), floor.latency))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ pub mod experiment;
 mod interrupt;
 pub mod predict;
 mod predict_estimate;
+pub mod predict_import;
 mod predict_pages;
 pub mod sim;
 pub mod trace;

@@ -9,18 +9,21 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::predict_estimate::estimate;
+use super::predict_estimate::{estimate, floor_line};
+use super::predict_import::import_files;
 use super::predict_pages::{fit_table, published_page, score_table};
 use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
-use predict::data::{Cell, DataError, DataSet, Parameters, Reduce, Reduced};
-use predict::import::{self, About, Format};
+use predict::data::{Cell, DataSet, Reduce, Reduced};
+use predict::floor::{self, Floors};
+use predict::import::Format;
 use predict::judge::Verdict;
 use predict::model::{Form, Term};
 use predict::noise::{self, Noise};
 use predict::page::page;
 use predict::paper::{self, CellFit};
 use predict::study::{self};
+use predict::units::{Kind, Quantity};
 use report::terminal;
 use report::terminal::Usage;
 use report::terminal::table::table;
@@ -28,6 +31,8 @@ use serde::Serialize;
 
 /// How many tables of noise are drawn beside the published method, and from which seed.
 const NOISE: (usize, u64) = (1_000, 1);
+/// What `--floor` says for the floors of the data set.
+const MEASURED: &str = "measured";
 
 #[derive(Subcommand)]
 pub enum Predict {
@@ -67,6 +72,9 @@ pub struct Import {
     /// A parameter of the workload, such as data_gb=16; as often as needed.
     #[arg(long = "param", value_name = "NAME=VALUE")]
     pub parameters: Vec<String>,
+    /// The outputs are of the device's path alone, with something in its place that answers at once.
+    #[arg(long, conflicts_with_all = ["published", "workload"])]
+    pub floor: bool,
     /// Add the measurements of the paper (three devices, four workloads, seven sizes).
     #[arg(long)]
     pub published: bool,
@@ -117,6 +125,10 @@ pub struct Terms {
     /// How often an operation waits for a term, counted in a trace, such as read-16K-latency=0.63.
     #[arg(long = "count", value_name = "REGRESSOR=N")]
     pub counts: Vec<String>,
+    /// What the path takes of a latency without its device, such as read-16K-latency=70us; measured: the data set's own
+    /// (import --floor). What --at gives is then the device's alone.
+    #[arg(long = "floor", value_name = "REGRESSOR=VALUE|measured")]
+    pub floors: Vec<String>,
     /// The parameter over whose values cells are fitted together.
     #[arg(long, default_value = predict::model::POOLED, value_name = "PARAMETER")]
     pub pool: String,
@@ -186,61 +198,44 @@ pub(super) fn usage(text: impl Into<String>) -> anyhow::Error {
     Usage(text.into()).into()
 }
 
-fn import_files(arguments: &Import) -> anyhow::Result<()> {
-    let mut data = data_at(&arguments.into)?;
-    let mut parameters = Parameters::default();
-    for one in &arguments.parameters {
-        let (name, value) = one
-            .split_once('=')
-            .filter(|(name, value)| !name.is_empty() && !value.is_empty())
-            .ok_or_else(|| usage(format!("--param {one}: write NAME=VALUE")))?;
-        parameters.set(name, value);
+/// Reads the data set, reduces it, and takes the floor apart that is asked for.
+pub(super) fn read_for(data: &Data, terms: &Terms, mode: Mode) -> anyhow::Result<Reduced> {
+    let reduced = read(data)?;
+    if terms.floors.is_empty() {
+        return Ok(reduced);
     }
-    let about = About {
-        device: arguments.device.clone(),
-        workload: arguments.workload.clone(),
-        parameters,
-    };
-    if arguments.published {
-        for row in experiments::predict::data_set().rows() {
-            let into = arguments.into.display().to_string();
-            data.add(row.clone())
-                .map_err(|reason| DataError::Whole { file: into, reason })?;
-        }
-        eprintln!("added the published measurements");
+    if mode == Mode::Paper {
+        return Err(usage(
+            "--floor is of the model: the published method knows no floor, leave it away or --mode paper",
+        ));
     }
-    for path in &arguments.files {
-        let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {file}"))?;
-        let format = arguments.format.or_else(|| Format::of(&text)).ok_or_else(|| {
-            anyhow::anyhow!(
-                "{file} looks like no output of fio (JSON), YCSB, go-ycsb, sysbench or pgbench, and like no CSV with \
-                 device, value and unit; name its format with --format"
-            )
-        })?;
-        let done = import::add(&mut data, format, &text, &file, &about)?;
-        match done.known {
-            0 => eprintln!("{file}: {} measurements from {format}", done.added),
-            known => eprintln!(
-                "{file}: {} measurements from {format}, {known} were there already",
-                done.added
-            ),
-        }
-    }
-    data.write(&arguments.into)?;
-    terminal::text(&format!(
-        "{}: {} measurements\n",
-        arguments.into.display(),
-        data.rows().len()
-    ))
+    let floors = floors(&reduced, &terms.floors)?;
+    Ok(floor::apart(&reduced, &floors)?)
 }
 
-/// The data set at `path`: an empty one where there is none yet.
-pub fn data_at(path: &Path) -> anyhow::Result<DataSet> {
-    Ok(match path.exists() {
-        true => DataSet::read(path)?,
-        false => DataSet::default(),
-    })
+/// The floors that `--floor` gives or asks for.
+fn floors(data: &Reduced, said: &[String]) -> anyhow::Result<Floors> {
+    let mut floors = match said.iter().any(|it| it == MEASURED) {
+        true => Floors::measured(data)?,
+        false => Floors::default(),
+    };
+    for one in said.iter().filter(|it| *it != MEASURED) {
+        let (name, value) = one.split_once('=').ok_or_else(|| {
+            usage(format!(
+                "--floor {one}: write REGRESSOR=VALUE, such as read-16K-latency=70us, or {MEASURED}"
+            ))
+        })?;
+        let quantity: Quantity = value
+            .parse()
+            .map_err(|error| usage(format!("--floor {one}: {error}")))?;
+        if quantity.unit.kind() != Kind::Latency {
+            return Err(usage(format!(
+                "--floor {one}: a floor is a time, such as 70us"
+            )));
+        }
+        floors.give(name, quantity.reckoned());
+    }
+    Ok(floors)
 }
 
 /// Reads the data set and reduces it.
@@ -443,7 +438,7 @@ fn published(data: &Reduced) -> Published {
 }
 
 fn fit(arguments: &Fit, compare: bool) -> anyhow::Result<()> {
-    let data = read(&arguments.data)?;
+    let data = read_for(&arguments.data, &arguments.terms, arguments.mode)?;
     let study = study::study(&data, &form(&arguments.terms)?);
     if let Some(file) = &arguments.html {
         let study = study.as_ref().map_err(|error| usage(error.to_string()))?;
@@ -460,7 +455,7 @@ fn fit(arguments: &Fit, compare: bool) -> anyhow::Result<()> {
     if arguments.data.json {
         return terminal::json(&study);
     }
-    let mut text = format!("{}\n\n", study.form.sentence());
+    let mut text = format!("{}{}\n\n", study.form.sentence(), floor_line(&study));
     if !compare {
         text.push_str(&fit_table(&study));
         text.push('\n');

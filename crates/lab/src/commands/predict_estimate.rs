@@ -1,6 +1,6 @@
 //! `tanada predict estimate`: one device, by our method or by the published one.
 
-use super::predict::{Estimate, Mode, form, lines, read, usage};
+use super::predict::{Estimate, Mode, form, lines, read_for, usage};
 use super::predict_pages::percent;
 use predict::data::Reduced;
 use predict::interval::{Basis, Interval};
@@ -52,7 +52,11 @@ pub(super) fn target(data: &Reduced, arguments: &Estimate) -> anyhow::Result<Tar
                 known.kind.unit()
             )));
         }
-        target.figures.insert(name.to_owned(), value.reckoned());
+        // What is given is the device's alone, where the path's part is known.
+        let path = data.path.get(name).copied().unwrap_or(0.0);
+        target
+            .figures
+            .insert(name.to_owned(), value.reckoned() + path);
     }
     Ok(target)
 }
@@ -65,7 +69,7 @@ pub(super) fn estimate(arguments: &Estimate) -> anyhow::Result<()> {
     if !positive(arguments.clients) || !positive(arguments.cores) {
         return Err(usage("--clients and --cores are numbers above zero"));
     }
-    let data = read(&arguments.data)?;
+    let data = read_for(&arguments.data, &arguments.terms, arguments.mode)?;
     let target = target(&data, arguments)?;
     if arguments.mode == Mode::Paper {
         return estimate_as_published(&data, &target, arguments);
@@ -117,13 +121,21 @@ fn page(study: &Study, target: &Target, estimates: &[study::Estimate]) -> String
     notes.sort();
     notes.dedup();
     format!(
-        "{} on {}\n\n{}{}\n{}\n",
+        "{} on {}{}\n\n{}{}\n{}\n",
         study.form.sentence(),
         target.name,
+        floor_line(study),
         table(&head, &rows),
         listed(&notes),
         study.verdict.sentence()
     )
+}
+
+/// What of the terms is the path's, on a line of its own.
+pub(super) fn floor_line(study: &Study) -> String {
+    study
+        .path_sentence()
+        .map_or(String::new(), |it| format!("\n{it}"))
 }
 
 /// Notes below a table, one a line.

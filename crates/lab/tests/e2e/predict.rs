@@ -479,3 +479,135 @@ fn an_interrupted_measurement_clears_up_a_killed_one_is_cleared_by_the_next() {
     );
     assert!(!folder.exists());
 }
+
+/// Three devices behind a path of 100 us, and an application that waits for two reads: `data.csv`; the path: `path.csv`.
+fn behind_a_path() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut data = "device,regressor,workload,metric,value,unit\n".to_owned();
+    let mut path = "device,regressor,value,unit\n".to_owned();
+    for (device, read) in [("a", 110), ("b", 130), ("c", 200)] {
+        data += &format!("{device},read-16K-latency,,,{read},us\n");
+        data += &format!("{device},,w,read_latency,{},us\n", 50 + 2 * read);
+        path += &format!("{device},read-16K-latency,100,us\n{device},read-16K-iops,9000,iops\n");
+    }
+    fs::write(dir.path().join("data.csv"), data).unwrap();
+    fs::write(dir.path().join("path.csv"), path).unwrap();
+    dir
+}
+
+const OF_READS: [&str; 5] = [
+    "predict",
+    "estimate",
+    "data.csv",
+    "--terms",
+    "read-16K-latency",
+];
+
+#[test]
+fn a_floor_is_measured_or_given_and_the_estimate_uses_it() {
+    let dir = behind_a_path();
+    let dir = dir.path();
+    let estimate = |more: &[&str]| json(dir, &[&OF_READS[..], &["--json"], more].concat());
+    let of = |answer: Value| {
+        let one = &answer[0];
+        let latency = one["latency"].as_f64().unwrap();
+        (
+            latency.round(),
+            one["nearest"][0].as_str().unwrap().to_owned(),
+        )
+    };
+    // Measured over the path, a device of 119 us lies nearer to a.
+    let whole = of(estimate(&["--at", "read-16K-latency=119us"]));
+    assert_eq!(whole, (288.0, "a".to_owned()));
+    // By its sheet it takes 19 us, which is nearer to 30 than to 10; the path's 100 us come on top.
+    let sheet = ["--at", "read-16K-latency=19us", "--floor"];
+    let given = estimate(&[&sheet[..], &["read-16K-latency=100us"]].concat());
+    assert_eq!(of(given), (288.0, "b".to_owned()));
+
+    let (status, said) = refused(dir, &[&OF_READS[..], &sheet, &["measured"]].concat());
+    assert_eq!(status, Some(1));
+    assert!(
+        said.contains("the data set has no floor; measure the path"),
+        "{said}"
+    );
+    text(
+        dir,
+        &[
+            "predict", "import", "path.csv", "--floor", "--into", "data.csv",
+        ],
+    );
+    let shown = text(dir, &["predict", "show", "data.csv"]);
+    assert!(
+        shown.contains("floor-read-16K-latency") && !shown.contains("iops"),
+        "{shown}"
+    );
+    assert_eq!(
+        of(estimate(&[&sheet[..], &["measured"]].concat())),
+        (288.0, "b".to_owned())
+    );
+    let page = text(dir, &[&OF_READS[..], &sheet, &["measured"]].concat());
+    assert!(
+        page.contains("of these the path has the same on all devices: read-16K-latency 100.0 us"),
+        "{page}"
+    );
+    // Fits say it, too; without the option the floor changes nothing.
+    let fit = ["predict", "fit", "data.csv", "--terms", "read-16K-latency"];
+    let fitted = json(
+        dir,
+        &[&fit[..], &["--floor", "measured", "--json"]].concat(),
+    );
+    assert_eq!(fitted["path"]["read-16K-latency"], 100.0);
+    assert_eq!(
+        json(dir, &[&fit[..], &["--json"]].concat())["path"],
+        serde_json::json!({})
+    );
+    assert_eq!(of(estimate(&["--at", "read-16K-latency=119us"])), whole);
+}
+
+#[test]
+fn a_floor_that_is_none_is_refused_with_what_to_write() {
+    let dir = behind_a_path();
+    let dir = dir.path();
+    for (floor, status, why) in [
+        (
+            "read-16K-latency",
+            2,
+            "write REGRESSOR=VALUE, such as read-16K-latency=70us, or measured",
+        ),
+        (
+            "read-16K-latency=7MB/s",
+            2,
+            "a floor is a time, such as 70us",
+        ),
+        (
+            "read-4K-latency=7us",
+            1,
+            "the data set has no such figure; it has read-16K-latency",
+        ),
+    ] {
+        let asked = ["--at", "read-16K-latency=19us", "--floor", floor];
+        let (code, said) = refused(dir, &[&OF_READS[..], &asked].concat());
+        assert_eq!(code, Some(status), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+    let asked = [
+        "predict", "fit", "data.csv", "--mode", "paper", "--floor", "measured",
+    ];
+    let (code, said) = refused(dir, &asked);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.contains("the published method knows no floor"),
+        "{said}"
+    );
+    fs::write(
+        dir.join("app.txt"),
+        "[OVERALL], Throughput(ops/sec), 990.5\n[READ], AverageLatency(us), 812.5\n",
+    )
+    .unwrap();
+    let asked = [
+        "predict", "import", "app.txt", "--device", "a", "--floor", "--into", "data.csv",
+    ];
+    let (code, said) = refused(dir, &asked);
+    assert_eq!(code, Some(1));
+    assert!(said.contains("results of an application"), "{said}");
+}

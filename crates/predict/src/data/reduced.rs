@@ -107,6 +107,8 @@ pub struct Reduced {
     pub regressors: Vec<Regressor>,
     /// The results, as they first appear.
     pub cells: Vec<Cell>,
+    /// What of a figure is the path's and the same for all devices, in us; none: the figures are not taken apart.
+    pub path: BTreeMap<String, f64>,
 }
 
 impl Reduced {

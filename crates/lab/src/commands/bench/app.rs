@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::commands::bench::{FIGURE_HEAD, figure_cells};
 use crate::commands::interrupt;
-use crate::commands::predict::data_at;
+use crate::commands::predict_import::data_at;
 use crate::reading::{seconds, some_seconds};
 
 #[derive(Args)]

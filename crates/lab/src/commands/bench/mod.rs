@@ -35,7 +35,7 @@ use serde::Serialize;
 use app::BenchApp;
 use quick::BenchModel;
 
-use crate::commands::predict::data_at;
+use crate::commands::predict_import::data_at;
 use crate::reading::{seconds, some_seconds};
 
 /// The size of the file made in a folder, unless given.

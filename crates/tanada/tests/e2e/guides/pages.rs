@@ -218,6 +218,11 @@ pub const PREDICTION: Page = Page {
             "a file in place of a device, and one of the grid's points",
         ),
         instead(
+            "bench device /dev/nullb0",
+            "bench device nvme.img --sizes 4KiB --time 1s --ramp 0s --runs 1",
+            "a file in place of a device, and one of the grid's points",
+        ),
+        instead(
             "bench device /mnt/nvme0",
             "bench device folder --size 8MiB --sizes 4KiB --time 1s --ramp 0s --runs 1",
             "a folder here, and one of the grid's points",
