@@ -30,9 +30,9 @@ impl Results {
         }
     }
 
-    /// Adds a row: (case, method, metric, unit), the figure of each run, and the kind of its time: `real`,
-    /// `modelled` (virtual time) or `emulated` (a device model in real time).
-    pub fn add(&mut self, of: (&str, &str, &str, &str), runs: &[f64], kind: &str) {
+    /// Adds a row: (case, method, metric, unit), the figure of each run, and what it was measured on: `real` devices,
+    /// `modelled` ones (in virtual time) or `emulated` ones (a device model in real time).
+    pub fn add(&mut self, of: (&str, &str, &str, &str), runs: &[f64], devices: &str) {
         let (case, method, metric, unit) = of;
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -40,10 +40,9 @@ impl Results {
         let median = sorted[sorted.len() / 2];
         self.rows.push(format!(
             "{{\"experiment\":\"bench-{}\",\"case\":{case:?},\"method\":{method:?},\"metric\":{metric:?},\
-             \"unit\":{unit:?},\"ours\":{median},\"low\":{low},\"high\":{high},\"runs\":{},\"kind\":{kind:?},\"modelled\":{}{}}}",
+             \"unit\":{unit:?},\"ours\":{median},\"low\":{low},\"high\":{high},\"runs\":{},\"devices\":{devices:?}{}}}",
             self.bench,
             sorted.len(),
-            kind != "real",
             self.more
         ));
     }

@@ -155,7 +155,7 @@ impl Row {
         format!(
             "{{\"experiment\":\"bench-hit\",\"case\":\"{}\",\"method\":\"{}\",\"metric\":\"{}\",\
              \"unit\":\"{}\",\"ours\":{:.4},\"low\":{:.4},\"high\":{:.4},\"aim_at_most\":{aim},\
-             \"verdict\":{verdict},\"runs\":{},\"seed\":{SEED},\"modelled\":{}}}",
+             \"verdict\":{verdict},\"runs\":{},\"seed\":{SEED},\"devices\":\"{}\"}}",
             self.case,
             self.method,
             self.metric,
@@ -164,7 +164,7 @@ impl Row {
             self.runs[0],
             self.runs[self.runs.len() - 1],
             self.runs.len(),
-            self.modelled
+            if self.modelled { "modelled" } else { "real" }
         )
     }
 

@@ -150,7 +150,7 @@ fn json(rows: &[Row], requests: usize, runs: usize) -> String {
                 "{{\"experiment\":\"bench-policy\",\"case\":\"zipf-1.0\",\"method\":\"{}\",\
                  \"metric\":\"{metric}\",\"unit\":\"Mrequests/s\",\"ours\":{:.2},\"low\":{:.2},\
                  \"high\":{:.2},\"aim\":{aim},\"miss_ratio\":{:.4},\"requests\":{requests},\
-                 \"runs\":{runs},\"seed\":{SEED},\"modelled\":false}}",
+                 \"runs\":{runs},\"seed\":{SEED},\"devices\":\"real\"}}",
                 row.kind, rate.median, rate.low, rate.high, row.miss_ratio
             ));
         }

@@ -196,7 +196,7 @@ fn main() -> ExitCode {
                 "{{\"experiment\":\"bench-sim-cache\",\"case\":\"zipf-1.0\",\"method\":\"{name}\",\
                  \"metric\":\"rate\",\"unit\":\"Mrequests/s\",\"ours\":{median:.2},\"low\":{low:.2},\
                  \"high\":{high:.2},\"aim\":{aim},\"answer\":{answer},\"curve_error\":{error:.5},\
-                 \"requests\":{},\"runs\":{runs},\"seed\":{SEED},\"modelled\":false}}",
+                 \"requests\":{},\"runs\":{runs},\"seed\":{SEED},\"devices\":\"real\"}}",
                 requests.len()
             ));
         } else {

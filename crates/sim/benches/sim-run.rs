@@ -281,7 +281,7 @@ fn json(rows: &[Row]) -> String {
         format!(
             "{{\"experiment\":\"bench-sim-run\",\"case\":\"{}\",\"method\":\"{}\",\"metric\":\"rate\",\
              \"unit\":\"requests/CPU-s\",\"ours\":{:.0},\"low\":{:.0},\"high\":{:.0},\"aim\":{AIM:.0},\
-             \"hit_share\":{:.4},\"requests\":{},\"runs\":{},\"seed\":{SEED},\"modelled\":false}}",
+             \"hit_share\":{:.4},\"requests\":{},\"runs\":{},\"seed\":{SEED},\"devices\":\"real\"}}",
             row.case.name,
             if row.case.cache { "hdd+ssd" } else { "hdd" },
             row.median(),

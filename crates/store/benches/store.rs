@@ -79,7 +79,7 @@ impl Row {
         format!(
             "{{\"experiment\":\"bench-store\",\"case\":\"{}\",\"method\":\"{}\",\"metric\":\"throughput\",\
              \"unit\":\"{}\",\"ours\":{median:.3},\"low\":{low:.3},\"high\":{high:.3},\"ratio\":{ratio:.4},\
-             \"ratio_low\":{least:.4},\"ratio_high\":{most:.4},\"runs\":{},\"modelled\":false}}",
+             \"ratio_low\":{least:.4},\"ratio_high\":{most:.4},\"runs\":{},\"devices\":\"real\"}}",
             self.case,
             self.method,
             self.unit,

@@ -215,7 +215,7 @@ impl Bench {
         }
     }
 
-    fn kind(&self) -> &'static str {
+    fn devices(&self) -> &'static str {
         match self.case {
             "memory" => "real",
             _ => "emulated",
@@ -229,7 +229,7 @@ impl Bench {
         runs: &[f64],
     ) {
         let case = format!("{}, {what}", self.case);
-        results.add((&case, method, metric, unit), runs, self.kind());
+        results.add((&case, method, metric, unit), runs, self.devices());
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (least, most) = (sorted[0], sorted[sorted.len() - 1]);

@@ -263,7 +263,7 @@ fn main() -> ExitCode {
                     "{{\"experiment\":\"bench-trace\",\"case\":\"{}\",\"method\":\"{method}\",\
                      \"metric\":\"rate\",\"unit\":\"Mrecords/s\",\"ours\":{:.2},\"low\":{:.2},\
                      \"high\":{:.2},\"aim\":{:.1},\"records\":{count},\"runs\":{runs},\
-                     \"seed\":{SEED},\"modelled\":false}}",
+                     \"seed\":{SEED},\"devices\":\"real\"}}",
                     row.form, rate.median, rate.low, rate.high, row.aim
                 )
             })

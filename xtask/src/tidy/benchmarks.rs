@@ -166,12 +166,27 @@ fn records(tree: &Tree) -> Result<Vec<Value>> {
         let text = tree.text(file).context("is no text")?;
         let record: Value = serde_json::from_str(&text).context("is no JSON")?;
         anyhow::ensure!(record["bench"].is_string(), "has no `bench`");
-        anyhow::ensure!(record["rows"].is_array(), "has no `rows`");
+        let rows = record["rows"].as_array().context("has no `rows`")?;
+        for row in rows.iter().filter(|row| row["metric"].is_string()) {
+            check_devices(row)?;
+        }
         anyhow::Ok(record)
     };
     files
         .map(|file| read(file).with_context(|| file.to_owned()))
         .collect()
+}
+
+/// Does a figure say in one of three words what it was measured on?
+fn check_devices(row: &Value) -> Result<()> {
+    let said = row["devices"].as_str();
+    anyhow::ensure!(
+        said.is_some_and(|it| ["modelled", "emulated", "real"].contains(&it)),
+        "has a row of {} with `devices` {}; it is `modelled`, `emulated` or `real`",
+        row["metric"],
+        row["devices"]
+    );
+    Ok(())
 }
 
 /// The page of these records: known benchmarks in the order of `cargo xtask bench --help`, then others by name.
@@ -217,9 +232,9 @@ fn section(out: &mut String, record: &Value) {
         .flatten()
         .filter_map(Figure::of)
         .collect();
-    let kinds: BTreeSet<&str> = figures.iter().map(|figure| &*figure.kind).collect();
-    let _ = writeln!(out, "{}\n", origin(record, &figures, &kinds));
-    table(out, &figures, kinds.len() > 1);
+    let devices: BTreeSet<&str> = figures.iter().map(|it| &*it.devices).collect();
+    let _ = writeln!(out, "{}\n", origin(record, &figures, &devices));
+    table(out, &figures, devices.len() > 1);
     let verdicts: Vec<String> = record["rows"]
         .as_array()
         .into_iter()
@@ -232,12 +247,12 @@ fn section(out: &mut String, record: &Value) {
 }
 
 /// Where, when and how the figures were made.
-fn origin(record: &Value, figures: &[Figure], kinds: &BTreeSet<&str>) -> String {
-    let kind = match kinds.len() {
-        1 => capital(kinds.first().copied().unwrap_or_default()),
+fn origin(record: &Value, figures: &[Figure], devices: &BTreeSet<&str>) -> String {
+    let devices = match devices.len() {
+        1 => capital(devices.first().copied().unwrap_or_default()),
         _ => "Real unless marked".to_owned(),
     };
-    let mut parts = vec![kind];
+    let mut parts = vec![devices];
     let runs: BTreeSet<u64> = figures.iter().filter_map(|figure| figure.runs).collect();
     match (runs.first(), runs.last()) {
         (Some(1), Some(1)) => parts.push("one run".to_owned()),
@@ -293,7 +308,8 @@ struct Figure {
     case: String,
     method: String,
     metric: String,
-    kind: String,
+    /// What it was measured on: modelled, emulated or real ones.
+    devices: String,
     runs: Option<u64>,
     /// Do methods stand in columns however many there are?
     wide: bool,
@@ -309,15 +325,11 @@ impl Figure {
         let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
         let metric = row["metric"].as_str()?.to_owned();
         let case = [text("device"), text("case")].join(" ");
-        let kind = match row["modelled"].as_bool() {
-            Some(true) => "modelled",
-            _ => "real",
-        };
         Some(Figure {
             case: case.trim().to_owned(),
             method: text("method"),
             metric,
-            kind: row["kind"].as_str().unwrap_or(kind).to_owned(),
+            devices: text("devices"),
             runs: row["runs"].as_u64(),
             wide: row["wide"] == Value::Bool(true),
             text: figure(row)?,
@@ -386,7 +398,7 @@ fn spread(row: &Value, middle: &str, low: &str, high: &str) -> Option<String> {
     }
 }
 
-fn table(out: &mut String, figures: &[Figure], mark_kind: bool) {
+fn table(out: &mut String, figures: &[Figure], mark_devices: bool) {
     let methods = in_order(figures.iter().map(|figure| figure.method.as_str()));
     let in_columns = methods.len() <= COLUMNS_MAX || figures.iter().any(|figure| figure.wide);
     let mut lines: Vec<(&str, &str)> = Vec::new();
@@ -410,11 +422,11 @@ fn table(out: &mut String, figures: &[Figure], mark_kind: bool) {
                 } else {
                     String::new()
                 };
-                let kind = match mark_kind && figure.kind != "real" {
-                    true => format!(" ({})", figure.kind),
+                let devices = match mark_devices && figure.devices != "real" {
+                    true => format!(" ({})", figure.devices),
                     false => String::new(),
                 };
-                format!("{name}{}{kind}", figure.text)
+                format!("{name}{}{devices}", figure.text)
             })
             .collect();
         texts.join("<br>").replace('|', "\\|")
@@ -460,7 +472,7 @@ mod tests {
 
     fn row(case: &str, method: &str, ours: f64) -> Value {
         json!({"case": case, "method": method, "metric": "rate", "unit": "1/s", "ours": ours,
-               "low": ours / 2.0, "high": ours * 2.0, "runs": 5, "modelled": false})
+               "low": ours / 2.0, "high": ours * 2.0, "runs": 5, "devices": "real"})
     }
 
     fn record(name: &str, rows: &[Value]) -> Value {
@@ -543,11 +555,25 @@ mod tests {
     fn what_is_modelled_is_marked_beside_what_is_real() {
         let mut rows = [row("read", "file", 1.0), row("read", "file", 2.0)];
         rows[1]["metric"] = json!("time");
-        rows[1]["modelled"] = json!(true);
+        rows[1]["devices"] = json!("modelled");
         let page = page(&[record("x", &rows)]);
         assert!(page.contains("\nReal unless marked; "), "{page}");
         let cell = "| read | rate: 1 (0.5 to 2) 1/s<br>time: 2 (1 to 4) 1/s (modelled) |\n";
         assert!(page.contains(cell), "{page}");
+    }
+
+    #[test]
+    fn a_figure_says_in_one_of_three_words_what_it_was_measured_on() {
+        for word in ["real", "emulated", "modelled"] {
+            let row = json!({"metric": "rate", "devices": word});
+            assert!(check_devices(&row).is_ok(), "{word}");
+        }
+        let said = check_devices(&json!({"metric": "rate", "modelled": false})).unwrap_err();
+        assert_eq!(
+            said.to_string(),
+            "has a row of \"rate\" with `devices` null; it is `modelled`, `emulated` or `real`"
+        );
+        assert!(check_devices(&json!({"metric": "rate", "devices": "fast"})).is_err());
     }
 
     #[test]

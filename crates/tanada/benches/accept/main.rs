@@ -43,7 +43,7 @@ struct Case {
     name: &'static str,
     about: &'static str,
     /// `emulated` where a model is the disk, else `real`.
-    kind: &'static str,
+    devices: &'static str,
     /// Does it count windows? Then `--runs` repeats it.
     windows: bool,
     run: fn(&mut Report) -> Result<(), Box<dyn Error>>,
@@ -53,98 +53,98 @@ const CASES: [Case; 14] = [
     Case {
         name: "cluster",
         about: "a volume keeps its windows beside 16 greedy clients",
-        kind: "emulated",
+        devices: "emulated",
         windows: true,
         run: windows::cluster,
     },
     Case {
         name: "loss",
         about: "the same, and a node is killed",
-        kind: "emulated",
+        devices: "emulated",
         windows: true,
         run: windows::loss,
     },
     Case {
         name: "hybrid",
         about: "cold reads of a hybrid keep their rate",
-        kind: "emulated",
+        devices: "emulated",
         windows: true,
         run: hybrid::hybrid,
     },
     Case {
         name: "fair",
         about: "one client of an account beside 16 of another",
-        kind: "emulated",
+        devices: "emulated",
         windows: true,
         run: windows::fair,
     },
     Case {
         name: "amend",
         about: "renewals under load break no window",
-        kind: "emulated",
+        devices: "emulated",
         windows: true,
         run: change::amend,
     },
     Case {
         name: "cut",
         about: "the last byte comes within a second of the end",
-        kind: "emulated",
+        devices: "emulated",
         windows: false,
         run: cut::cut,
     },
     Case {
         name: "crash",
         about: "a killed coordinator leaves no part without a record",
-        kind: "real",
+        devices: "real",
         windows: false,
         run: crash::crash,
     },
     Case {
         name: "quota",
         about: "64 at once never get more than the quota",
-        kind: "real",
+        devices: "real",
         windows: false,
         run: limits::quota,
     },
     Case {
         name: "tls",
         about: "a revoked node is cut off",
-        kind: "real",
+        devices: "real",
         windows: false,
         run: tls::tls,
     },
     Case {
         name: "net",
         about: "a booking of a link keeps its windows beside 16 greedy clients",
-        kind: "real",
+        devices: "real",
         windows: true,
         run: net::net,
     },
     Case {
         name: "caps",
         about: "caps of exports are kept",
-        kind: "real",
+        devices: "real",
         windows: true,
         run: caps::caps,
     },
     Case {
         name: "scope",
         about: "a capability shows nothing of virtual disks",
-        kind: "emulated",
+        devices: "emulated",
         windows: false,
         run: scope::scope,
     },
     Case {
         name: "offer",
         about: "what is offered is granted, and is the best there is",
-        kind: "emulated",
+        devices: "emulated",
         windows: false,
         run: offer::offer,
     },
     Case {
         name: "book",
         about: "three parts with full calendars",
-        kind: "real",
+        devices: "real",
         windows: false,
         run: book::book,
     },
@@ -219,7 +219,7 @@ fn main() -> ExitCode {
         if !wanted.cases.is_empty() && wanted.cases.iter().all(|it| it != case.name) {
             continue;
         }
-        report.begin(case.name, case.kind);
+        report.begin(case.name, case.devices);
         report.say(&format!("{}: {}", case.name, case.about));
         for _ in 0..if case.windows { wanted.runs } else { 1 } {
             if let Err(error) = (case.run)(&mut report) {

@@ -52,7 +52,7 @@ struct Row {
     case: String,
     metric: String,
     unit: String,
-    kind: &'static str,
+    devices: &'static str,
     runs: Vec<f64>,
     /// None: there is no bar for it.
     bar: Option<String>,
@@ -63,7 +63,7 @@ struct Row {
 pub struct Report {
     figures: Results,
     case: String,
-    kind: &'static str,
+    devices: &'static str,
     rows: Vec<Row>,
     failed: Vec<String>,
     /// Kills and drawn calendars as often as the contract says, however long that takes.
@@ -75,17 +75,17 @@ impl Report {
         Report {
             figures: Results::new("accept"),
             case: String::new(),
-            kind: "real",
+            devices: "real",
             rows: Vec::new(),
             failed: Vec::new(),
             full,
         }
     }
 
-    /// What comes now is of this case; its kind is `real`, or `emulated` where a model is the disk.
-    pub fn begin(&mut self, case: &str, kind: &'static str) {
+    /// What comes now is of this case; its devices are `real`, or `emulated` where a model is the disk.
+    pub fn begin(&mut self, case: &str, devices: &'static str) {
         case.clone_into(&mut self.case);
-        self.kind = kind;
+        self.devices = devices;
     }
 
     /// What was measured, and whether that is within its bar.
@@ -141,7 +141,7 @@ impl Report {
             case: self.case.clone(),
             metric: metric.to_owned(),
             unit: unit.to_owned(),
-            kind: self.kind,
+            devices: self.devices,
             runs: vec![figure],
             bar: verdict.map(|(bar, _)| bar.to_string()),
             holds,
@@ -157,7 +157,7 @@ impl Report {
                 None => String::new(),
             };
             self.figures.more = format!(",\"evidence\":\"measured\"{verdict}");
-            self.figures.add(of, &row.runs, row.kind);
+            self.figures.add(of, &row.runs, row.devices);
         }
         self.figures.finish();
         self.failed

@@ -165,7 +165,7 @@ pub(super) fn rows(all: &[Results]) -> Vec<Value> {
                         "tanada_over_this": over.map(|r| r.median),
                         "tanada_over_this_low": over.map(|r| r.low),
                         "tanada_over_this_high": over.map(|r| r.high),
-                        "modelled": false,
+                        "devices": "real",
                     }));
                 }
             }

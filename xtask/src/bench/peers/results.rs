@@ -278,7 +278,7 @@ impl Results {
             "over_bcache": over.map(|it| it.median),
             "over_bcache_low": over.map(|it| it.low),
             "over_bcache_high": over.map(|it| it.high),
-            "kind": "emulated",
+            "devices": "emulated",
             "evidence": "measured",
             "aside": !metric.is_on_the_page(),
             "wide": true,
@@ -454,7 +454,7 @@ mod tests {
         );
         assert!(
             rows.iter()
-                .all(|row| row["verdict"].is_string() || row["kind"] == "emulated")
+                .all(|row| row["verdict"].is_string() || row["devices"] == "emulated")
         );
     }
 }
