@@ -599,13 +599,13 @@ fn a_floor_that_is_none_is_refused_with_what_to_write() {
         said.contains("the published method knows no floor"),
         "{said}"
     );
-    fs::write(
-        dir.join("app.txt"),
-        "[OVERALL], Throughput(ops/sec), 990.5\n[READ], AverageLatency(us), 812.5\n",
-    )
-    .unwrap();
     let asked = [
-        "predict", "import", "app.txt", "--device", "a", "--floor", "--into", "data.csv",
+        "predict",
+        "import",
+        "data.csv",
+        "--floor",
+        "--into",
+        "other.csv",
     ];
     let (code, said) = refused(dir, &asked);
     assert_eq!(code, Some(1));
