@@ -24,7 +24,7 @@ pub struct Options<'a> {
     pub seed: u64,
     /// `tiering`: the folder of the recorded traces of MSR Cambridge; none: the workloads are generated.
     pub msr: Option<&'a Path>,
-    /// `tiering`: the folder of further traces on which our defaults are compared with the disk alone.
+    /// `tiering`: the folder of further traces on which our defaults are compared with the disk and the cache alone.
     pub traces: Option<&'a Path>,
     /// `reserve`: some of it in real time, on a file here (a folder, or a name that is free); none: all of it in virtual time.
     pub real: Option<&'a Path>,

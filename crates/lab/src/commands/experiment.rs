@@ -53,7 +53,7 @@ pub struct RunExperiment {
     /// For tiering: replay the recorded src1_0 and src1_1 of MSR Cambridge in this folder (SNIA IOTTA), not generated ones.
     #[arg(long, value_name = "DIR")]
     pub msr: Option<PathBuf>,
-    /// For tiering: also compare our defaults with the disk alone on every block trace in this folder.
+    /// For tiering: also compare our defaults with the disk and the cache alone on every block trace in this folder; of a part with --cases traces.
     #[arg(long, value_name = "DIR")]
     pub traces: Option<PathBuf>,
     /// For reserve: some of it in real time, on a file of 1 GiB in this folder or of this name, beside virtual time; ten minutes.
