@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Always true:
-//! 1. The same options give the same rows, bit for bit.
+//! 1. The same options give the same rows, bit for bit, but for what runs in real time (`predict-loop`, `truth`, a part of `reserve`).
 //! 2. A short run (`Options::quick`) has the same rows as a long one; only their values and notes differ.
 
 pub mod app;
@@ -16,6 +16,7 @@ pub mod predict_loop;
 pub mod replica;
 pub mod reserve;
 pub mod tiering;
+pub mod truth;
 
 pub use experiment::{ExperimentError, Listing, Options, Part, Progress, Results};
 use report::Row;
@@ -29,6 +30,7 @@ pub fn list() -> Vec<Listing> {
         replica::LISTING,
         reserve::LISTING,
         tiering::LISTING,
+        truth::LISTING,
     ]
 }
 
@@ -52,6 +54,7 @@ pub fn run(
         "replica" => replica::run(options, progress),
         "reserve" => reserve::run(options, progress),
         "tiering" => tiering::run(options, progress),
+        "truth" => truth::run(options, progress),
         _ => Err(ExperimentError::Unknown {
             asked: name.to_owned(),
             known: list()
@@ -81,7 +84,7 @@ mod tests {
         let refusal = run("cash", Options::default(), &mut |_, _| {}).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "there is no experiment 'cash'; choose one of cache, predict, predict-loop, replica, reserve, tiering"
+            "there is no experiment 'cash'; choose one of cache, predict, predict-loop, replica, reserve, tiering, truth"
         );
     }
 }

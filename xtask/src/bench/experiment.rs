@@ -7,6 +7,7 @@
 //! An interrupted run goes on where it was when the same command is typed again.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -44,6 +45,9 @@ pub fn record(name: &str, args: &[String]) -> Result<()> {
         .current_dir(&root)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit());
+    if name == "truth" {
+        build_daemon(&root)?;
+    }
     let resumes = !["predict", "predict-loop"].contains(&name);
     if resumes {
         command.arg("--resume").arg(&journal);
@@ -69,16 +73,33 @@ pub fn record(name: &str, args: &[String]) -> Result<()> {
         "load": load,
         "rows": judged(&rows),
     });
-    let folder = root.join(RESULTS);
-    fs::create_dir_all(&folder)?;
-    let path = folder.join(format!("{name}.json"));
-    let text = serde_json::to_string_pretty(&record)? + "\n";
-    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    save(&root, name, &record)?;
     if resumes {
         // The next run is another one.
         fs::remove_file(&journal).ok();
     }
     experiments::write(&Tree::of_project()?)
+}
+
+/// Writes the record.
+fn save(root: &Path, name: &str, record: &Value) -> Result<()> {
+    let folder = root.join(RESULTS);
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("{name}.json"));
+    let text = serde_json::to_string_pretty(record)? + "\n";
+    fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Builds the daemon beside the laboratory: it is what is measured.
+fn build_daemon(root: &Path) -> Result<()> {
+    let mut command = Command::new("cargo");
+    command.args(["build", "--release", "-q", "-p", "tanada"]);
+    command.current_dir(root).stdin(Stdio::null());
+    let shown = show(&command);
+    let done = command.status();
+    let done = done.with_context(|| format!("cannot start `{shown}`"))?;
+    anyhow::ensure!(done.success(), "`{shown}` failed ({done})");
+    Ok(())
 }
 
 /// The rows that have a verdict.

@@ -82,7 +82,7 @@ pub fn run(command: Experiment) -> anyhow::Result<()> {
 
 fn run_one(arguments: &RunExperiment) -> anyhow::Result<()> {
     // The others are ended by a signal as any program is: they put nothing back.
-    let stop = match arguments.name == "predict-loop" {
+    let stop = match ["predict-loop", "truth"].contains(&&*arguments.name) {
         true => Some(interrupt::listen()?),
         false => None,
     };

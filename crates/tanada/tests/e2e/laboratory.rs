@@ -119,3 +119,36 @@ fn every_option_of_advice_is_known_where_volumes_are_recognized() {
         assert!(asked, "{option} is not in the table of cli/advise.rs");
     }
 }
+
+#[test]
+fn the_simulator_and_a_daemon_are_asked_the_same_and_both_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = ["experiment", "run", "truth", "--quick", "--json"];
+    let rows = json(dir.path(), &[&short[..], &["--cases", "streams"]].concat());
+    let rows = rows.as_array().unwrap();
+    let of = |table: &str, metric: &str| {
+        let mut here = rows.iter().filter(|row| row["table"] == table);
+        let row = here.find(|row| row["metric"] == metric);
+        row.unwrap_or_else(|| panic!("no {metric} in {table}"))
+    };
+    for row in rows {
+        let devices = match row["table"].as_str().unwrap() {
+            "virtual time" => "modelled",
+            _ => "emulated",
+        };
+        assert_eq!(row["devices"], devices, "{row}");
+        assert_eq!(row["evidence"], "measured", "{row}");
+        // A part of the experiment is not judged.
+        assert!(row["verdict"].is_null(), "{row}");
+    }
+    let asked = of("virtual time", "requests")["ours"].as_f64().unwrap();
+    assert!(asked > 100.0, "{asked}");
+    assert_eq!(of("real time", "requests")["ours"], asked);
+    for metric in ["mean_ms", "p99_ms", "hdd0_read_mb"] {
+        for table in ["virtual time", "real time"] {
+            assert!(of(table, metric)["ours"].as_f64().unwrap() > 0.0);
+        }
+        assert!(of("difference", metric)["ours"].is_number());
+    }
+    assert!(of("floor", "p50_ms")["ours"].as_f64().unwrap() > 0.0);
+}

@@ -143,6 +143,11 @@ pub const README: Page = Page {
             "it mounts disks as root; it has a test of its own",
         ),
         instead(
+            "experiment run truth",
+            "experiment run truth --quick --cases streams",
+            "seconds of one case; the full run takes most of an hour",
+        ),
+        instead(
             "bench app /mnt/nvme0",
             "bench app disk --records 2000 --workloads a --runs 1 --ramp 0s --time 1s --clients 2 --log 8MiB",
             "a folder here, and a second in place of minutes",
