@@ -383,6 +383,29 @@ fn rested(mut requests: Vec<Request>, rest: Nanos) -> Vec<Request> {
     requests
 }
 
+/// One read at once, and all `requests` a second behind it, and in each run a part of a second and of a turn more: the platters stand
+/// elsewhere when the first of them comes, and what decides once a second is elsewhere in its interval.
+///
+/// In virtual time a set-up is always ready at the same angle, since the disk was last to answer.
+pub(super) fn led(requests: &[Request], nth: u64, runs: u64) -> Vec<Request> {
+    /// Of a disk of 7,200 rpm.
+    const TURN: Nanos = Nanos(60_000_000_000 / 7_200);
+    const SECOND: Nanos = Nanos::secs(1);
+    let after = SECOND + Nanos((SECOND.0 + TURN.0) * nth / runs);
+    let first = Request {
+        at: Nanos(0),
+        offset: Bytes(0),
+        size: Bytes::kib(4),
+        device: 0,
+        op: Op::Read,
+    };
+    let behind = requests.iter().map(|request| Request {
+        at: request.at + after,
+        ..*request
+    });
+    std::iter::once(first).chain(behind).collect()
+}
+
 /// Of `requests` as many as the floor takes, evenly chosen, at an even pace.
 pub(super) fn for_floor(requests: &[Request], count: usize) -> Vec<Request> {
     /// Between two of them: none waits for the one before.
@@ -452,6 +475,19 @@ mod tests {
         let pieces = in_pieces(&[long]);
         let spans: Vec<(u64, u64)> = pieces.iter().map(|it| (it.offset.0, it.size.0)).collect();
         assert_eq!(spans, [(512, PIECE), (512 + PIECE, 1024)]);
+    }
+
+    #[test]
+    fn each_run_meets_the_platters_at_another_angle() {
+        let requests = CASES[1].requests(&quick()).unwrap().unwrap();
+        let runs: Vec<Vec<Request>> = (0..5).map(|nth| led(&requests, nth, 5)).collect();
+        for (nth, run) in (0..).zip(&runs) {
+            assert_eq!(run.len(), requests.len() + 1);
+            assert_eq!(run[0].at, Nanos(0));
+            let later = Nanos(run[1].at.0 - runs[0][1].at.0);
+            assert_eq!(later, Nanos(1_008_333_333 * nth / 5));
+        }
+        assert_eq!(runs[0][1].at, requests[0].at + Nanos::secs(1));
     }
 
     #[test]

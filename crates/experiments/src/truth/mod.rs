@@ -34,7 +34,7 @@ use crate::app::process::Stop;
 use crate::experiment::jobs::{Job, side_by_side};
 use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Options, Progress, Results};
-use cases::{CASES, Case, Extent};
+use cases::{CASES, Case, Extent, led};
 pub use common::LISTING;
 use common::{Bench, REAL, Trouble, VIRTUAL};
 use rows::Found;
@@ -128,7 +128,8 @@ fn modelled(
         for nth in 0..extent.runs {
             let seed = extent.seed.wrapping_add(nth);
             jobs.push(Job::new(name_of(it.case, VIRTUAL, nth), move || {
-                let done = modelled::run(it.case, requests, extent, seed);
+                let requests = led(requests, nth, extent.runs);
+                let done = modelled::run(it.case, &requests, extent, seed);
                 done.map_err(|trouble| it.failed(VIRTUAL, trouble))
             }));
             whose.push(at);
@@ -162,7 +163,8 @@ impl Bench<'_> {
                 let sample = match journal.get(&name) {
                     Some(sample) => sample,
                     None => {
-                        let sample = real::run(it.case, requests, self);
+                        let requests = led(requests, nth, self.extent.runs);
+                        let sample = real::run(it.case, &requests, self);
                         let sample = sample.map_err(|trouble| it.failed(REAL, trouble))?;
                         journal.put(&name, &sample)?;
                         sample

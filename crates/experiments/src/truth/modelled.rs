@@ -42,6 +42,8 @@ fn hybrid(disks: &Disks, requests: &[Request], seed: u64) -> Result<Sample, Trou
     let stack = disks.stack().map_err(|error| error.to_string())?;
     let replay = Replay {
         seed,
+        // As many as a server takes of one connection; more wait outside, in their order, on both sides.
+        under_way_max: front::nbd::Limits::default().requests_per_connection,
         // A point a minute: the series is not looked at.
         interval: Some(Nanos::secs(60)),
         ..Replay::default()

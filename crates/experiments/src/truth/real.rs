@@ -20,7 +20,7 @@ use super::cases::{Bed, Case, Extent, SESSIONS, for_floor, reads};
 use super::client::{Disk, Sessions, Target, fill, fill_objects, send};
 use super::common::{Bench, Trouble};
 use super::daemon::Daemon;
-use super::sample::{Sample, since};
+use super::sample::{Sample, since, with_all_reads};
 use super::setup::{
     COPIES, Disks, FLOOR, FLOOR_STORE, RATE_MB, STORE, VOLUME, disk, object, of_store, of_volume,
 };
@@ -77,7 +77,9 @@ fn volume(requests: &[Request], bench: &Bench<'_>) -> Result<Sample, Trouble> {
         fill(&*served, plan.extent.image).await?;
         env::sleep(plan.extent.settle).await;
         let (served, memory) = (Rc::new(Disk::new(served)), Rc::new(Disk::new(memory)));
-        plan.measure(&watched, served, memory).await
+        let sample = plan.measure(&watched, served, memory).await?;
+        let counts = with_all_reads(sample.counts);
+        Ok(Sample { counts, ..sample })
     })
 }
 

@@ -15,6 +15,8 @@ const LEAST: f64 = 1e6;
 pub(super) struct Count {
     pub name: String,
     pub bytes: u64,
+    /// A part of another count, and chance decides which part: not judged by itself.
+    pub is_drawn: bool,
 }
 
 impl Count {
@@ -22,15 +24,41 @@ impl Count {
         Count {
             name: name.to_owned(),
             bytes,
+            is_drawn: false,
         }
     }
+
+    /// The same, drawn.
+    #[must_use]
+    pub fn drawn(self) -> Count {
+        Count {
+            is_drawn: true,
+            ..self
+        }
+    }
+}
+
+/// With the reads of all disks of a volume together: which copy is read is chosen by what each store was seen to take, and by
+/// chance where they are alike.
+pub(super) fn with_all_reads(counts: Vec<Count>) -> Vec<Count> {
+    let reads = |count: &Count| count.name.ends_with("_read");
+    let all: u64 = counts
+        .iter()
+        .filter(|it| reads(it))
+        .map(|it| it.bytes)
+        .sum();
+    let drawn = counts.into_iter().map(|count| match reads(&count) {
+        true => count.drawn(),
+        false => count,
+    });
+    drawn.chain([Count::new("all_read", all)]).collect()
 }
 
 /// What was counted between two moments.
 pub(super) fn since(before: &[Count], after: &[Count]) -> Vec<Count> {
     let grown = |(before, after): (&Count, &Count)| Count {
-        name: after.name.clone(),
         bytes: after.bytes.saturating_sub(before.bytes),
+        ..after.clone()
     };
     before.iter().zip(after).map(grown).collect()
 }
@@ -149,6 +177,15 @@ mod tests {
         assert!(near(mean, 50.2), "{mean}");
         assert!(near(p50, 49.9), "{p50}");
         assert!(near(p99, 98.9), "{p99}");
+    }
+
+    #[test]
+    fn reads_of_copies_are_judged_together() {
+        let counts = ["hdd0_read", "hdd0_written", "hdd1_read"].map(|name| Count::new(name, 5));
+        let counts = with_all_reads(counts.to_vec());
+        let judged: Vec<_> = counts.iter().filter(|it| !it.is_drawn).collect();
+        let expected = [Count::new("hdd0_written", 5), Count::new("all_read", 10)];
+        assert!(judged.into_iter().eq(&expected));
     }
 
     #[test]

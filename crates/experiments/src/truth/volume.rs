@@ -26,7 +26,7 @@ use vdisk::replica::connect::{Connector, LocalConnector};
 use super::cases::Extent;
 use super::client::{Disk, fill, send};
 use super::common::Trouble;
-use super::sample::{Count, Sample, since};
+use super::sample::{Count, Sample, since, with_all_reads};
 use super::setup::{COPIES, DISK, SLOW, VOLUME, disk};
 use crate::app::process::Stop;
 
@@ -122,7 +122,8 @@ pub(super) fn run(requests: &[Request], extent: &Extent, seed: u64) -> Result<Sa
         let before = counts(&disks);
         let target = Rc::new(Disk::new(Rc::clone(volume.volume()) as _));
         let took = send(target, &requests, &Stop::default()).await?;
-        let sample = Sample::new(&took, since(&before, &counts(&disks)));
+        let grown = with_all_reads(since(&before, &counts(&disks)));
+        let sample = Sample::new(&took, grown);
         drop(volume);
         // What does not close well was measured before.
         let _ = cluster.stop().await;
