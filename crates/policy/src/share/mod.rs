@@ -45,6 +45,7 @@ mod rounds;
 mod sessions;
 mod space;
 mod split;
+mod streak;
 mod stretches;
 mod tags;
 mod tags_options;

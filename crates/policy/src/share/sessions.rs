@@ -86,6 +86,12 @@ impl<S> Entry<S> {
         self.meter.share()
     }
 
+    /// Does its next piece begin where its last one ended?
+    pub fn follows(&self) -> bool {
+        let follows = |it: &Waiting| it.sent.0 > 0 || it.request.approach == Approach::Follows;
+        self.line.front().is_some_and(follows)
+    }
+
     /// Has it nothing waiting and nothing at the device?
     pub fn is_idle(&self) -> bool {
         self.meter.outstanding().0 == 0

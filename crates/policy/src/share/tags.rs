@@ -18,6 +18,11 @@
 //!   weight and priority, and below their limits. So an account gains nothing by more sessions. The device
 //!   never waits while some session may be served. Being served counts for the promise too, but puts the
 //!   due tag at most one piece ahead of now, so no session is starved later for what was spare.
+//! - **A seek is shared.** Where the device seeks, spare time stays with the session that was served last while it goes on
+//!   where it was, for as many bytes as pass in the time of a seek. It is charged as ever, so shares stay as they are.
+//! - **High priority leads.** Beside its part, a session of high priority is `lead` ahead of the others of its account. So one
+//!   that asks for less than its part waits for the piece at the device alone. Where the device seeks, nothing else goes
+//!   in beside such a piece, since the session will go on from there.
 //! - **A window may cut a piece off**, so a promise is served one piece per window faster, and at least
 //!   by a thirty-second, where there is time for it (2). The pieces of a small promise are smaller: what a cut costs and what the
 //!   request's fixed cost costs are balanced (`sqrt(rate * fixed * device rate * window)`).
@@ -34,7 +39,8 @@
 //! eligible (EEVDF) and costs in device time; finer than a round, as the paper asks for (section 5).
 //!
 //! Always true:
-//! 1. While a session waits below its limit and the depth is not used up, something is dispatched.
+//! 1. While a session waits below its limit and the depth is not used up, something is dispatched, or a piece of a session that
+//!    leads is at a device that seeks.
 //! 2. No session without a late promise is served before one with a late promise, floors that are shed left out.
 //! 3. When something is chosen, no promise is later than `debt` and none more than one piece ahead.
 
@@ -42,10 +48,11 @@ use base::{Bytes, Instant, Nanos};
 
 use super::accounts::Accounts;
 use super::sessions::{Entry, Sessions};
+use super::streak::Streak;
 use super::{
     Account, Approach, Class, Closed, Costs, DepthControl, Direction, Dispatch, EnqueueError,
-    Event, Lane, Limits, Next, OpenError, Request, Scheduler, SessionCounters, SessionId, Share,
-    Shed, TagsOptions, Terms, Totals,
+    Event, Lane, Limits, Next, OpenError, Priority, Request, Scheduler, SessionCounters, SessionId,
+    Share, Shed, TagsOptions, Terms, Totals,
 };
 
 /// What one session's tags are, and how fast they run.
@@ -84,6 +91,7 @@ pub struct Tags {
     depth: DepthControl,
     accounts: Accounts,
     shed: Shed,
+    streak: Streak,
     // Writes since the last commit was asked for.
     written: Bytes,
     written_since: Option<Instant>,
@@ -113,6 +121,7 @@ impl Tags {
             depth: options.depth_on(&costs),
             accounts: Accounts::default(),
             shed: Shed::Nothing,
+            streak: Streak::default(),
             written: Bytes(0),
             written_since: None,
             committing: false,
@@ -284,17 +293,54 @@ impl Tags {
         if let Some((_, id, entry)) = chosen {
             return Some((id, (entry.own.piece_max * grown).min(most(entry)), false));
         }
-        let waiting = self.sessions.waiting().filter(|(_, entry)| may(entry));
-        let by_weight = waiting.min_by_key(|(id, entry)| {
+        let waiting = || self.sessions.waiting().filter(|(_, entry)| may(entry));
+        let stays = waiting().find(|(id, entry)| self.stays(*id, entry));
+        let by_weight = waiting().min_by_key(|(id, entry)| {
             let account = self.account_of(&entry.terms).id;
             let spare = self.accounts.spare(account);
-            (spare, account, entry.own.spare, *id)
+            (spare, account, self.spare_tag(entry), *id)
         });
-        let (id, entry) = by_weight?;
-        let (most, spare) = (most(entry), entry.own.spare);
+        let (id, entry) = stays.or(by_weight)?;
+        if self.is_kept_out(entry) {
+            return None;
+        }
+        let (most, spare) = (most(entry), self.spare_tag(entry));
         let account = self.account_of(&entry.terms).id;
         self.accounts.chosen(account, spare);
         Some((id, most, true))
+    }
+
+    /// Which of an account's sessions is next in the spare time: the one with the least.
+    fn spare_tag(&self, entry: &Entry<Tag>) -> u128 {
+        let lead = self.options.lead_of(entry.terms.priority, entry.own.weight);
+        entry.own.spare.saturating_sub(lead)
+    }
+
+    /// Does another session of its account come before it, which waits or has a piece at the device?
+    fn is_led(&self, entry: &Entry<Tag>, only: impl Fn(&Entry<Tag>) -> bool) -> bool {
+        let (account, tag) = (self.account_of(&entry.terms).id, self.spare_tag(entry));
+        self.sessions.all().any(|(_, other)| {
+            other.terms.priority == Priority::High
+                && only(other)
+                && self.account_of(&other.terms).id == account
+                && self.spare_tag(other) < tag
+        })
+    }
+
+    /// Was this session served last, does it go on from there, and for less than a seek is worth so far?
+    fn stays(&self, id: SessionId, entry: &Entry<Tag>) -> bool {
+        let direction = entry.line[0].request.direction;
+        let most = self.options.stay_on(self.sessions.costs(), direction);
+        entry.follows()
+            && self.streak.of(id).is_some_and(|bytes| bytes < most)
+            && !self.is_led(entry, |other| !other.line.is_empty())
+    }
+
+    /// Would its piece take the head away from a session that leads?
+    fn is_kept_out(&self, entry: &Entry<Tag>) -> bool {
+        let direction = entry.line[0].request.direction;
+        let seeks = self.sessions.costs().direction(direction).jump.0 > 0;
+        seeks && self.sessions.in_flight() > 0 && self.is_led(entry, |other| !other.is_idle())
     }
 
     /// Moves a session's tags on: it was served what costs `charge`.
@@ -416,10 +462,12 @@ impl Scheduler for Tags {
         self.judge_capacity(now);
         self.forgive(now);
         let Some((id, piece, spare)) = self.choose(now) else {
-            let waiting = self.sessions.waiting();
-            return until(waiting.map(|(_, entry)| entry.own.free).min());
+            // What is below its limit and was not chosen waits for a piece at the device.
+            let free = self.sessions.waiting().map(|(_, entry)| entry.own.free);
+            return until(free.filter(|at| *at > now).min());
         };
         let dispatch = self.sessions.take(now, id, piece);
+        self.streak.note(id, &dispatch);
         self.serve(now, id, dispatch.charge);
         if spare {
             let terms = self.sessions.get(id).expect("it was chosen").terms;

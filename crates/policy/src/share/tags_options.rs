@@ -4,7 +4,7 @@
 
 use base::{Bytes, Nanos};
 
-use super::{Costs, DepthControl, DepthOptions, Direction};
+use super::{Costs, DepthControl, DepthOptions, Direction, Priority};
 
 /// The parameters of the tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +27,10 @@ pub struct TagsOptions {
     pub cushion: bool,
     /// Is spare time shared by the weights of accounts first? Else by those of sessions alone.
     pub by_account: bool,
+    /// Does spare time stay with a session that reads or writes on, for as long as a seek takes?
+    pub stay: bool,
+    /// Of the spare time, a session of high priority may have so much more than its part before others of its account get theirs.
+    pub lead: Nanos,
     /// Pieces at the device.
     pub depth: DepthOptions,
     /// Ask for a commit after so much was written.
@@ -49,6 +53,8 @@ impl Default for TagsOptions {
             debt: Nanos::secs(1),
             cushion: true,
             by_account: true,
+            stay: true,
+            lead: Nanos::millis(400),
             depth: DepthOptions::default(),
             commit_bytes: Bytes::mib(64),
             commit_after: Nanos::secs(1),
@@ -64,6 +70,25 @@ impl TagsOptions {
         let fast = cost.rate.within(self.piece_time.saturating_sub(cost.fixed));
         let times = fast.min(self.piece_most).0 / self.quantum.0;
         self.quantum * times.max(1)
+    }
+
+    /// By how much a session of this weight, in quarters, is ahead of others of its account in the spare time, in the unit of
+    /// its tag.
+    pub(super) fn lead_of(&self, priority: Priority, weight: u64) -> u128 {
+        match priority {
+            Priority::High => u128::from(self.lead.0) * 4000 / u128::from(weight.max(1)),
+            Priority::Normal | Priority::Low => 0,
+        }
+    }
+
+    /// Spare time stays with a session for so many bytes: what passes in the time of a seek. Where there are no seeks, none.
+    pub(super) fn stay_on(&self, costs: &Costs, direction: Direction) -> Bytes {
+        let cost = costs.direction(direction);
+        let of_seek = cost.rate.within(cost.jump);
+        match self.stay {
+            true => of_seek.min(self.quantum * self.quanta_max),
+            false => Bytes(0),
+        }
     }
 
     /// Pieces at the device to begin with.

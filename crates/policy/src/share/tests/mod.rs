@@ -2,8 +2,10 @@
 
 mod bookings;
 mod coverage;
+mod leads;
 mod naive;
 mod scenes;
+mod streaks;
 mod tokens;
 mod toy;
 mod twins;

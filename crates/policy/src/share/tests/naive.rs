@@ -28,6 +28,7 @@ pub struct Line {
     pub class: Class,
     pub limit: Option<u64>,
     pub weight: u64,
+    pub high: bool,
     pub account: u64,
     pub due: u64,
     pub cushioned: u64,
@@ -345,11 +346,20 @@ impl NaiveTags {
                 .min_by_key(|l| (l.cushioned + self.period(l, self.share_cushioned(l)), l.id))
         };
         let of = |l: &Line| (self.accounts[&l.account].1, l.account);
-        let spare = || lines().min_by_key(|l| (of(l), l.spare, l.id));
+        let lead = u128::from(self.options.lead.0) * 4000;
+        let ahead = |l: &Line| {
+            if l.high {
+                lead / u128::from(l.weight)
+            } else {
+                0
+            }
+        };
+        let tag = |l: &Line| l.spare.saturating_sub(ahead(l));
+        let spare = || lines().min_by_key(|l| (of(l), tag(l), l.id));
         let (id, bytes, by_weight) = match due.or_else(cushion) {
             Some(line) => (line.id, piece(line), None),
             None => match spare() {
-                Some(line) => (line.id, most, Some((line.account, line.spare))),
+                Some(line) => (line.id, most, Some((line.account, tag(line)))),
                 None => {
                     let waiting = self.lines.iter().filter(|l| !l.requests.is_empty());
                     let free = waiting.map(|l| l.free).min();

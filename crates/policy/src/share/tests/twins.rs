@@ -185,6 +185,7 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
                     class: terms.class,
                     limit: terms.limit.map(|limit| limit.0),
                     weight: terms.weight_quarters(),
+                    high: terms.priority == Priority::High,
                     account: account.id,
                     due: begin,
                     cushioned: begin,
