@@ -68,7 +68,7 @@ impl Method {
         Method {
             name: kind.name(),
             kind,
-            tanada: TanadaOptions::default(),
+            tanada: TanadaOptions::first_come(),
             stores: false,
         }
     }
@@ -77,6 +77,7 @@ impl Method {
     pub fn stack() -> Method {
         Method {
             name: "tanada-stack",
+            tanada: TanadaOptions::default(),
             stores: true,
             ..Method::of(Kind::Tanada)
         }

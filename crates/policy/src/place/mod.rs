@@ -55,7 +55,7 @@ pub use c3::C3;
 pub use kind::{Kind, Options, UnknownKind, build};
 pub use local_first::LocalFirst;
 pub use md_raid1::MdRaid1;
-pub use options::{HedgeDisks, HedgeOptions, PowerOfChoices, TanadaOptions, YieldOptions};
+pub use options::{HedgeDisks, HedgeOptions, PowerOfChoices, TanadaOptions, Waits, YieldOptions};
 pub use outstanding::LeastOutstanding;
 pub use queue::{DiskQueue, QueueFull, QueueOptions};
 pub use queue_cost::{Oracle, QueueCost};

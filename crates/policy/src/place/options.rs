@@ -9,8 +9,8 @@ use super::{EjectOptions, Permille};
 pub struct TanadaOptions {
     /// Take the states that come with answers?
     pub piggyback: bool,
-    /// Count what waits as device time (q = 1, less what is done) and not as the published cost'?
-    pub device_time: bool,
+    /// What a request has to wait for at a disk.
+    pub waits: Waits,
     /// Add own requests the state does not know yet, and their end as h'?
     pub own: bool,
     /// Expect a disk that is late with an own request to need as long again?
@@ -38,6 +38,18 @@ pub struct TanadaOptions {
     pub hedge: Option<HedgeOptions>,
     /// Disks that do not do what they should are avoided.
     pub eject: Option<EjectOptions>,
+}
+
+/// What a request has to wait for at a disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// The published cost'.
+    Cost,
+    /// All there is, in device time: q = 1, less what is done. So it is where disks serve first come, first served.
+    All,
+    /// The same; on disks that seek what others have there counts once more for each own request (with `own`), since a store
+    /// serves its clients in turns. Not so for what goes on where the last own request ends, nor for preferred clients.
+    Turns,
 }
 
 /// Placement by power of d choices.
@@ -114,11 +126,11 @@ impl Default for HedgeOptions {
 }
 
 impl Default for TanadaOptions {
-    /// Everything on.
+    /// Everything that a store's queue leaves room for.
     fn default() -> Self {
         TanadaOptions {
             piggyback: true,
-            device_time: true,
+            waits: Waits::Turns,
             own: true,
             late: true,
             net: true,
@@ -127,7 +139,7 @@ impl Default for TanadaOptions {
             presence: true,
             fresh: Some(Nanos::millis(20)),
             alone: Some(Nanos::secs(1)),
-            yielding: Some(YieldOptions::default()),
+            yielding: None,
             epsilon: Some(Permille(50)),
             choices: Some(PowerOfChoices {
                 drawn: 6,
@@ -141,11 +153,20 @@ impl Default for TanadaOptions {
 }
 
 impl TanadaOptions {
+    /// For disks that serve first come, first served, without a store's queue before them.
+    pub fn first_come() -> TanadaOptions {
+        TanadaOptions {
+            waits: Waits::All,
+            yielding: Some(YieldOptions::default()),
+            ..TanadaOptions::default()
+        }
+    }
+
     /// Everything off: the published method.
     pub const fn published() -> TanadaOptions {
         TanadaOptions {
             piggyback: false,
-            device_time: false,
+            waits: Waits::Cost,
             own: false,
             late: false,
             net: false,

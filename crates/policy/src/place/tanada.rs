@@ -29,7 +29,7 @@ use base::{Bytes, Instant, Nanos};
 use super::c3::C3;
 use super::chance::Chance;
 use super::disks::Disks;
-use super::options::{HedgeDisks, TanadaOptions};
+use super::options::{HedgeDisks, TanadaOptions, Waits};
 use super::spread::{cheapest, first_apart, with_room};
 use super::view::{Flight, QueueEstimate, View};
 use super::{
@@ -100,6 +100,8 @@ impl Tanada {
         let seen = QueueEstimate {
             weights: state.weights,
             waiting: self.reported(&state, age, left),
+            again: Nanos(0),
+            own_tail: None,
             tail: state.tail,
             end_known: self.options.fresh.is_none_or(|fresh| age <= fresh),
             foremost: state.foremost.filter(|_| self.options.presence),
@@ -114,6 +116,9 @@ impl Tanada {
             true => seen.with_own(view, &state),
             false => seen,
         };
+        if self.options.waits == Waits::Turns {
+            seen = seen.in_turns(view);
+        }
         if self.options.late {
             seen.waiting = seen.waiting.max(view.late(now));
         }
@@ -124,9 +129,9 @@ impl Tanada {
     ///
     /// Source: COST 3.2 (cost'), aged: `e^(-dt/tau) * max(0, W0 - dt*(1-rho)) + (1 - e^(-dt/tau)) * Wmean`.
     fn reported(&self, state: &State, age: Nanos, kept: f64) -> Nanos {
-        let reported = match self.options.device_time {
-            true => state.work,
-            false => state.cost,
+        let reported = match self.options.waits {
+            Waits::All | Waits::Turns => state.work,
+            Waits::Cost => state.cost,
         };
         if self.options.ageing.is_none() {
             return reported;
@@ -147,6 +152,21 @@ impl Tanada {
             return false;
         };
         view.suspicion.ejected(now) || view.overdue(now, options)
+    }
+
+    /// Those of the copies that may be asked: the ones that are not avoided, unless all of these stall while others do not.
+    /// To have been slow a while ago is less than to do nothing now.
+    fn askable(&self, now: Instant, copies: &[Candidate]) -> Vec<Candidate> {
+        let stalls = |it: &Candidate| {
+            let view = self.disks.get(it.disk);
+            self.options.late && view.is_some_and(|view| view.stalled(now))
+        };
+        let trusted = copies.iter().filter(|it| !self.avoided(now, it.disk));
+        let trusted: Vec<Candidate> = trusted.copied().collect();
+        match trusted.iter().all(stalls) && copies.iter().any(|it| !stalls(it)) {
+            true => copies.iter().filter(|it| !stalls(it)).copied().collect(),
+            false => trusted,
+        }
     }
 
     fn learn_length(waiting_bytes: &mut f64, state: &State) {
@@ -252,8 +272,7 @@ fn kept(age: Nanos, tau: Nanos) -> f64 {
 
 impl ReplicaPolicy for Tanada {
     fn read(&mut self, now: Instant, request: &Request, copies: &[Candidate]) -> DiskId {
-        let trusted = copies.iter().filter(|it| !self.avoided(now, it.disk));
-        let trusted: Vec<Candidate> = trusted.copied().collect();
+        let trusted = self.askable(now, copies);
         if !trusted.is_empty()
             && trusted
                 .iter()
@@ -305,10 +324,10 @@ impl ReplicaPolicy for Tanada {
             ..*request
         };
         let predicted = seen.score(&plain, candidate);
-        let base = seen.waiting + seen.net;
-        let cost = match self.options.device_time {
-            true => predicted - base,
-            false => seen.score(request, candidate) - base,
+        let base = seen.waits(request, candidate) + seen.net;
+        let cost = match self.options.waits {
+            Waits::All | Waits::Turns => predicted - base,
+            Waits::Cost => seen.score(request, candidate) - base,
         };
         let of = |weight: super::PerByte| weight.times(request.bytes);
         let way = of(seen.weights.per_byte(candidate.local)).saturating_sub(of(seen.weights.local));
@@ -391,10 +410,9 @@ impl ReplicaPolicy for Tanada {
         if !late || self.hedges < 1_000 {
             return None;
         }
-        let others = copies
-            .iter()
-            .filter(|it| it.disk != disk && !self.avoided(now, it.disk));
+        let others = copies.iter().filter(|it| it.disk != disk);
         let others: Vec<Candidate> = others.copied().collect();
+        let others = self.askable(now, &others);
         let request = self.disks.get(disk)?.under_way.get(ticket)?.request;
         let second = self.best(now, &request, &others)?;
         self.hedges -= 1_000;

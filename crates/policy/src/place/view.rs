@@ -53,6 +53,9 @@ pub(super) struct Silence {
     until: Instant,
 }
 
+/// A disk that needs four times as long as was predicted, and at least so long, stalls.
+const STALLED: Nanos = Nanos::millis(4);
+
 impl View {
     pub(super) const NEWEST: f64 = 0.125;
 
@@ -102,6 +105,12 @@ impl View {
         });
     }
 
+    /// It does nothing now, as far as can be seen: an own request is later than a slow answer would be.
+    pub(super) fn stalled(&self, now: Instant) -> bool {
+        let oldest = self.under_way.iter().next();
+        oldest.is_some_and(|it| now.since(it.sent) > STALLED.max(it.predicted * 4))
+    }
+
     /// The oldest request under way is much later than it should be.
     pub(super) fn overdue(&self, now: Instant, options: &EjectOptions) -> bool {
         let oldest = self.under_way.iter().next();
@@ -114,6 +123,10 @@ pub(super) struct QueueEstimate {
     pub(super) weights: Weights,
     /// W.
     pub(super) waiting: Nanos,
+    /// What others have there, as often as there are own requests before a new one.
+    pub(super) again: Nanos,
+    /// Behind the last own request.
+    pub(super) own_tail: Option<Tail>,
     pub(super) tail: Tail,
     /// Is `tail.end` fresh enough to count?
     pub(super) end_known: bool,
@@ -146,6 +159,27 @@ impl QueueEstimate {
         self
     }
 
+    /// With `again`, by its own requests there.
+    ///
+    /// Choice: what others have there counts as one turn of all of them. A store does not say how much is whose.
+    pub(super) fn in_turns(mut self, view: &View) -> QueueEstimate {
+        let own: Nanos = view.under_way.iter().map(|it| it.cost).sum();
+        self.again = self.waiting.saturating_sub(own) * view.under_way.len() as u64;
+        self.own_tail = view.own_tail.map(|(_, tail)| tail);
+        self
+    }
+
+    /// What a request waits for: on a disk that seeks, once more for the others for each own request before it, unless it
+    /// goes on where the last own one ends, or its class is next anyway.
+    pub(super) fn waits(&self, request: &Request, on: &Candidate) -> Nanos {
+        let goes_on = |tail: Tail| tail.seeks(request, on.at) == 0;
+        let next_anyway = request.origin.class == Class::High || self.own_tail.is_some_and(goes_on);
+        match on.rotating && !next_anyway {
+            true => self.waiting + self.again,
+            false => self.waiting,
+        }
+    }
+
     /// W + c_new + net.
     pub(super) fn score(&self, request: &Request, on: &Candidate) -> Nanos {
         let transfer = self.weights.per_byte(on.local).times(request.bytes);
@@ -154,7 +188,7 @@ impl QueueEstimate {
             false => 1,
         };
         let q = self.remembered(self.weigh(request));
-        self.waiting + transfer + q.of(self.weights.seek) * seeks + self.net
+        self.waits(request, on) + transfer + q.of(self.weights.seek) * seeks + self.net
     }
 
     pub(super) fn weigh(&self, request: &Request) -> Permille {

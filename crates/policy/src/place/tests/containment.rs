@@ -308,7 +308,7 @@ fn every_part_switched_on_alone_decides_otherwise() {
         (
             "device time",
             TanadaOptions {
-                device_time: true,
+                waits: Waits::All,
                 ..off
             },
         ),
@@ -353,7 +353,7 @@ fn every_part_switched_on_alone_decides_otherwise() {
         (
             "yielding",
             TanadaOptions {
-                yielding: on.yielding,
+                yielding: Some(YieldOptions::default()),
                 ..off
             },
         ),

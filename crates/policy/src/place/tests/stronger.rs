@@ -62,6 +62,31 @@ fn own_requests_the_state_does_not_know_are_added_until_they_are_answered() {
 }
 
 #[test]
+fn an_own_request_at_a_disk_that_seeks_waits_for_the_others_once_more() {
+    let turns = |candidate: Candidate| {
+        let mut policy = with(TanadaOptions {
+            own: true,
+            waits: Waits::Turns,
+            ..TanadaOptions::published()
+        });
+        let request = small();
+        let sent = |ticket| Sent {
+            candidate,
+            request,
+            ..sent(ticket, 1, request)
+        };
+        policy.sent(ms(5), &sent(1));
+        // The disk has 30 ms, of which the own request is a part.
+        policy.heard(ms(10), DiskId(1), &busy(10_000_000, 30));
+        policy.score(ms(10), &request, &candidate)
+    };
+    let others = Nanos::millis(30) - ALONE;
+    assert_eq!(turns(copy(1, 500)), others * 2 + ALONE + ALONE);
+    // Flash serves them together.
+    assert_eq!(turns(flash(1)), Nanos::millis(30) + ALONE);
+}
+
+#[test]
 fn a_disk_that_is_late_with_an_own_request_may_need_as_long_again() {
     let options = TanadaOptions {
         late: true,
@@ -434,6 +459,26 @@ fn a_disk_that_turns_slow_is_avoided_for_a_while_but_not_as_the_last_copy() {
     policy.sent(later, &sent_to(1, copy(2, 500)));
     policy.answered(later + ALONE * 10, DiskId(2), Ticket(1), &reply(8, None));
     assert_eq!(policy.ejected(later + ALONE * 10), []);
+}
+
+#[test]
+fn a_disk_that_was_slow_is_asked_while_all_others_stall() {
+    let mut policy = with(TanadaOptions {
+        late: true,
+        eject: Some(EjectOptions::default()),
+        ..TanadaOptions::published()
+    });
+    let now = twenty_answers(&mut policy, ms(0), 10);
+    let copies = [copy(1, 500), copy(2, 500)];
+    policy.sent(now, &sent_to(100, copy(1, 500)));
+    let soon = now + ALONE * 2;
+    assert_eq!(policy.read(soon, &small(), &copies), DiskId(1));
+    // Four times what was predicted.
+    let stalled = now + ALONE * 5;
+    assert_eq!(policy.ejected(stalled), [DiskId(2)]);
+    assert_eq!(policy.read(stalled, &small(), &copies), DiskId(2));
+    policy.answered(stalled, DiskId(1), Ticket(100), &reply(8, None));
+    assert_eq!(policy.read(stalled, &small(), &copies), DiskId(1));
 }
 
 #[test]
