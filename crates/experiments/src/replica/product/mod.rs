@@ -29,7 +29,7 @@ use crate::experiment::{ExperimentError, Options, Part, Progress};
 use scenes::{ProductCase, ProductMethod};
 
 /// Seeds that were looked at while anything was chosen, and those that were not, lie so far apart.
-const HELD_OUT: u64 = 100;
+const HELD_OUT: u64 = 200;
 
 /// How much is run.
 #[derive(Debug, Clone, Copy)]

@@ -1,7 +1,8 @@
 //! What is run on the product bed: who asks, which method chooses, and which of it is held out.
 //!
 //! ```text
-//! tuned cells: seeds 1 to 10, what the other beds have      held out: seeds 101 to 110, other lengths, numbers and stalls
+//! tuned cells: seeds 1 to 10, what the other beds have, and what was held out before the store's queue was changed
+//! held out:    seeds 201 to 210, other lengths, numbers and stalls
 //! ```
 //!
 //! Source: COST 4.3 (large beside small readers), 4.4 (a preferred client among others). Stalls and fairness are ours.
@@ -106,9 +107,10 @@ pub(super) fn cases() -> Vec<ProductCase> {
     for age in AGES {
         all.extend([mix(2, 2, age), mix(3, 1, age), preferred(age), fair(age)]);
         all.extend([other_mix(age), other_preferred(age), other_fair(age)]);
+        all.extend([last_mix(age), last_preferred(age), last_fair(age)]);
     }
     for age in AGES {
-        all.extend([stalls(age), other_stalls(age)]);
+        all.extend([stalls(age), other_stalls(age), last_stalls(age)]);
     }
     all
 }
@@ -163,7 +165,14 @@ fn mix(large: usize, small: usize, age: Nanos) -> ProductCase {
 fn other_mix(age: Nanos) -> ProductCase {
     let larges = readers(0..2, Bytes::kib(512), 6);
     let smalls = readers(2..5, Bytes::kib(16), 3);
-    mixed(("held-out mix 2:3", age, true), &larges, &smalls)
+    mixed(("other mix 2:3", age, false), &larges, &smalls)
+}
+
+/// One large one of 2 MiB with few under way, and three small ones of 8 KiB with many.
+fn last_mix(age: Nanos) -> ProductCase {
+    let larges = readers(0..1, Bytes::mib(2), 2);
+    let smalls = readers(1..4, Bytes::kib(8), 5);
+    mixed(("held-out mix 1:3", age, true), &larges, &smalls)
 }
 
 /// Sequential readers, the first of which is preferred.
@@ -202,6 +211,12 @@ fn preferred(age: Nanos) -> ProductCase {
 /// Reads half as long and twice as many under way.
 fn other_preferred(age: Nanos) -> ProductCase {
     let reads = (Bytes::kib(128), 4);
+    sequential(("other preferred n=8", age, false), 8, reads)
+}
+
+/// Short reads, many under way.
+fn last_preferred(age: Nanos) -> ProductCase {
+    let reads = (Bytes::kib(64), 8);
     sequential(("held-out preferred n=8", age, true), 8, reads)
 }
 
@@ -237,7 +252,13 @@ fn fair(age: Nanos) -> ProductCase {
 fn other_fair(age: Nanos) -> ProductCase {
     let depths = [6, 6, 3, 1, 1];
     let penalties = Penalties::fair();
-    uneven(("held-out fair n=5 q=4", age, true), &depths, penalties)
+    uneven(("other fair n=5 q=4", age, false), &depths, penalties)
+}
+
+fn last_fair(age: Nanos) -> ProductCase {
+    let depths = [10, 4, 4, 2, 2, 1, 1];
+    let penalties = Penalties::fair();
+    uneven(("held-out fair n=7 q=4", age, true), &depths, penalties)
 }
 
 /// SSDs that stall; small random reads in an open loop.
@@ -281,5 +302,15 @@ fn other_stalls(age: Nanos) -> ProductCase {
         span: Nanos::millis(80),
     };
     let reads = (Bytes::kib(8), 300.0);
+    stalling(("other stalls ssd", age, false), stalls, reads)
+}
+
+/// Stalls between these, and longer reads.
+fn last_stalls(age: Nanos) -> ProductCase {
+    let stalls = Stalls {
+        chance: 0.003,
+        span: Nanos::millis(150),
+    };
+    let reads = (Bytes::kib(16), 250.0);
     stalling(("held-out stalls ssd", age, true), stalls, reads)
 }
