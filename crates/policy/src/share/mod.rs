@@ -47,6 +47,7 @@ mod space;
 mod split;
 mod streak;
 mod stretches;
+mod tag;
 mod tags;
 mod tags_options;
 #[cfg(test)]

@@ -49,38 +49,12 @@ use base::{Bytes, Instant, Nanos};
 use super::accounts::Accounts;
 use super::sessions::{Entry, Sessions};
 use super::streak::Streak;
+use super::tag::{Tag, stretched};
 use super::{
     Account, Approach, Class, Closed, Costs, DepthControl, Direction, Dispatch, EnqueueError,
     Event, Lane, Limits, Next, OpenError, Priority, Request, Scheduler, SessionCounters, SessionId,
     Share, Shed, TagsOptions, Terms, Totals,
 };
-
-/// What one session's tags are, and how fast they run.
-#[derive(Debug, Clone, Copy, Default)]
-struct Tag {
-    // By terms and costs.
-    /// The longest piece, and what it may grow to when time is short.
-    piece: Bytes,
-    piece_max: Bytes,
-    /// The promised part of the device's time, and with the cushion.
-    share: Share,
-    share_cushioned: Share,
-    limit_share: Option<Share>,
-    /// In quarters.
-    weight: u64,
-    /// From the start of one piece's entitlement to the next.
-    period: Nanos,
-    period_cushioned: Nanos,
-    // As it goes.
-    /// When the entitlement to the next piece begins.
-    due: Instant,
-    /// When it would be with the cushion.
-    cushioned: Instant,
-    /// Before this it is at its limit.
-    free: Instant,
-    /// Device time it got by its weight, in thousandths.
-    spare: u128,
-}
 
 /// Reservation, limit and weight tags in device time: the default.
 #[derive(Clone)]
@@ -96,12 +70,6 @@ pub struct Tags {
     written: Bytes,
     written_since: Option<Instant>,
     committing: bool,
-}
-
-/// `time` at a share of the device: how long that takes by the clock.
-fn stretched(time: Nanos, share: Share) -> Nanos {
-    let clock = u128::from(time.0) * u128::from(Share::WHOLE.0) / u128::from(share.0.max(1));
-    Nanos(u64::try_from(clock).unwrap_or(u64::MAX))
 }
 
 impl Tags {
@@ -350,16 +318,7 @@ impl Tags {
         let Some(entry) = self.sessions.get_mut(id) else {
             return;
         };
-        let tag = &mut entry.own;
-        if tag.share.0 > 0 {
-            tag.due = tag.due.min(now) + stretched(charge, tag.share);
-            let cushioned = tag.cushioned.clamp(now - cushion_debt, now);
-            tag.cushioned = cushioned + stretched(charge, tag.share_cushioned);
-        }
-        if let Some(share) = tag.limit_share {
-            tag.free = tag.free.max(now - burst) + stretched(charge, share);
-        }
-        tag.spare += u128::from(charge.0) * 4000 / u128::from(tag.weight);
+        entry.own.move_on(now, charge, (burst, cushion_debt));
     }
 
     /// Forgives what promises lag beyond the debt: all tags move on alike. So how much later one session is than
