@@ -126,7 +126,7 @@ impl Default for HedgeOptions {
 }
 
 impl Default for TanadaOptions {
-    /// Everything that a store's queue leaves room for.
+    /// The parts that help where a store's queue is before the disk.
     fn default() -> Self {
         TanadaOptions {
             piggyback: true,

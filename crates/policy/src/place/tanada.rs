@@ -33,8 +33,8 @@ use super::options::{HedgeDisks, TanadaOptions, Waits};
 use super::spread::{cheapest, first_apart, with_room};
 use super::view::{Flight, QueueEstimate, View};
 use super::{
-    Candidate, Class, DiskId, Op, Penalties, Permille, PlaceError, ReplicaPolicy, Reply, Request,
-    Sent, State, Tail, Target, Ticket, Weights,
+    Candidate, Class, ClientId, DiskId, Op, Penalties, Permille, PlaceError, ReplicaPolicy, Reply,
+    Request, Sent, State, Tail, Target, Ticket, Weights,
 };
 
 /// What something costs on the average, and how far from that as a rule; nanoseconds.
@@ -91,7 +91,7 @@ impl Tanada {
         }
     }
 
-    fn seen(&self, now: Instant, disk: DiskId) -> QueueEstimate {
+    fn seen(&self, now: Instant, disk: DiskId, client: ClientId) -> QueueEstimate {
         let unknown = View::default();
         let view = self.disks.get(disk).unwrap_or(&unknown);
         let state = view.state.unwrap_or(State::idle(self.weights));
@@ -117,7 +117,7 @@ impl Tanada {
             false => seen,
         };
         if self.options.waits == Waits::Turns {
-            seen = seen.in_turns(view);
+            seen = seen.in_turns(view, client);
         }
         if self.options.late {
             seen.waiting = seen.waiting.max(view.late(now));
@@ -144,7 +144,8 @@ impl Tanada {
 
     /// What a request would cost on a disk by all that is known now: `W + c_new + net`.
     pub fn score(&self, now: Instant, request: &Request, on: &Candidate) -> Nanos {
-        self.seen(now, on.disk).score(request, on)
+        self.seen(now, on.disk, request.origin.client)
+            .score(request, on)
     }
 
     fn avoided(&self, now: Instant, disk: DiskId) -> bool {
@@ -318,7 +319,7 @@ impl ReplicaPolicy for Tanada {
         let Sent {
             candidate, request, ..
         } = sent;
-        let seen = self.seen(now, candidate.disk);
+        let seen = self.seen(now, candidate.disk, request.origin.client);
         let plain = Request {
             penalties: Penalties::NONE,
             ..*request
@@ -412,7 +413,10 @@ impl ReplicaPolicy for Tanada {
         }
         let others = copies.iter().filter(|it| it.disk != disk);
         let others: Vec<Candidate> = others.copied().collect();
-        let others = self.askable(now, &others);
+        let others = match others.iter().all(|it| self.avoided(now, it.disk)) {
+            true => Vec::new(),
+            false => self.askable(now, &others),
+        };
         let request = self.disks.get(disk)?.under_way.get(ticket)?.request;
         let second = self.best(now, &request, &others)?;
         self.hedges -= 1_000;

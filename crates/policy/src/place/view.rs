@@ -10,7 +10,7 @@ use base::{Instant, Nanos};
 
 use super::disks::Flights;
 use super::suspicion::Suspicion;
-use super::{Candidate, Class, EjectOptions, Permille, Request, State, Tail, Weights};
+use super::{Candidate, Class, ClientId, EjectOptions, Permille, Request, State, Tail, Weights};
 
 /// One own request under way.
 #[derive(Debug, Clone)]
@@ -159,13 +159,18 @@ impl QueueEstimate {
         self
     }
 
-    /// With `again`, by its own requests there.
+    /// With `again`, by the requests that this client has there.
     ///
     /// Choice: what others have there counts as one turn of all of them. A store does not say how much is whose.
-    pub(super) fn in_turns(mut self, view: &View) -> QueueEstimate {
-        let own: Nanos = view.under_way.iter().map(|it| it.cost).sum();
-        self.again = self.waiting.saturating_sub(own) * view.under_way.len() as u64;
-        self.own_tail = view.own_tail.map(|(_, tail)| tail);
+    pub(super) fn in_turns(mut self, view: &View, client: ClientId) -> QueueEstimate {
+        let own = view
+            .under_way
+            .iter()
+            .filter(|it| it.request.origin.client == client);
+        let (number, cost) = own.fold((0, Nanos(0)), |sum, it| (sum.0 + 1, sum.1 + it.cost));
+        self.again = self.waiting.saturating_sub(cost) * number;
+        let tail = view.own_tail.map(|(_, tail)| tail);
+        self.own_tail = tail.filter(|it| it.last.is_some_and(|last| last.client == client));
         self
     }
 

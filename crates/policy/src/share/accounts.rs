@@ -47,7 +47,7 @@ struct Standing {
     sessions: usize,
     /// Device time it got of what was spare, by its weight, in thousandths.
     spare: u128,
-    /// The spare tag of its session last served so.
+    /// The greatest spare tag of a session served so.
     line_spare: u128,
 }
 
@@ -104,7 +104,7 @@ impl Accounts {
     /// It is the next to be served from spare time, with a session of this tag.
     pub fn chosen(&mut self, id: u64, line_spare: u128) {
         if let Some(known) = self.known.get_mut(&id) {
-            known.line_spare = line_spare;
+            known.line_spare = known.line_spare.max(line_spare);
             self.spare = known.spare;
         }
     }

@@ -20,9 +20,9 @@
 //!   due tag at most one piece ahead of now, so no session is starved later for what was spare.
 //! - **A seek is shared.** Where the device seeks, spare time stays with the session that was served last while it goes on
 //!   where it was, for as many bytes as pass in the time of a seek. It is charged as ever, so shares stay as they are.
-//! - **High priority leads.** Beside its part, a session of high priority is `lead` ahead of the others of its account. So one
-//!   that asks for less than its part waits for the piece at the device alone. Where the device seeks, nothing else goes
-//!   in beside such a piece, since the session will go on from there.
+//! - **High priority leads.** A session of high priority that asked for less than its part saves up to `lead` of device time
+//!   and is next in the spare time of its account until that is used. Where the device seeks, no other session of the
+//!   account goes in beside its piece, since it will go on from there.
 //! - **A window may cut a piece off**, so a promise is served one piece per window faster, and at least
 //!   by a thirty-second, where there is time for it (2). The pieces of a small promise are smaller: what a cut costs and what the
 //!   request's fixed cost costs are balanced (`sqrt(rate * fixed * device rate * window)`).
@@ -39,10 +39,12 @@
 //! eligible (EEVDF) and costs in device time; finer than a round, as the paper asks for (section 5).
 //!
 //! Always true:
-//! 1. While a session waits below its limit and the depth is not used up, something is dispatched, or a piece of a session that
-//!    leads is at a device that seeks.
+//! 1. While a session waits below its limit and the depth is not used up, something is dispatched, unless all that wait are
+//!    led by a session of their account and a piece is at a device that seeks.
 //! 2. No session without a late promise is served before one with a late promise, floors that are shed left out.
 //! 3. When something is chosen, no promise is later than `debt` and none more than one piece ahead.
+
+use std::collections::BTreeMap;
 
 use base::{Bytes, Instant, Nanos};
 
@@ -180,14 +182,7 @@ impl Tags {
     fn judge_capacity(&mut self, now: Instant) {
         let lag = self.lag(now);
         // A level is left at half the lag it is entered at.
-        let above = |level: Shed, bound: Nanos| {
-            let bound = if self.shed >= level {
-                bound.0 / 2
-            } else {
-                bound.0
-            };
-            lag.0 > bound
-        };
+        let above = |level: Shed, bound: Nanos| lag.0 > bound.0 >> u32::from(self.shed >= level);
         let shed = if above(
             Shed::Scaled,
             Nanos(self.options.debt.0 - self.options.debt.0 / 16),
@@ -261,17 +256,20 @@ impl Tags {
         if let Some((_, id, entry)) = chosen {
             return Some((id, (entry.own.piece_max * grown).min(most(entry)), false));
         }
-        let waiting = || self.sessions.waiting().filter(|(_, entry)| may(entry));
-        let stays = waiting().find(|(id, entry)| self.stays(*id, entry));
-        let by_weight = waiting().min_by_key(|(id, entry)| {
+        let leaders = self.leaders(now);
+        let free = |entry: &Entry<Tag>| may(entry) && !self.is_led(entry, &leaders);
+        if let Some((id, entry)) = self.staying().filter(|(_, entry)| free(entry)) {
+            return Some((id, most(entry), true));
+        }
+        // Of those that are led none goes in beside another's piece.
+        let alone = self.sessions.in_flight() == 0;
+        let waiting = self.sessions.waiting();
+        let waiting = waiting.filter(|(_, entry)| free(entry) || (alone && may(entry)));
+        let (id, entry) = waiting.min_by_key(|(id, entry)| {
             let account = self.account_of(&entry.terms).id;
             let spare = self.accounts.spare(account);
             (spare, account, self.spare_tag(entry), *id)
-        });
-        let (id, entry) = stays.or(by_weight)?;
-        if self.is_kept_out(entry) {
-            return None;
-        }
+        })?;
         let (most, spare) = (most(entry), self.spare_tag(entry));
         let account = self.account_of(&entry.terms).id;
         self.accounts.chosen(account, spare);
@@ -284,31 +282,39 @@ impl Tags {
         entry.own.spare.saturating_sub(lead)
     }
 
-    /// Does another session of its account come before it, which waits or has a piece at the device?
-    fn is_led(&self, entry: &Entry<Tag>, only: impl Fn(&Entry<Tag>) -> bool) -> bool {
-        let (account, tag) = (self.account_of(&entry.terms).id, self.spare_tag(entry));
-        self.sessions.all().any(|(_, other)| {
-            other.terms.priority == Priority::High
-                && only(other)
-                && self.account_of(&other.terms).id == account
-                && self.spare_tag(other) < tag
-        })
+    /// On a device that seeks, the least tag of each account's sessions of high priority that may be served now or have a
+    /// piece there.
+    fn leaders(&self, now: Instant) -> BTreeMap<u64, u128> {
+        let costs = self.sessions.costs();
+        let mut leaders = BTreeMap::new();
+        if costs.read.jump.0 == 0 && costs.write.jump.0 == 0 {
+            return leaders;
+        }
+        for (_, entry) in self.sessions.all() {
+            let active = !entry.is_idle() && (entry.line.is_empty() || entry.own.free <= now);
+            if entry.terms.priority == Priority::High && active {
+                let tag = self.spare_tag(entry);
+                let account = self.account_of(&entry.terms).id;
+                let least = leaders.entry(account).or_insert(tag);
+                *least = tag.min(*least);
+            }
+        }
+        leaders
     }
 
-    /// Was this session served last, does it go on from there, and for less than a seek is worth so far?
-    fn stays(&self, id: SessionId, entry: &Entry<Tag>) -> bool {
-        let direction = entry.line[0].request.direction;
+    /// Does another session of its account come first?
+    fn is_led(&self, entry: &Entry<Tag>, leaders: &BTreeMap<u64, u128>) -> bool {
+        let least = leaders.get(&self.account_of(&entry.terms).id);
+        least.is_some_and(|least| *least < self.spare_tag(entry))
+    }
+
+    /// The session that was served last, if it waits, goes on from there, and had less than a seek is worth so far.
+    fn staying(&self) -> Option<(SessionId, &Entry<Tag>)> {
+        let (id, direction, bytes) = self.streak.last()?;
+        let entry = self.sessions.get(id)?;
+        let same = entry.line.front()?.request.direction == direction;
         let most = self.options.stay_on(self.sessions.costs(), direction);
-        entry.follows()
-            && self.streak.of(id).is_some_and(|bytes| bytes < most)
-            && !self.is_led(entry, |other| !other.line.is_empty())
-    }
-
-    /// Would its piece take the head away from a session that leads?
-    fn is_kept_out(&self, entry: &Entry<Tag>) -> bool {
-        let direction = entry.line[0].request.direction;
-        let seeks = self.sessions.costs().direction(direction).jump.0 > 0;
-        seeks && self.sessions.in_flight() > 0 && self.is_led(entry, |other| !other.is_idle())
+        (same && entry.follows() && bytes < most).then_some((id, entry))
     }
 
     /// Moves a session's tags on: it was served what costs `charge`.
@@ -357,8 +363,12 @@ impl Scheduler for Tags {
             ..Tag::default()
         };
         self.set_pace(&terms, &mut tag);
+        let account = self.account_of(&terms);
+        // A lead is earned by asking for less than the part, not by coming anew.
+        tag.spare =
+            self.accounts.line_spare(account.id) + self.options.lead_of(terms.priority, tag.weight);
         let id = self.sessions.open(now, terms, tag)?;
-        self.accounts.joined(self.account_of(&terms));
+        self.accounts.joined(account);
         Ok(id)
     }
 
@@ -413,6 +423,7 @@ impl Scheduler for Tags {
             return until(None);
         }
         if let Some(dispatch) = self.sessions.take_metadata(now) {
+            self.streak.end();
             if let Lane::Metadata { charged: Some(id) } = dispatch.lane {
                 self.serve(now, id, dispatch.charge);
             }

@@ -29,7 +29,7 @@ pub struct TagsOptions {
     pub by_account: bool,
     /// Does spare time stay with a session that reads or writes on, for as long as a seek takes?
     pub stay: bool,
-    /// Of the spare time, a session of high priority may have so much more than its part before others of its account get theirs.
+    /// So much device time a session of high priority may save up while it asks for less than its part of the spare time.
     pub lead: Nanos,
     /// Pieces at the device.
     pub depth: DepthOptions,

@@ -396,7 +396,7 @@ impl NaiveTags {
             let account = self.accounts.get_mut(&whose).expect("it has a line");
             self.spare = account.1;
             account.1 += u128::from(charge) * 1000 / u128::from(account.0.max(least));
-            account.2 = spare;
+            account.2 = account.2.max(spare);
         }
         Out::Send(ticket, sent, bytes)
     }

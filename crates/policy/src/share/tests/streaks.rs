@@ -1,4 +1,4 @@
-//! On a device that seeks, spare time stays with who goes on; shares stay as they are.
+//! On a device that seeks, spare time stays with a session that goes on; shares stay as they are.
 
 use base::{Bytes, Instant, Nanos};
 

@@ -179,13 +179,17 @@ fn compare_tags(depth: u32, seed: u64, steps: u64) -> [usize; 4] {
                 let weight = u64::from(account.weight);
                 twin.accounts.entry(account.id).or_default().0 = weight;
                 let begin = now.0.saturating_sub(twin.lag(now.0));
+                let high = terms.priority == Priority::High;
+                let weight = u128::from(terms.weight_quarters());
+                let lead = u128::from(options.lead.0) * 4000 / weight;
                 twin.lines.push(Line {
+                    spare: twin.accounts[&account.id].2 + if high { lead } else { 0 },
                     id: id.0,
                     rate: terms.rate.0,
                     class: terms.class,
                     limit: terms.limit.map(|limit| limit.0),
                     weight: terms.weight_quarters(),
-                    high: terms.priority == Priority::High,
+                    high,
                     account: account.id,
                     due: begin,
                     cushioned: begin,
