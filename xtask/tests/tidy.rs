@@ -249,7 +249,10 @@ fn a_page_of_a_paper_that_no_mark_gives_is_found() {
 
 #[test]
 fn a_page_of_benchmarks_that_is_not_what_the_records_say_is_found() {
-    let record = "{\"bench\": \"x\", \"rows\": [{\"case\": \"a\", \"method\": \"m\", \"metric\": \"rate\", \"ours\": 1}]}\n";
+    let record = concat!(
+        "{\"bench\": \"x\", \"rows\": [{\"case\": \"a\", \"method\": \"m\", \"metric\": \"rate\", \"ours\": 1, ",
+        "\"devices\": \"real\"}]}\n"
+    );
     let dir = clean_tree();
     plant(dir.path(), "benches/results/x.json", record);
     let read = || Tree::at(dir.path()).expect("the fixture can be read");
