@@ -6,7 +6,8 @@ use super::super::*;
 
 const PIECE: Bytes = Bytes::kib(64);
 
-fn tags(jump: Nanos, depth: u32, lead: Nanos) -> Tags {
+/// On a device of 100 MB/s whose head takes `jump` to another place.
+pub(super) fn tags_on(jump: Nanos, options: TagsOptions) -> Tags {
     let cost = Cost {
         fixed: Nanos::micros(100),
         jump,
@@ -16,12 +17,16 @@ fn tags(jump: Nanos, depth: u32, lead: Nanos) -> Tags {
         read: cost,
         write: cost,
     };
+    Tags::new(Limits::default(), Nanos::secs(1), costs, options)
+}
+
+fn tags(jump: Nanos, depth: u32, lead: Nanos) -> Tags {
     let options = TagsOptions {
         depth: DepthOptions::fixed(depth),
         lead,
         ..TagsOptions::default()
     };
-    Tags::new(Limits::default(), Nanos::secs(1), costs, options)
+    tags_on(jump, options)
 }
 
 fn open(tags: &mut Tags, priority: Priority) -> SessionId {

@@ -3,26 +3,18 @@
 use base::{Bytes, Instant, Nanos};
 
 use super::super::*;
+use super::leads::tags_on;
 
 const PIECE: Bytes = Bytes::kib(64);
 
 /// Two sessions read on, by turns: how often the device changes between them, and what each got of 256 pieces.
 fn served(jump: Nanos, stay: bool) -> (usize, [u64; 2]) {
-    let cost = Cost {
-        fixed: Nanos::micros(100),
-        jump,
-        rate: BytesPerSec::mb(100),
-    };
-    let costs = Costs {
-        read: cost,
-        write: cost,
-    };
     let options = TagsOptions {
         depth: DepthOptions::fixed(1),
         stay,
         ..TagsOptions::default()
     };
-    let mut tags = Tags::new(Limits::default(), Nanos::secs(1), costs, options);
+    let mut tags = tags_on(jump, options);
     let ids = [0, 1].map(|_| tags.open(Instant(0), Terms::best_effort()).unwrap());
     for ticket in 0..512 {
         let id = ids[ticket as usize % 2];
