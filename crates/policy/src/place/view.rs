@@ -107,14 +107,18 @@ impl View {
 
     /// It does nothing now, as far as can be seen: an own request is later than a slow answer would be.
     pub(super) fn stalled(&self, now: Instant) -> bool {
-        let oldest = self.under_way.iter().next();
-        oldest.is_some_and(|it| now.since(it.sent) > STALLED.max(it.predicted * 4))
+        self.waits_beyond(now, STALLED, 4)
     }
 
     /// The oldest request under way is much later than it should be.
     pub(super) fn overdue(&self, now: Instant, options: &EjectOptions) -> bool {
+        self.waits_beyond(now, options.overdue, 8)
+    }
+
+    /// The oldest request under way has had neither an answer for so long nor for so many times the prediction.
+    fn waits_beyond(&self, now: Instant, least: Nanos, times: u64) -> bool {
         let oldest = self.under_way.iter().next();
-        oldest.is_some_and(|it| now.since(it.sent) > options.overdue.max(it.predicted * 8))
+        oldest.is_some_and(|it| now.since(it.sent) > least.max(it.predicted * times))
     }
 }
 
