@@ -92,6 +92,14 @@ pub(super) struct Case {
     pub bed: Bed,
 }
 
+/// A cache of an eighth of its disk.
+const CACHED: Bed = Bed::Hybrid(Disks {
+    slow: Bytes::gib(4),
+    fast: Bytes::mib(512),
+    mode: Mode::Cache,
+    tier: None,
+});
+
 /// All cases.
 pub(super) const CASES: [Case; 6] = [
     Case {
@@ -105,21 +113,11 @@ pub(super) const CASES: [Case; 6] = [
     },
     Case {
         name: "database",
-        bed: Bed::Hybrid(Disks {
-            slow: Bytes::gib(4),
-            fast: Bytes::mib(512),
-            mode: Mode::Cache,
-            tier: None,
-        }),
+        bed: CACHED,
     },
     Case {
         name: "streams",
-        bed: Bed::Hybrid(Disks {
-            slow: Bytes::gib(4),
-            fast: Bytes::mib(512),
-            mode: Mode::Cache,
-            tier: None,
-        }),
+        bed: CACHED,
     },
     Case {
         name: "tiering",
