@@ -14,6 +14,7 @@
 #![allow(unsafe_code)] // The kernel reads and writes memory behind the compiler's back; see the rules.
 
 mod exchange;
+mod leave;
 mod operation;
 mod pool;
 mod ring;
@@ -366,10 +367,17 @@ impl Drop for Reactor {
         // No task waits any more (each `Completion` holds a count of us), but the kernel and the threads
         // may still fill buffers: wait for them. What waits for a peer was cancelled as it was dropped.
         // A driver heeds no cancellation, and has no memory of ours: its commands end when the ring closes,
-        // by which it learns that this server is gone.
+        // by which it learns that this server is gone. That has to be true by then: see `leave`.
         loop {
             let slots = self.slots.borrow();
-            if slots.under_way <= slots.commands() {
+            let commands = slots.commands();
+            if slots.under_way <= commands {
+                if commands > 0
+                    && let Some(ring) = &self.ring
+                {
+                    // Without a descriptor or a thread more it closes now, as it did for most drivers' good.
+                    let _ = ring.borrow().close_behind();
+                }
                 return;
             }
             drop(slots);

@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use base::Nanos;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-use super::Operation;
 use super::wake::Wake;
+use super::{Operation, leave};
 
 /// Marks completions of the watch on the wake-up eventfd.
 const WAKE: u64 = u64::MAX;
@@ -131,6 +131,16 @@ impl Ring {
             operation => peer_entry(operation),
         };
         self.push(entry.user_data(name));
+    }
+
+    /// Stays open until this thread has ended: drivers have commands of it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn close_behind(&self) -> io::Result<()> {
+        // SAFETY: the ring is open while this borrows it.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) };
+        leave::close_behind(descriptor)
     }
 
     /// Asks for the operation under `name` to end early. It still ends with a result.
