@@ -107,6 +107,8 @@ pub(super) struct Sessions<S> {
     unit: Bytes,
     // As given.
     costs: Costs,
+    /// What it cost to begin with.
+    assumed: Costs,
     // As it goes.
     table: BTreeMap<SessionId, Entry<S>>,
     waiting: BTreeSet<SessionId>,
@@ -153,6 +155,7 @@ impl<S> Sessions<S> {
             window,
             unit,
             costs,
+            assumed: costs,
             table: BTreeMap::new(),
             waiting: BTreeSet::new(),
             high: VecDeque::new(),
@@ -169,6 +172,12 @@ impl<S> Sessions<S> {
 
     pub fn costs(&self) -> &Costs {
         &self.costs
+    }
+
+    /// What a seek takes. Costs that were measured later may count none of their own: then it is what was assumed before.
+    pub fn seek(&self, direction: Direction) -> Nanos {
+        let of = |costs: &Costs| costs.direction(direction).jump;
+        of(&self.costs).max(of(&self.assumed))
     }
 
     pub fn unit(&self) -> Bytes {

@@ -285,9 +285,9 @@ impl Tags {
     /// On a device that seeks, the least tag of each account's sessions of high priority that may be served now or have a
     /// piece there.
     fn leaders(&self, now: Instant) -> BTreeMap<u64, u128> {
-        let costs = self.sessions.costs();
         let mut leaders = BTreeMap::new();
-        if costs.read.jump.0 == 0 && costs.write.jump.0 == 0 {
+        let seeks = |direction| self.sessions.seek(direction) > Nanos(0);
+        if !Direction::ALL.into_iter().any(seeks) {
             return leaders;
         }
         for (_, entry) in self.sessions.all() {
@@ -313,7 +313,8 @@ impl Tags {
         let (id, direction, bytes) = self.streak.last()?;
         let entry = self.sessions.get(id)?;
         let same = entry.line.front()?.request.direction == direction;
-        let most = self.options.stay_on(self.sessions.costs(), direction);
+        let rate = self.sessions.costs().direction(direction).rate;
+        let most = self.options.stay_on(rate, self.sessions.seek(direction));
         (same && entry.follows() && bytes < most).then_some((id, entry))
     }
 

@@ -4,7 +4,7 @@
 
 use base::{Bytes, Nanos};
 
-use super::{Costs, DepthControl, DepthOptions, Direction, Priority};
+use super::{BytesPerSec, Costs, DepthControl, DepthOptions, Direction, Priority};
 
 /// The parameters of the tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,9 +82,8 @@ impl TagsOptions {
     }
 
     /// Spare time stays with a session for so many bytes: what passes in the time of a seek. Where there are no seeks, none.
-    pub(super) fn stay_on(&self, costs: &Costs, direction: Direction) -> Bytes {
-        let cost = costs.direction(direction);
-        let of_seek = cost.rate.within(cost.jump);
+    pub(super) fn stay_on(&self, rate: BytesPerSec, seek: Nanos) -> Bytes {
+        let of_seek = rate.within(seek);
         match self.stay {
             true => of_seek.min(self.quantum * self.quanta_max),
             false => Bytes(0),

@@ -35,7 +35,7 @@ use std::rc::Rc;
 
 use base::{Bytes, Instant, Nanos, View};
 use device::Device;
-use policy::share::{Cost, Costs, Direction};
+use policy::share::{Costs, Direction};
 
 use crate::object::store::Store;
 use crate::object::types::Change;
@@ -156,17 +156,6 @@ pub async fn on(
     since(env::now(), ground, queue, plan, progress).await
 }
 
-fn without_jump(costs: Costs) -> Costs {
-    let of = |cost: Cost| Cost {
-        jump: Nanos(0),
-        ..cost
-    };
-    Costs {
-        read: of(costs.read),
-        write: of(costs.write),
-    }
-}
-
 async fn since(
     begun: Instant,
     ground: Rc<dyn Ground>,
@@ -184,8 +173,6 @@ async fn since(
         ground,
         queue: Rc::clone(queue),
     };
-    // What is found counts no seek of its own, so the queue must serve by such costs while it is measured, too.
-    queue.set_costs(without_jump(queue.costs()));
     progress("what requests cost", 0.05);
     let (read, write) = (
         bench.measure(Direction::Read, plan).await?,

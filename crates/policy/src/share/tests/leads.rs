@@ -108,8 +108,7 @@ fn high_priority_that_asks_little_is_next() {
 
 #[test]
 fn where_the_device_seeks_nothing_goes_in_beside_a_piece_that_leads() {
-    let both = |jump, lead| {
-        let mut tags = tags(jump, 4, lead);
+    let both = |mut tags: Tags| {
         let [high, normal] =
             [Priority::High, Priority::Normal].map(|priority| open(&mut tags, priority));
         // Both have been served, so that tags count.
@@ -135,8 +134,12 @@ fn where_the_device_seeks_nothing_goes_in_beside_a_piece_that_leads() {
         (first.lane == Lane::Session(high), beside, after)
     };
     let lead = TagsOptions::default().lead;
-    assert_eq!(both(Nanos::millis(8), lead), (true, false, true));
-    assert_eq!(both(Nanos(0), lead), (true, true, false));
+    assert_eq!(both(tags(Nanos::millis(8), 4, lead)), (true, false, true));
+    assert_eq!(both(tags(Nanos(0), 4, lead)), (true, true, false));
+    // A calibration counts no seek; the device seeks all the same.
+    let mut calibrated = tags(Nanos::millis(8), 4, lead);
+    calibrated.set_costs(Instant(0), Costs::flat(BytesPerSec::mb(100)));
+    assert_eq!(both(calibrated), (true, false, true));
 }
 
 #[test]

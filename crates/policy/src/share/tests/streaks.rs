@@ -7,14 +7,17 @@ use super::leads::tags_on;
 
 const PIECE: Bytes = Bytes::kib(64);
 
-/// Two sessions read on, by turns: how often the device changes between them, and what each got of 256 pieces.
-fn served(jump: Nanos, stay: bool) -> (usize, [u64; 2]) {
+fn tags(jump: Nanos, stay: bool) -> Tags {
     let options = TagsOptions {
         depth: DepthOptions::fixed(1),
         stay,
         ..TagsOptions::default()
     };
-    let mut tags = tags_on(jump, options);
+    tags_on(jump, options)
+}
+
+/// Two sessions read on, by turns: how often the device changes between them, and what each got of 256 pieces.
+fn served(mut tags: Tags) -> (usize, [u64; 2]) {
     let ids = [0, 1].map(|_| tags.open(Instant(0), Terms::best_effort()).unwrap());
     for ticket in 0..512 {
         let id = ids[ticket as usize % 2];
@@ -46,16 +49,24 @@ fn served(jump: Nanos, stay: bool) -> (usize, [u64; 2]) {
 #[test]
 fn a_device_that_seeks_changes_between_streams_once_in_the_time_of_a_seek() {
     // 10 ms at 100 MB/s are 1 MB: sixteen pieces of 64 KiB.
-    let (changes, got) = served(Nanos::millis(10), true);
+    let (changes, got) = served(tags(Nanos::millis(10), true));
     assert_eq!((changes, got), (15, [128, 128]));
     // 2 ms are 200 kB: four pieces.
-    let (changes, got) = served(Nanos::millis(2), true);
+    let (changes, got) = served(tags(Nanos::millis(2), true));
     assert_eq!((changes, got), (63, [128, 128]));
 }
 
 #[test]
 fn where_nothing_seeks_or_it_is_off_streams_take_turns_piece_by_piece() {
     for (jump, stay) in [(Nanos(0), true), (Nanos::millis(10), false)] {
-        assert_eq!(served(jump, stay), (255, [128, 128]));
+        assert_eq!(served(tags(jump, stay)), (255, [128, 128]));
     }
+}
+
+/// A calibration finds costs that count no seek of their own; the device seeks all the same.
+#[test]
+fn a_calibrated_device_seeks_as_it_was_assumed_to() {
+    let mut tags = tags(Nanos::millis(10), true);
+    tags.set_costs(Instant(0), Costs::flat(BytesPerSec::mb(100)));
+    assert_eq!(served(tags), (15, [128, 128]));
 }
