@@ -410,14 +410,14 @@ fn pick(
         .from(cursor)
         .next()
         .or_else(|| map.regions().from(0).next());
-    let Some((first_region, _)) = first_region else {
+    let Some(first_region) = first_region else {
         return (Vec::new(), 0);
     };
     let mut runs: Vec<Run> = Vec::new();
     let mut chosen = 0;
     let mut window_end = first_region + WINDOW_REGIONS;
     let mut next = window_end;
-    for (region, dirty) in map.regions().from(first_region) {
+    for region in map.regions().from(first_region) {
         let units = region * REGION_PAGES..(region + 1) * REGION_PAGES;
         let all_hot = || {
             let mut units = units.clone().step_by(UNIT_PAGES as usize);
@@ -438,15 +438,7 @@ fn pick(
             next = region;
             break;
         }
-        let mut left = dirty.pages;
-        for page in region * REGION_PAGES..(region + 1) * REGION_PAGES {
-            if left == 0 {
-                break;
-            }
-            let Some(entry) = map.get(page).filter(|entry| entry.dirty) else {
-                continue;
-            };
-            left -= 1;
+        for (page, entry) in map.dirty_in(region) {
             if which == Which::Cold && map.pins().of(page) == Pinned::Hot {
                 continue;
             }

@@ -20,7 +20,7 @@ pub(super) async fn allocation(
         return Ok(below);
     };
     let map = cache.state.map();
-    let next_dirty = |region| map.regions().from(region).next().map(|(region, _)| region);
+    let next_dirty = |region| map.regions().from(region).next();
     Ok(with_dirty(span.start.byte(), below, next_dirty))
 }
 

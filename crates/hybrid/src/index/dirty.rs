@@ -2,17 +2,22 @@
 //!
 //! Always true: each region with a dirty page is in both orders, and no other.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::Instant;
 
 use super::grains::REGION_PAGES;
 
+/// Neighbouring pages that are looked at together.
+const GROUP_PAGES: u64 = REGION_PAGES / u64::BITS as u64;
+
 /// Dirty pages of one 4 MiB region.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct DirtyRegion {
-    pub pages: u32,
-    pub oldest: Instant,
+struct DirtyRegion {
+    pages: u32,
+    oldest: Instant,
+    /// The groups of pages that have a dirty one, a bit each, and some that had.
+    groups: Cell<u64>,
 }
 
 /// All of them.
@@ -32,7 +37,7 @@ impl DirtyRegions {
 
     /// Bytes of memory, about.
     pub fn memory(&self) -> usize {
-        self.regions.len() * 48
+        self.regions.len() * 56
     }
 
     /// Has the region of `page` a dirty page?
@@ -50,9 +55,12 @@ impl DirtyRegions {
             DirtyRegion {
                 pages: 0,
                 oldest: now,
+                groups: Cell::new(0),
             }
         });
         region.pages += 1;
+        let group = page % REGION_PAGES / GROUP_PAGES;
+        region.groups.set(region.groups.get() | 1 << group);
     }
 
     /// `page` is dirty no more.
@@ -71,10 +79,34 @@ impl DirtyRegions {
     }
 
     /// Dirty regions in address order, from region `from` on.
-    pub fn from(&self, from: u64) -> impl Iterator<Item = (u64, DirtyRegion)> + '_ {
-        self.regions
-            .range(from..)
-            .map(|(number, region)| (*number, *region))
+    pub fn from(&self, from: u64) -> impl Iterator<Item = u64> + '_ {
+        self.regions.range(from..).map(|(number, _)| *number)
+    }
+
+    /// What `dirty` gives of the dirty pages of region `number`, in address order; of others it gives nothing.
+    pub fn pages_of<T>(&self, number: u64, dirty: impl Fn(u64) -> Option<T>) -> Vec<(u64, T)> {
+        let Some(region) = self.regions.get(&number) else {
+            return Vec::new();
+        };
+        let pages = region.pages as usize;
+        let mut found = Vec::with_capacity(pages);
+        for group in 0..u64::BITS {
+            let groups = region.groups.get();
+            if found.len() == pages || groups >> group == 0 {
+                break;
+            }
+            if groups >> group & 1 == 0 {
+                continue;
+            }
+            let first = number * REGION_PAGES + u64::from(group) * GROUP_PAGES;
+            let before = found.len();
+            let all = first..first + GROUP_PAGES;
+            found.extend(all.filter_map(|page| Some((page, dirty(page)?))));
+            if found.len() == before {
+                region.groups.set(groups & !(1 << group));
+            }
+        }
+        found
     }
 
     /// When the oldest dirty page became dirty, as far as its region remembers.
@@ -95,5 +127,59 @@ impl DirtyRegions {
         assert_eq!(self.regions.len(), self.ages.len());
         let counted: u32 = self.regions.values().map(|region| region.pages).sum();
         assert_eq!(counted, self.pages);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_dirty_pages_of_a_region_are_those_that_a_look_at_each_finds(
+            steps in prop::collection::vec((0u64..2 * REGION_PAGES, any::<bool>()), 0..300),
+        ) {
+            let mut regions = DirtyRegions::default();
+            let mut dirty = BTreeSet::new();
+            for (nth, (page, becomes)) in steps.into_iter().enumerate() {
+                // Some pages often, so that they come and go.
+                let page = if nth % 2 == 0 { page } else { page % 40 };
+                match becomes {
+                    true if dirty.insert(page) => regions.add(page, Instant(nth as u64)),
+                    false if dirty.remove(&page) => regions.remove(page),
+                    _ => {}
+                }
+                for number in [0, 1].into_iter().filter(|_| nth % 16 == 0) {
+                    let found = regions.pages_of(number, |page| dirty.contains(&page).then_some(page));
+                    let all = dirty.range(number * REGION_PAGES..(number + 1) * REGION_PAGES);
+                    prop_assert_eq!(found, all.map(|page| (*page, *page)).collect::<Vec<_>>());
+                }
+            }
+            regions.check();
+        }
+    }
+
+    #[test]
+    fn few_dirty_pages_of_a_region_are_found_without_a_look_at_each() {
+        let mut regions = DirtyRegions::default();
+        let looks = Cell::new(0);
+        let find = |regions: &DirtyRegions, dirty: &[u64]| {
+            looks.set(0);
+            let found = regions.pages_of(0, |page| {
+                looks.set(looks.get() + 1);
+                dirty.contains(&page).then_some(())
+            });
+            (found.len(), looks.get())
+        };
+        for page in [5, 1_000] {
+            regions.add(page, Instant(0));
+        }
+        assert_eq!(find(&regions, &[5, 1_000]), (2, 2 * GROUP_PAGES));
+        regions.remove(5);
+        // Once more where it was, and not again.
+        assert_eq!(find(&regions, &[1_000]), (1, 2 * GROUP_PAGES));
+        assert_eq!(find(&regions, &[1_000]), (1, GROUP_PAGES));
     }
 }
