@@ -33,7 +33,7 @@ mod tests;
 
 use std::rc::Rc;
 
-use base::{Bytes, Instant, Nanos, View};
+use base::{Bytes, Instant, View};
 use device::Device;
 use policy::share::{Costs, Direction};
 
