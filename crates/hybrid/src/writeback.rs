@@ -438,7 +438,8 @@ fn pick(
             next = region;
             break;
         }
-        for (page, entry) in map.dirty_in(region) {
+        let dirty = |page| map.get(page).filter(|entry| entry.dirty);
+        for (page, entry) in map.regions().pages_of(region, dirty) {
             if which == Which::Cold && map.pins().of(page) == Pinned::Hot {
                 continue;
             }

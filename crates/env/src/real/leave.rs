@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A driver learns by the closing that its server is gone. That of Linux 6.12 (ublk) gives back the requests it has, and takes
-//! the thread to be gone as well. To one that lives the kernel still hands a request that came meanwhile: it has an owner then,
-//! and none that will answer, and whoever recovers the disk waits for it for ever.
+//! the thread to be gone as well. To one that lives the kernel still hands a request that came meanwhile: it has an owner then
+//! that answers nothing, and the recovery of the disk waits for it for ever.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

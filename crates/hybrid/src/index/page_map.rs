@@ -76,12 +76,6 @@ impl PageMap {
         &self.dirty
     }
 
-    /// The dirty pages of region `region`, in address order.
-    pub fn dirty_in(&self, region: u64) -> Vec<(u64, Entry)> {
-        let dirty = |page| self.get(page).filter(|entry| entry.dirty);
-        self.dirty.pages_of(region, dirty)
-    }
-
     /// What is pinned.
     pub fn pins(&self) -> &Pins {
         &self.pins

@@ -98,6 +98,14 @@ impl<S> Entry<S> {
     }
 }
 
+/// What the device costs.
+#[derive(Clone, Copy)]
+struct DeviceCosts {
+    now: Costs,
+    /// What it was assumed to cost before anything was measured.
+    first: Costs,
+}
+
 /// All sessions of one device.
 #[derive(Clone)]
 pub(super) struct Sessions<S> {
@@ -106,9 +114,7 @@ pub(super) struct Sessions<S> {
     window: Nanos,
     unit: Bytes,
     // As given.
-    costs: Costs,
-    /// What it cost to begin with.
-    assumed: Costs,
+    costs: DeviceCosts,
     // As it goes.
     table: BTreeMap<SessionId, Entry<S>>,
     waiting: BTreeSet<SessionId>,
@@ -154,8 +160,10 @@ impl<S> Sessions<S> {
             limits,
             window,
             unit,
-            costs,
-            assumed: costs,
+            costs: DeviceCosts {
+                now: costs,
+                first: costs,
+            },
             table: BTreeMap::new(),
             waiting: BTreeSet::new(),
             high: VecDeque::new(),
@@ -171,13 +179,13 @@ impl<S> Sessions<S> {
     }
 
     pub fn costs(&self) -> &Costs {
-        &self.costs
+        &self.costs.now
     }
 
     /// What a seek takes. Costs that were measured later may count none of their own: then it is what was assumed before.
     pub fn seek(&self, direction: Direction) -> Nanos {
         let of = |costs: &Costs| costs.direction(direction).jump;
-        of(&self.costs).max(of(&self.assumed))
+        of(&self.costs.now).max(of(&self.costs.first))
     }
 
     pub fn unit(&self) -> Bytes {
@@ -225,7 +233,7 @@ impl<S> Sessions<S> {
         }
         let id = SessionId(self.next_id);
         self.next_id += 1;
-        let share = self.costs.share(terms.direction, rate, self.unit);
+        let share = self.costs.now.share(terms.direction, rate, self.unit);
         let window = terms.window.unwrap_or(self.window);
         let entry = Entry {
             terms,
@@ -318,7 +326,7 @@ impl<S> Sessions<S> {
             direction,
             offset: Bytes(0),
             bytes,
-            charge: self.costs.of(direction, bytes, approach),
+            charge: self.costs.now.of(direction, bytes, approach),
             last: true,
             approach,
             at: now,
@@ -331,7 +339,7 @@ impl<S> Sessions<S> {
     /// being split smaller than `unit`: that is our doing.
     pub fn take(&mut self, now: Instant, id: SessionId, most: Bytes) -> Dispatch {
         self.roll(now, id);
-        let (costs, unit) = (self.costs, self.unit);
+        let (costs, unit) = (self.costs.now, self.unit);
         let entry = self.table.get_mut(&id).expect("the session is open");
         let first = entry.line.front_mut().expect("a request waits");
         let request = first.request;
@@ -403,7 +411,7 @@ impl<S> Sessions<S> {
 
     pub fn set_costs(&mut self, now: Instant, costs: Costs) {
         self.count_to(now);
-        self.costs = costs;
+        self.costs.now = costs;
         self.asking = Share::NONE;
         for entry in self.table.values_mut() {
             let Terms {
