@@ -83,7 +83,8 @@ impl DirtyRegions {
         self.regions.range(from..).map(|(number, _)| *number)
     }
 
-    /// What `dirty` gives of the dirty pages of region `number`, in address order; of others it gives nothing.
+    /// What `dirty` gives of the dirty pages of region `number`, in address order. It has to give something of
+    /// every dirty page, and of others nothing: groups of which it gives nothing are forgotten.
     pub fn pages_of<T>(&self, number: u64, dirty: impl Fn(u64) -> Option<T>) -> Vec<(u64, T)> {
         let Some(region) = self.regions.get(&number) else {
             return Vec::new();

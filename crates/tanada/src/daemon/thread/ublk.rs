@@ -33,9 +33,6 @@ use crate::daemon::common::waiting::lives;
 
 /// How long a dead server may take to go.
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
-/// How long the driver may take to answer.
-const ANSWER_TIMEOUT: Nanos = Nanos::secs(70);
-const NO_ANSWER: &str = "the driver still waits for a request that the last daemon had: restart the machine, flushed data stay";
 /// How long the file of a new disk's queue may not be there, or be open elsewhere.
 const QUEUE_TIMEOUT: Nanos = Nanos::secs(10);
 /// How long the end of a disk is waited for that was taken back, and of the tags of one that was never shown.
@@ -137,8 +134,7 @@ impl UblkDisk {
         if let Err(error) = env::commands::serve_block_devices() {
             tracing::warn!(export, %error, "this thread may wait for its own disk when memory is short");
         }
-        let ready = env::timeout(ANSWER_TIMEOUT, on_a_thread(move || ready(&asked)));
-        let ready = ready.await.unwrap_or_else(|_| Err(anyhow!(NO_ANSWER)));
+        let ready = on_a_thread(move || ready(&asked)).await;
         let Ready {
             disk,
             recovered,
