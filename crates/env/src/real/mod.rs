@@ -375,7 +375,7 @@ impl Drop for Reactor {
                 if commands > 0
                     && let Some(ring) = &self.ring
                 {
-                    // Without a descriptor or a thread more it closes now, as it did for most drivers' good.
+                    // Without a further descriptor or thread it closes now: a request that comes just then may be lost.
                     let _ = ring.borrow().close_behind();
                 }
                 return;
