@@ -117,7 +117,7 @@ fn restarts_fail_no_request_of_the_kernels_client_and_a_crash_shows_no_old_data(
         )
         .expect("it is ours");
         let guest = Command::new(&vm)
-            .args(["-e", "uml", "-t", "240", &script])
+            .args(["-t", "240", &script])
             .stdin(Stdio::null())
             .output()
             .expect("the program runs");
