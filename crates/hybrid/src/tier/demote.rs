@@ -22,7 +22,7 @@ use super::{MoveEnd, Tier};
 use crate::attach::label::PAGE;
 use crate::index::extents::Place;
 use crate::index::locks::Mode as Lock;
-use crate::index::page_map::REGION_PAGES;
+use crate::index::page_map::{REGION_PAGES, UNIT_PAGES};
 #[cfg(test)]
 use crate::mutation::Mutation;
 use crate::settings::CopyBack;
@@ -103,17 +103,20 @@ pub(crate) async fn drop_all_clean(tier: &Tier, extent: u32) {
 fn drop_clean(tier: &Tier, pages: Range<u64>) {
     let cache = &tier.cache;
     let copy_back = cache.volume.settings.borrow().tier.demotion.copy_back;
-    if cache.state.map().resident_in(pages.start, pages.end) == 0 {
-        return;
-    }
     let mut dropped = 0;
-    for page in pages {
-        let entry = cache.state.map().get(page);
-        let goes = entry.is_some_and(|entry| !entry.dirty || copy_back == CopyBack::Nothing);
-        if goes {
-            cache.unmap_page(page);
-            dropped += PAGE;
+    let mut unit = pages.start;
+    while unit < pages.end {
+        let end = ((unit / UNIT_PAGES + 1) * UNIT_PAGES).min(pages.end);
+        // Most of a large region has no pages here, and each lookup costs.
+        let is_empty = cache.state.map().resident_in(unit, end) == 0;
+        for page in unit..if is_empty { unit } else { end } {
+            let entry = cache.state.map().get(page);
+            if entry.is_some_and(|entry| !entry.dirty || copy_back == CopyBack::Nothing) {
+                cache.unmap_page(page);
+                dropped += PAGE;
+            }
         }
+        unit = end;
     }
     count(&tier.counts.bytes_dropped, dropped);
 }
