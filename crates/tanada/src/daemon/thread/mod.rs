@@ -17,6 +17,7 @@ pub mod cluster;
 mod cluster_level;
 pub mod command;
 pub mod disks;
+mod driver_call;
 pub mod entrances;
 pub mod export_calendars;
 pub mod exports;

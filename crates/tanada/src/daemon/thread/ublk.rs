@@ -30,6 +30,7 @@ use report::terminal::said;
 
 use crate::api::status::DiskRequests;
 use crate::daemon::common::waiting::lives;
+use crate::daemon::thread::driver_call::on_a_thread;
 
 /// How long a dead server may take to go.
 const RECOVERY_TIMEOUT: Nanos = Nanos::secs(60);
@@ -57,23 +58,6 @@ pub struct UblkDisk {
     growing: RefCell<Option<Growth>>,
     /// Keeps what is served open.
     _hold: Box<dyn std::any::Any>,
-}
-
-/// Runs `work`, which may wait, on a thread of its own.
-async fn on_a_thread<T: Send + 'static>(
-    work: impl FnOnce() -> anyhow::Result<T> + Send + 'static,
-) -> anyhow::Result<T> {
-    let (poster, mut mailbox) = env::mailbox();
-    let thread = std::thread::Builder::new().name("tanada-ublk".into());
-    let thread = thread.spawn(move || {
-        // A reader that went away misses nothing.
-        let _ = poster.post(work());
-    })?;
-    let answer = mailbox.receive().await;
-    // It has posted, or it panicked.
-    let _ = thread.join();
-    answer
-        .map_err(|_| anyhow!("the thread that speaks to the ublk driver ended without an answer"))?
 }
 
 /// What is to be shown.
