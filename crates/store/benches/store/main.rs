@@ -3,10 +3,16 @@
 //! ```text
 //! cargo bench -p store --bench store -- [--dir DIR] [--json] [--runs N] [--quick]
 //!
-//! large     1 MiB reads, and writes with a flush at the end: the bare file (O_DIRECT), the store on it, the store
-//!           behind its queue, and behind one that cuts all requests in pieces of 256 KiB and begins with one at a time
-//! small     create, write 4 KiB, make durable: the store, plain files with fsync, redb
+//! large     1 MiB reads, and writes with a flush at the end: the bare file (O_DIRECT), the same file through the page
+//!           cache, the store on it, the store behind its queue, behind one that cuts all requests in pieces of 256 KiB
+//!           and begins with one at a time, and the store's server over TCP
+//! small     create, write 4 KiB, make durable: the store, its server over TCP, plain files with fsync of file and folder,
+//!           and of the file alone, redb
+//! fetch     read 4 KiB of one of the small objects: the store, its server over TCP, plain files past the page cache and in it
 //! ```
+//!
+//! Over TCP the server has a thread and a runtime of its own and a client one connection at 127.0.0.1, with the node key
+//! and in the clear; with *polls* both look for work for 100 us before they sleep. Eight at once is what `tanada object` does.
 //!
 //! All on real files of one folder: the working directory unless an argument names another. Each run takes one method
 //! after the other, so what the machine does besides meets all alike. Figures are the median of the runs with the
@@ -14,6 +20,9 @@
 #![allow(clippy::print_stdout)]
 // A benchmark is about real time and has threads of its own.
 #![allow(clippy::disallowed_methods)]
+
+mod files;
+mod wire;
 
 use std::fs;
 use std::future::Future;
@@ -24,15 +33,18 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use base::{Buf, Bytes, Nanos, Sector, View};
-use device::{Class, Device, DeviceExt, FileOptions};
-use env::Runtime;
+use device::{Device, DeviceExt, FileOptions};
 use env::fs::Direct;
 use env::sync::join_all;
+use env::{Polling, Runtime};
 use policy::share::{BytesPerSec, Costs};
+use store::net::client::Client;
 use store::qos::queue::{Queue, QueueOptions};
-use store::{Change, Settings, Store};
+use store::{Change, ObjectCalls, Settings, Store};
 
 const MIB: u64 = 1 << 20;
+/// Bytes of a small object.
+const SMALL: usize = 4096;
 const TABLE: redb::TableDefinition<&str, &[u8]> = redb::TableDefinition::new("objects");
 
 /// How much of everything.
@@ -68,7 +80,7 @@ impl Row {
         let (median, low, high) = spread(&self.runs);
         let (ratio, least, most) = spread(&self.ratios);
         format!(
-            "{:<22} {:<14} {median:>9.1} ({low:.1} - {high:.1}) {:<9} {ratio:>7.3} ({least:.3} - {most:.3})",
+            "{:<22} {:<17} {median:>9.1} ({low:.1} - {high:.1}) {:<9} {ratio:>7.3} ({least:.3} - {most:.3})",
             self.case, self.method, self.unit
         )
     }
@@ -189,11 +201,25 @@ async fn bare(device: Rc<dyn Device>, pieces: u64, depth: u64) -> (f64, f64) {
 
 /// The same of objects of 64 MiB.
 async fn stored(device: Rc<dyn Device>, pieces: u64, depth: u64) -> (f64, f64) {
-    let settings = Settings {
+    let store = Store::format(device, forced()).await.expect("a store");
+    let rates = objects(&store, pieces, depth).await;
+    store.close().await.expect("a close");
+    rates
+}
+
+/// For a file that holds another store already.
+fn forced() -> Settings {
+    Settings {
         force: true,
         ..Settings::default()
-    };
-    let store = Store::format(device, settings).await.expect("a store");
+    }
+}
+
+/// The same, here or somewhere else.
+async fn objects<O>(store: &O, pieces: u64, depth: u64) -> (f64, f64)
+where
+    O: ObjectCalls<Error: std::error::Error> + Clone,
+{
     let data = piece(2);
     let name = |at: u64| format!("object {}", at / 64);
     let write = |at: u64| {
@@ -210,20 +236,18 @@ async fn stored(device: Rc<dyn Device>, pieces: u64, depth: u64) -> (f64, f64) {
         let store = store.clone();
         async move {
             let (name, from) = (name(at), at % 64 * MIB);
-            let read = store.read(&name, from, MIB, Class::Foreground).await;
+            let read = store.read(&name, from, MIB).await;
             assert_eq!(read.expect("a read").len() as u64, MIB);
         }
     };
-    let read = rate(pieces, depth, read, async {}).await;
-    store.close().await.expect("a close");
-    (written, read)
+    (written, rate(pieces, depth, read, async {}).await)
 }
 
 fn large(dir: &Path, rows: &mut Vec<Row>, pieces: u64) {
     let path = dir.join("large");
     // Room for both and for the store's ledger.
     full_file(&path, (pieces + 256) * MIB);
-    for depth in [1, 4] {
+    for depth in [1, 4, 8] {
         let run = |which: usize, mb: f64| {
             let path = path.clone();
             runtime().block_on(async move {
@@ -243,11 +267,19 @@ fn large(dir: &Path, rows: &mut Vec<Row>, pieces: u64) {
             })
         };
         let first = run(0, 0.0);
+        let over_wire = wire::with_client(
+            &path,
+            first.0 as u64,
+            Polling::Off,
+            async move |client: Client| objects(&client, pieces, depth).await,
+        );
         for (method, (write, read)) in [
             ("bare", first),
             ("store", run(1, 0.0)),
             ("store, queue", run(2, first.0)),
             ("short pieces", run(3, first.0)),
+            ("file, cached", files::large(&path, pieces, depth)),
+            ("store, TCP", over_wire),
         ] {
             let unit = "MiB/s";
             add(
@@ -269,66 +301,94 @@ fn large(dir: &Path, rows: &mut Vec<Row>, pieces: u64) {
     fs::remove_file(&path).expect("ours");
 }
 
-/// Objects per second, each durable before the next, by `clients` at once.
-fn small_store(dir: &Path, count: u64, clients: u64) -> f64 {
+/// Objects of 4 KiB per second by `clients` at once: made, each durable before the next, and read.
+async fn small<O>(store: &O, count: u64, clients: u64) -> (f64, f64)
+where
+    O: ObjectCalls<Error: std::error::Error> + Clone,
+{
+    let data = View::copy_of(&[7; SMALL]);
+    let write = |at: u64| {
+        let (store, data) = (store.clone(), data.clone());
+        async move {
+            let name = format!("small {at}");
+            let written = store.write(&name, 0, data, Change::FUA.creating()).await;
+            written.expect("a write");
+        }
+    };
+    let written = rate(count, clients, write, async {}).await;
+    let read = |at: u64| {
+        let store = store.clone();
+        async move {
+            let read = store.read(&format!("small {at}"), 0, SMALL as u64).await;
+            assert_eq!(read.expect("a read").len(), SMALL);
+        }
+    };
+    (written, rate(count, clients, read, async {}).await)
+}
+
+fn small_store(dir: &Path, count: u64, clients: u64) -> (f64, f64) {
     let path = dir.join("small");
     full_file(&path, 256 * MIB);
-    let rate = {
+    let rates = {
         let path = path.clone();
         runtime().block_on(async move {
-            let settings = Settings {
-                force: true,
-                ..Settings::default()
-            };
-            let store = Store::format(open(&path), settings).await.expect("a store");
-            let data = View::copy_of(&[7; 4096]);
-            let write = |at: u64| {
-                let (store, data) = (store.clone(), data.clone());
-                async move {
-                    let name = format!("small {at}");
-                    let written = store.write(&name, 0, data, Change::FUA.creating()).await;
-                    written.expect("a write");
-                }
-            };
-            let rate = rate(count, clients, write, async {}).await;
+            let store = Store::format(open(&path), forced()).await.expect("a store");
+            let rates = small(&store, count, clients).await;
             store.close().await.expect("a close");
-            rate
+            rates
         })
     };
     fs::remove_file(&path).expect("ours");
-    rate
+    rates
 }
 
-/// `work(n)` for all n, `clients` threads at once: per second.
-fn threads(count: u64, clients: u64, work: impl Fn(u64) + Sync) -> f64 {
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        for client in 0..clients {
-            let work = &work;
-            scope.spawn(move || (client..count).step_by(clients as usize).for_each(work));
+fn small_wire(dir: &Path, count: u64, clients: u64, polling: Polling) -> (f64, f64) {
+    let path = dir.join("small");
+    full_file(&path, 256 * MIB);
+    let rates = wire::with_client(&path, 1000, polling, async move |client: Client| {
+        small(&client, count, clients).await
+    });
+    fs::remove_file(&path).expect("ours");
+    rates
+}
+
+/// All of the small ones, each beside plain files.
+fn all_small(dir: &Path, rows: &mut Vec<Row>, count: u64) {
+    for clients in [1, 16] {
+        let (first, cached, direct) = files::small(dir, count, clients, true);
+        let (alone, ..) = files::small(dir, count, clients, false);
+        let (made, read) = small_store(dir, count, clients);
+        let (wire_made, wire_read) = small_wire(dir, count, clients, Polling::Off);
+        let (poll_made, poll_read) = small_wire(dir, count, clients, wire::POLL);
+        let unit = "objects/s";
+        for (method, rate) in [
+            ("files, fsync", first),
+            ("file alone", alone),
+            ("redb", small_redb(dir, count, clients)),
+            ("store", made),
+            ("store, TCP", wire_made),
+            ("store, TCP, polls", poll_made),
+        ] {
+            let case = format!("create 4 KiB x {clients}");
+            add(rows, &case, method, unit, (rate, first));
         }
-    });
-    count as f64 / start.elapsed().as_secs_f64()
-}
-
-fn small_files(dir: &Path, count: u64, clients: u64) -> f64 {
-    let dir = dir.join("files");
-    fs::create_dir(&dir).expect("the folder takes folders");
-    let handle = fs::File::open(&dir).expect("just made");
-    let rate = threads(count, clients, |at| {
-        let mut file = fs::File::create(dir.join(format!("small {at}"))).expect("a file");
-        file.write_all(&[7; 4096]).expect("a write");
-        file.sync_all().expect("fsync");
-        handle.sync_all().expect("fsync of the folder");
-    });
-    fs::remove_dir_all(&dir).expect("ours");
-    rate
+        for (method, rate) in [
+            ("files, direct", direct),
+            ("files, cached", cached),
+            ("store", read),
+            ("store, TCP", wire_read),
+            ("store, TCP, polls", poll_read),
+        ] {
+            let case = format!("read 4 KiB x {clients}");
+            add(rows, &case, method, unit, (rate, direct));
+        }
+    }
 }
 
 fn small_redb(dir: &Path, count: u64, clients: u64) -> f64 {
     let path = dir.join("redb");
     let database = redb::Database::create(&path).expect("a database");
-    let rate = threads(count, clients, |at| {
+    let rate = files::threads(count, clients, |at| {
         let change = database.begin_write().expect("a transaction");
         {
             let mut table = change.open_table(TABLE).expect("a table");
@@ -402,17 +462,7 @@ fn main() -> ExitCode {
     let mut rows = Vec::new();
     for _ in 0..runs {
         large(dir.path(), &mut rows, size.large);
-        for clients in [1, 16] {
-            let case = format!("create 4 KiB x {clients}");
-            let first = small_files(dir.path(), size.small, clients);
-            for (method, rate) in [
-                ("files, fsync", first),
-                ("redb", small_redb(dir.path(), size.small, clients)),
-                ("store", small_store(dir.path(), size.small, clients)),
-            ] {
-                add(&mut rows, &case, method, "objects/s", (rate, first));
-            }
-        }
+        all_small(dir.path(), &mut rows, size.small);
     }
     rows.sort_by(|a, b| a.case.cmp(&b.case));
     if as_json {
