@@ -24,6 +24,11 @@ use crate::tidy::tree::{Tree, project_root};
 /// If it cannot be run, or a file not be written.
 pub fn record(name: &str, args: &[String]) -> Result<()> {
     let root = project_root();
+    let commit = commit();
+    anyhow::ensure!(
+        !commit.as_ref().is_some_and(|it| it.ends_with('+')),
+        "cannot record `{name}`: files differ from the commit that the record would name; commit them first"
+    );
     let journal = root
         .join("target")
         .join(format!("experiment-{name}.journal"));
@@ -68,7 +73,7 @@ pub fn record(name: &str, args: &[String]) -> Result<()> {
         "experiment": name,
         "command": typed.join(" "),
         "date": answer("date", &["-u", "+%F"]).map(|it| it.trim().to_owned()),
-        "commit": commit(),
+        "commit": commit,
         "machine": machine(&root.display().to_string()),
         "load": load,
         "rows": judged(&rows),

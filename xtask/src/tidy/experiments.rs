@@ -166,7 +166,7 @@ fn counts(rows: &[&Value]) -> String {
     }
 }
 
-/// What the rows of one line of the table of claims share: of statements the table alone.
+/// What the rows of one line of the table of claims share: of statements how they were measured alone.
 fn line_of(row: &Value) -> [String; 4] {
     let is_claim = row["bar"].is_number() || word(row, "table").ends_with("claims");
     let of = |key: &str| {
@@ -176,11 +176,12 @@ fn line_of(row: &Value) -> [String; 4] {
             String::new()
         }
     };
-    let table = format!("{} {}", word(row, "table"), word(row, "evidence"));
+    let measured = ["evidence", "devices"].map(|key| word(row, key)).join(" ");
+    let table = format!("{} {measured}", of("table"));
     [table, of("method"), of("metric"), of("unit")]
 }
 
-/// One line for claims alike but for their case, one for all statements of a table.
+/// One line for claims alike but for their case, one for all statements that were measured alike.
 fn claims(records: &[Record]) -> String {
     let mut text =
         "| experiment | claim | evidence | bar | figure | verdict |\n|---|---|---|---|---|---|\n"
@@ -197,7 +198,7 @@ fn claims(records: &[Record]) -> String {
         let name = &record.name;
         for ([_, method, metric, unit], rows) in lines {
             let about = match metric.is_empty() {
-                true => format!("what the paper says: {}", word(rows[0], "table")),
+                true => format!("what the paper says: {}", tables(&rows).join(", ")),
                 false => format!("{}: {}, `{method}`", cases(&rows), metric.replace('_', " ")),
             };
             let [bar, ours] = match metric.is_empty() {
@@ -212,6 +213,17 @@ fn claims(records: &[Record]) -> String {
         }
     }
     text
+}
+
+/// The tables of `rows`, each once.
+fn tables<'a>(rows: &[&'a Value]) -> Vec<&'a str> {
+    let mut tables: Vec<&str> = Vec::new();
+    for row in rows {
+        if !tables.contains(&word(row, "table")) {
+            tables.push(word(row, "table"));
+        }
+    }
+    tables
 }
 
 fn cases(rows: &[&Value]) -> String {
@@ -240,15 +252,10 @@ fn table_page(record: &Record) -> String {
         "# `{name}`: what was judged\n\nWritten by `cargo xtask experiment --page` from `{RESULTS}{name}.json`.\n\n{}.\n",
         record.about
     );
-    let mut tables: Vec<&str> = Vec::new();
-    for row in &record.rows {
-        if !tables.contains(&word(row, "table")) {
-            tables.push(word(row, "table"));
-        }
-    }
-    for table in tables {
-        let rows = record.rows.iter().filter(|row| word(row, "table") == table);
-        let rows: Vec<&Value> = rows.collect();
+    let all: Vec<&Value> = record.rows.iter().collect();
+    for table in tables(&all) {
+        let rows = all.iter().copied();
+        let rows: Vec<&Value> = rows.filter(|row| word(row, "table") == table).collect();
         page.push_str(&format!("\n## {table}\n\n{}.\n\n", counts(&rows)));
         page.push_str(
             "| case | method | metric | published or bar | ours | evidence | verdict | |\n|---|---|---|---|---|---|---|---|\n",

@@ -9,7 +9,7 @@
 //! Source: COST 4 (four nodes with a SATA disk each, redundancy 2, virtual machines on the same nodes, clones of one image).
 //!
 //! Choice: the paper names neither network nor layout. A hop takes 50 us and bytes pass at 1.25 GB/s, messages cost
-//! nothing but where the scene says what (messages); each client's image has extents of 4 MiB whose two copies are on disks drawn by chance, one behind the other on each disk. The layout and
+//! nothing but where the scene says what (messages); each client has an image of its own (the paper's share blocks), with extents of 4 MiB whose two copies are on disks drawn by chance, one behind the other on each disk. The layout and
 //! what clients ask are the same for all methods with the same seed.
 
 use std::cell::{Cell, RefCell};
@@ -63,13 +63,28 @@ pub(super) struct Method {
     pub stores: bool,
 }
 
+/// Ours as it is where disks serve in the order requests come. No daemon has these options.
+pub(super) const OURS: &str = "tanada-first-come";
+
 impl Method {
     pub fn of(kind: Kind) -> Method {
         Method {
-            name: kind.name(),
+            name: match kind {
+                Kind::Tanada => OURS,
+                other => other.name(),
+            },
             kind,
             tanada: TanadaOptions::first_come(),
             stores: false,
+        }
+    }
+
+    /// Ours as daemons have it, at disks without stores' queues.
+    pub fn product() -> Method {
+        Method {
+            name: "tanada",
+            tanada: TanadaOptions::default(),
+            ..Method::of(Kind::Tanada)
         }
     }
 

@@ -141,9 +141,11 @@ pub(super) fn cells_of(draft: Draft, age: Nanos, methods: &[Method]) -> Vec<Cell
     methods.iter().map(cell).collect()
 }
 
-/// All policies as they come.
+/// All policies as they come, ours in both ways.
 pub(super) fn methods() -> Vec<Method> {
-    Kind::ALL.map(Method::of).to_vec()
+    let mut all = Kind::ALL.map(Method::of).to_vec();
+    all.push(Method::product());
+    all
 }
 
 /// Disks that are slow or stall beyond their model have no store's queue before them here.

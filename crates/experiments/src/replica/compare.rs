@@ -2,20 +2,21 @@
 //!
 //! ```text
 //! values by seed -> mean with its interval -> rows
-//!      tanada's less a baseline's, seed by seed -> mean difference with its interval -> "paired" rows -> claims
+//!      ours less a baseline's, seed by seed -> mean difference with its interval -> "paired" rows -> claims
 //! ```
 //!
 //! Intervals: 95 %, percentiles of 2,000 means of values drawn again from those of the seeds.
 
-use report::{Row, Value};
+use report::{Evidence, Row, Value};
 
 use super::Measured;
+use super::bed::OURS;
 use super::cases::{Family, LOADS, READERS, SPLITS};
 use super::common::estimate::{Estimate, estimate};
 use super::common::row;
 use super::message_cost;
 
-/// What tanada's values are above a baseline's, seed by seed.
+/// What the values of ours are above a baseline's, seed by seed.
 pub(super) fn difference(ours: &[f64], other: &[f64]) -> Estimate {
     let paired: Vec<f64> = ours.iter().zip(other).map(|(a, b)| a - b).collect();
     estimate(&paired)
@@ -62,7 +63,7 @@ pub(super) fn rows(measured: &[Measured]) -> Vec<Row> {
             let empty = row("paired", case, method, metric.name, metric.unit, None);
             let mut row = difference.on(empty);
             row.note = format!(
-                "tanada's less this method's, paired by seed: {}",
+                "that of ours less this method's, paired by seed: {}",
                 verdict(&difference, metric.more)
             );
             rows.push(row);
@@ -73,7 +74,7 @@ pub(super) fn rows(measured: &[Measured]) -> Vec<Row> {
 
 /// Another method, in a case that compares methods.
 fn is_rival(it: &Measured) -> bool {
-    it.cell.method.name != "tanada" && it.cell.family != Family::Parts
+    it.cell.method.name != OURS && it.cell.family != Family::Parts
 }
 
 /// The default policy in the same case.
@@ -81,7 +82,7 @@ fn counterpart<'a>(measured: &'a [Measured], of: &Measured) -> Option<&'a Measur
     (measured.iter()).find(|it| {
         it.cell.case == of.cell.case
             && it.cell.family == of.cell.family
-            && it.cell.method.name == "tanada"
+            && it.cell.method.name == OURS
     })
 }
 
@@ -209,7 +210,7 @@ fn as_clients_are_added(measured: &[Measured]) -> [Row; 2] {
             share.is_some_and(|it| it >= 75.0),
             format!(
                 "4.4; agrees from 75 % on; ours keeps {}, the oracle {}",
-                percent(kept("tanada")),
+                percent(kept(OURS)),
                 percent(kept("oracle"))
             ),
         ),
@@ -267,6 +268,11 @@ pub(super) fn claims(measured: &[Measured]) -> Vec<Row> {
         .collect();
     all.push(total_kept(measured));
     all.push(beside_oracle(measured));
+    // Ours was made on these very cells.
+    all = all
+        .into_iter()
+        .map(|row| row.evidence(Evidence::Calibrated))
+        .collect();
     let reported = [
         (Family::Uneven, "small_p99_ms"),
         (Family::Stalls, "small_p99_ms"),
@@ -315,7 +321,7 @@ fn judged(measured: &[Measured], bar: &Bar, metric: &str) -> Row {
     let row = row(
         "claims",
         bar.case,
-        "tanada",
+        OURS,
         metric,
         "cells",
         Some(lost.len() as f64),
@@ -330,11 +336,11 @@ fn judged(measured: &[Measured], bar: &Bar, metric: &str) -> Row {
 fn total_kept(measured: &[Measured]) -> Row {
     let cells = measured
         .iter()
-        .filter(|it| it.cell.family == Family::Preferred && it.cell.method.name == "tanada");
+        .filter(|it| it.cell.family == Family::Preferred && it.cell.method.name == OURS);
     let shares: Vec<(f64, String)> = cells
         .filter_map(|it| {
             let total = |method| mean(measured, &it.cell.case, method, "total_mb_s");
-            let share = 100.0 * total("tanada")? / total("round-robin")?;
+            let share = 100.0 * total(OURS)? / total("round-robin")?;
             Some((share, it.cell.case.clone()))
         })
         .collect();
@@ -344,7 +350,7 @@ fn total_kept(measured: &[Measured]) -> Row {
     let row = row(
         "claims",
         "preferred: the total stays at 90 % of round robin's",
-        "tanada",
+        OURS,
         "share_percent",
         "percent",
         share,
@@ -357,19 +363,19 @@ fn total_kept(measured: &[Measured]) -> Row {
 fn beside_oracle(measured: &[Measured]) -> Row {
     let case = "preferred n=8 state-age=100ms";
     let of = |method| mean(measured, case, method, "preferred_mb_s");
-    let share = (of("tanada").zip(of("oracle"))).map(|(ours, oracle)| 100.0 * ours / oracle);
+    let share = (of(OURS).zip(of("oracle"))).map(|(ours, oracle)| 100.0 * ours / oracle);
     let holds = share.is_some_and(|it| it >= 80.0);
     let row = row(
         "claims",
         "preferred n=8 state-age=100ms: at least 80 % of the oracle's",
-        "tanada",
+        OURS,
         "share_percent",
         "percent",
         share,
     );
     row.claimed(80.0, holds).noted(format!(
         "{:.1} of {:.1} MB/s",
-        of("tanada").unwrap_or(0.0),
+        of(OURS).unwrap_or(0.0),
         of("oracle").unwrap_or(0.0)
     ))
 }

@@ -5,19 +5,13 @@
 use report::{Axis, Chart, Section, Series, Unit};
 
 use super::Measured;
+use super::bed::OURS;
 use super::cases::{AGES, READERS, SPLITS};
 use super::compare::{load_cases, point};
 use super::message_cost;
 
 /// Who is drawn.
-const DRAWN: [&str; 6] = [
-    "round-robin",
-    "clbs",
-    "queue-cost",
-    "c3",
-    "tanada",
-    "oracle",
-];
+const DRAWN: [&str; 6] = ["round-robin", "clbs", "queue-cost", "c3", OURS, "oracle"];
 
 /// A chart with a line for each method: `cases` gives the x of each case.
 fn chart(

@@ -6,7 +6,7 @@ use base::{Bytes, Nanos};
 use policy::place::{Kind, Penalties};
 use report::{Row, Verdict};
 
-use super::bed::{Disk, Method, Scene, run};
+use super::bed::{Disk, Method, OURS, Scene, run};
 use super::cases::{self, cells_of, methods, mix, preferred};
 use super::common::estimate::estimate;
 use super::common::loads::{Load, Pace};
@@ -130,8 +130,8 @@ fn every_row_has_a_name_of_its_own_and_a_short_run_the_same_rows() {
     distinct.sort();
     distinct.dedup();
     assert_eq!(distinct.len(), short.len());
-    // Three metrics of ten methods at two ages, and nine of the methods beside ours.
-    assert_eq!(short.len(), 3 * 2 * (10 + 9));
+    // Three metrics of eleven methods at two ages, and ten of the methods beside ours.
+    assert_eq!(short.len(), 3 * 2 * (11 + 10));
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_loss_beyond_the_interval_fails_the_claim_and_one_within_it_does_not() {
     let cells = cells_of(mix(2, 2), Nanos::millis(5), &methods());
     let measured = |ours: [f64; 4]| -> Vec<Measured> {
         let of = |cell: &Cell| {
-            let mine = cell.method.name == "tanada";
+            let mine = cell.method.name == OURS;
             let large = if mine { ours } else { [50.0, 52.0, 48.0, 50.0] };
             Measured {
                 cell: cell.clone(),

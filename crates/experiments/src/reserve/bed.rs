@@ -84,7 +84,7 @@ impl Method {
         Method::new("direct", Kind::Fifo)
     }
 
-    fn rounds_at(name: &'static str, depth: u32) -> Method {
+    pub fn rounds_at(name: &'static str, depth: u32) -> Method {
         let mut method = Method::new(name, Kind::Rounds);
         method.options.share.rounds.depth = depth;
         method

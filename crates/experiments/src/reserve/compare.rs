@@ -67,10 +67,11 @@ fn why_not(case: &str) -> &'static str {
     }
 }
 
-/// The jump between two reads that do not follow on each other was set so that two of them together have the paper's share.
+/// The jump between two reads that do not follow on each other was set so that two of them together have the paper's share,
+/// and what writes lose to each further one was set to nothing since two of them have at least 90 %.
 fn evidence_of(case: &str) -> Evidence {
     match case {
-        "two reads together" => Evidence::Calibrated,
+        "two reads together" | "two writes together" => Evidence::Calibrated,
         _ => Evidence::Measured,
     }
 }
@@ -178,7 +179,7 @@ fn stated_of(rows: &[Row], direction: Direction) -> [Row; 3] {
     ]
 }
 
-/// What must show, as a row: its bar, and the figure that is judged.
+/// What must show, as a row: its bar, and the figure that is judged. Ours was made on these cells.
 fn claim(
     (case, metric, unit): (&str, &str, &str),
     (bar, ours): (f64, Option<f64>),
@@ -186,8 +187,14 @@ fn claim(
     note: &str,
 ) -> Row {
     let row = row("claims", case, "tags", metric, unit, ours);
+    let row = row.evidence(Evidence::Calibrated);
     row.claimed(bar, holds).noted(note)
 }
+
+/// The published rounds, and the same with several requests at the device.
+pub(super) const BASELINES: [&str; 2] = ["rounds", "rounds-depth3"];
+/// Accesses of which newcomers are judged.
+const JOINED: [u32; 4] = [2, 6, 16, 32];
 
 fn overhead(rows: &[Row], case: &str, method: &str) -> Option<f64> {
     find(rows, "overhead", case, method, "overhead_percent")
@@ -195,8 +202,10 @@ fn overhead(rows: &[Row], case: &str, method: &str) -> Option<f64> {
 
 /// What must show.
 pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
-    let beside = Direction::ALL.map(|direction| no_worse(rows, direction));
-    let mut all = Vec::from(beside);
+    let mut all = Vec::new();
+    for baseline in BASELINES {
+        all.extend(Direction::ALL.map(|direction| no_worse(rows, direction, baseline)));
+    }
     let up_to_16 = ACCESSES.into_iter().filter(|n| *n <= 16);
     let most = up_to_16
         .flat_map(|n| Window::JUDGED.map(|window| case(Direction::Read, n, window, 1.0)))
@@ -214,9 +223,9 @@ pub(super) fn claims(rows: &[Row]) -> Vec<Row> {
     ));
     for direction in Direction::ALL {
         all.extend(ACCESSES.map(|n| enough(rows, direction, n)));
-        all.push(newcomer(rows, direction));
+        all.extend(JOINED.map(|n| newcomer(rows, direction, n)));
     }
-    all.extend(["calibration", "estimator"].map(|method| kept(rows, method)));
+    all.extend(coverage_claims(rows));
     all.extend(Direction::ALL.map(|direction| cost_of_checksums(rows, direction)));
     all
 }
@@ -236,18 +245,23 @@ fn enough(rows: &[Row], direction: Direction, n: u32) -> Row {
     )
 }
 
-/// Tags need no more overhead than rounds, in no cell.
-fn no_worse(rows: &[Row], direction: Direction) -> Row {
+/// Tags need no more overhead than a baseline, in no cell.
+fn no_worse(rows: &[Row], direction: Direction, baseline: &str) -> Row {
     let names = ACCESSES.map(|n| format!("{direction} n={n}"));
-    let (bad, note) = worse_cells(rows, "overhead", &names);
-    let case = format!("{direction}s: no more overhead than rounds");
+    let (bad, note) = worse_cells(rows, "overhead", &names, baseline);
+    let case = format!("{direction}s: no more overhead than {baseline}");
     let holds = bad == Some(0);
     let bad = bad.map(|bad| bad as f64);
     claim((&case, "cells_worse", "cells"), (0.0, bad), holds, &note)
 }
 
-/// In how many cells of `table` tags need more than rounds, of these accesses, and which; none if nothing was compared.
-pub(super) fn worse_cells(rows: &[Row], table: &str, names: &[String]) -> (Option<usize>, String) {
+/// In how many cells of `table` tags need more than a baseline, of these accesses, and which; none if nothing was compared.
+pub(super) fn worse_cells(
+    rows: &[Row],
+    table: &str,
+    names: &[String],
+    baseline: &str,
+) -> (Option<usize>, String) {
     let (mut compared, mut skipped) = (0, 0);
     let (mut worse, mut missing) = (Vec::new(), Vec::new());
     for name in names {
@@ -255,7 +269,7 @@ pub(super) fn worse_cells(rows: &[Row], table: &str, names: &[String]) -> (Optio
             for target in TARGETS {
                 let case = case_of(name, window, target);
                 let of = |method| find(rows, table, &case, method, "overhead_percent");
-                match (of("tags"), of("rounds")) {
+                match (of("tags"), of(baseline)) {
                     (Some(tags), Some(rounds)) => {
                         compared += 1;
                         if tags > rounds {
@@ -269,7 +283,7 @@ pub(super) fn worse_cells(rows: &[Row], table: &str, names: &[String]) -> (Optio
         }
     }
     let cells = format!(
-        "of {compared} cells (N, window, target) with rounds at depth 1; {skipped} skipped, since rounds filled no window"
+        "of {compared} cells (N, window, target); {skipped} skipped, since {baseline} filled no window"
     );
     let bad = worse.len() + missing.len();
     let notes: Vec<String> = [cells].into_iter().chain(worse).chain(missing).collect();
@@ -277,56 +291,61 @@ pub(super) fn worse_cells(rows: &[Row], table: &str, names: &[String]) -> (Optio
     (bad, notes.join("; "))
 }
 
+/// How a claim about newcomers is called: a quantum is not all of it.
+pub(super) const NEWCOMER: &str =
+    "a newcomer lags by at most a quantum and what is owed while two are at the device";
+
 /// A newcomer soon has its rate.
-fn newcomer(rows: &[Row], direction: Direction) -> Row {
-    let joining = |n: u32, metric| {
+fn newcomer(rows: &[Row], direction: Direction, n: u32) -> Row {
+    let joining = |metric| {
         let case = format!("{direction} n={n}");
         find(rows, "joining", &case, "tags", metric)
     };
-    let lags = [2, 6, 16, 32].map(|n| (n, joining(n, "lag_kib").zip(joining(n, "bound_kib"))));
-    let most = lags.iter().filter_map(|(_, it)| it.map(|(lag, _)| lag));
-    let bounds = lags.iter().filter_map(|(_, it)| it.map(|(_, bound)| bound));
-    let least = bounds.fold(f64::INFINITY, f64::min);
-    let notes = lags.map(|(n, it)| match it {
-        Some((lag, bound)) => format!("{lag:.0} of {bound:.0} KiB with {n}"),
-        None => format!("nothing with {n}"),
-    });
-    let case = format!("{direction}s: a newcomer has its rate within one quantum");
-    let note = format!(
-        "the most behind in its first second, and a quantum with what the largest is owed while two quanta at the device end: {}",
-        notes.join(", ")
-    );
+    let (lag, bound) = (joining("lag_kib"), joining("bound_kib"));
     claim(
-        (&case, "lag_kib", "KiB"),
-        (least, most.reduce(f64::max)),
-        lags.iter()
-            .all(|(_, it)| it.is_some_and(|(lag, bound)| lag <= bound)),
-        &note,
+        (&format!("{direction}s, {n}: {NEWCOMER}"), "lag_kib", "KiB"),
+        (bound.unwrap_or(f64::NAN), lag),
+        lag.zip(bound).is_some_and(|(lag, bound)| lag <= bound),
+        "the most behind in its first second; a quantum is 256 KiB",
     )
 }
 
-/// What a method promised is kept in runs it has not seen.
-fn kept(rows: &[Row], method: &str) -> Row {
+/// What was promised is kept in runs that were not seen: by each session that was calibrated for, and by the device.
+fn coverage_claims(rows: &[Row]) -> [Row; 3] {
+    [
+        kept(
+            rows,
+            "calibration",
+            "kept_least_percent",
+            Evidence::Measured,
+        ),
+        kept(rows, "between", "kept_least_percent", Evidence::HeldOut),
+        kept(rows, "estimator", "kept_percent", Evidence::Measured),
+    ]
+}
+
+fn kept(rows: &[Row], method: &str, metric: &str, evidence: Evidence) -> Row {
     let kept: Vec<Option<f64>> = rows
         .iter()
-        .filter(|row| {
-            row.table == "coverage" && row.method == method && row.metric == "kept_percent"
-        })
+        .filter(|row| row.table == "coverage" && row.method == method && row.metric == metric)
         .map(|row| row.ours.as_ref()?.number())
         .collect();
     let least = kept.iter().copied().flatten().reduce(f64::min);
     let nothing = kept.iter().filter(|it| it.is_none()).count();
+    let whose = match metric {
+        "kept_percent" => "all windows of a case",
+        _ => "the session that has the least",
+    };
     let case = format!("{method}: promised for 99 % of windows, kept in runs not seen");
     let note = format!(
-        "the least of all cases; {nothing} of {} in which nothing could be promised",
+        "of {whose}, the least of all cases; {nothing} of {} in which nothing could be promised",
         kept.len()
     );
-    claim(
-        (&case, "kept_percent", "percent"),
-        (99.0, least),
-        nothing == 0 && least.is_some_and(|it| it >= 99.0),
-        &note,
-    )
+    let holds = nothing == 0 && least.is_some_and(|it| it >= 99.0);
+    row("claims", &case, "tags", metric, "percent", least)
+        .evidence(evidence)
+        .claimed(99.0, holds)
+        .noted(note)
 }
 
 fn cost_of_checksums(rows: &[Row], direction: Direction) -> Row {

@@ -16,6 +16,7 @@ use base::{Buf, Bytes, Instant, Nanos, Sector, View};
 use device::{Class, Device, WriteFlags};
 use policy::share::capacity::{Estimator, EstimatorOptions};
 use policy::share::{Direction, Mix, Probability, Share, Terms};
+use report::Evidence;
 use store::StoreError;
 use store::qos::calibrate::{self, Answer, Ground, Surface};
 use store::qos::queue::{Queue, QueueOptions};
@@ -30,6 +31,9 @@ const P99: Probability = Probability::percent(99);
 const REACH: Bytes = Bytes::mib(64);
 /// Runs that were not seen before.
 const HELD_OUT: u64 = 4;
+/// The method of promises to as many sessions as were calibrated with, and to another number.
+const CALIBRATION: &str = "calibration";
+const BETWEEN: &str = "between";
 
 /// Streams on the model itself: it keeps no contents, so no store could stand on it.
 struct Bare {
@@ -66,10 +70,10 @@ impl Ground for Bare {
     }
 }
 
-fn calibrated(plan: &Plan, mix: Mix, sessions: u32) -> Surface {
+fn calibrated(plan: &Plan, mix: Mix, sessions: &[u32]) -> Surface {
     let plan = calibrate::Plan {
         mixes: vec![mix],
-        sessions: vec![sessions],
+        sessions: sessions.to_vec(),
         windows: (plan.together.0 / 1_000_000_000).max(20),
         step: Share::percent(2),
         budget: Nanos(u64::MAX),
@@ -91,14 +95,18 @@ fn calibrated(plan: &Plan, mix: Mix, sessions: u32) -> Surface {
     found.take().expect("it ran to its end")
 }
 
-/// Promises by the surface, in runs it has not seen.
-fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
-    let surface = calibrated(plan, mix, sessions);
+/// Promises to so many sessions by a surface that was calibrated with others or as many, in runs it has not seen.
+fn surface(plan: &Plan, mix: Mix, calibrated_with: &[u32], sessions: u32) -> Found {
+    let surface = calibrated(plan, mix, calibrated_with);
     let costs = surface.costs();
     let case = format!("{} n={sessions} window=1s", mix.name());
+    let by = match calibrated_with.contains(&sessions) {
+        true => CALIBRATION,
+        false => BETWEEN,
+    };
     if !promises_something(&surface) {
         let remark = "calibrated with one seed: no overhead that was tried was enough";
-        return rows(&case, "calibration", Share::WHOLE, None, remark);
+        return rows(&case, by, Share::WHOLE, [None; 2], remark);
     }
     let overhead = surface.headroom().at(mix, sessions, Nanos::secs(1), P99);
     let promises = calibrate::promises(&costs, mix, sessions, overhead);
@@ -121,15 +129,21 @@ fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
         sessions_of.map(|(direction, rate)| Client::new(Terms::reserved(*direction, *rate), warm)),
     );
     let method = Method::tags("tags", |options| *options = QueueOptions::new(costs));
-    let (mut kept, mut all) = (0, 0);
+    // Of each client: windows that were kept, and all.
+    let mut each = vec![(0, 0); clients.len()];
     for seed in 0..HELD_OUT {
         let end = warm + plan.together.max(Nanos::secs(20));
         let run = bed::run(&method, Times::STORE, &clients, end, 9_000 + seed);
-        for got in &run.got {
+        for ((kept, all), got) in each.iter_mut().zip(&run.got) {
             let broken = got.broken();
-            (kept, all) = (kept + broken.of - broken.below, all + broken.of);
+            (*kept, *all) = (*kept + broken.of - broken.below, *all + broken.of);
         }
     }
+    let parts = each.iter().filter_map(|(kept, all)| part(*kept, *all));
+    let least = parts.reduce(f64::min);
+    let (kept, all) = each
+        .iter()
+        .fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
     let remark = format!(
         "calibrated with one seed, {all} windows of {HELD_OUT} others; overhead is of the device's time by the costs found: {} us and {} a \
          read, {} us and {} a write",
@@ -138,7 +152,7 @@ fn surface(plan: &Plan, mix: Mix, sessions: u32) -> Found {
         costs.write.fixed.0 / 1000,
         costs.write.rate
     );
-    rows(&case, "calibration", overhead, part(kept, all), &remark)
+    rows(&case, by, overhead, [part(kept, all), least], &remark)
 }
 
 /// Was an overhead found that is enough? Else there is no promise to be kept.
@@ -152,12 +166,27 @@ fn part(kept: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| 100.0 * kept as f64 / all as f64)
 }
 
-fn rows(case: &str, method: &str, set_aside: Share, kept: Option<f64>, remark: &str) -> Found {
-    let row = |metric, ours| row("coverage", case, method, metric, "percent", ours).noted(remark);
+/// `kept`: of all windows, and of those of the session with the least.
+fn rows(
+    case: &str,
+    method: &str,
+    set_aside: Share,
+    [kept, least]: [Option<f64>; 2],
+    remark: &str,
+) -> Found {
+    let evidence = match method {
+        BETWEEN => Evidence::HeldOut,
+        _ => Evidence::Measured,
+    };
+    let row = |metric, ours| {
+        let row = row("coverage", case, method, metric, "percent", ours);
+        row.evidence(evidence).noted(remark)
+    };
     Found {
         rows: vec![
             row("overhead_percent", Some(set_aside.as_percent())),
             row("kept_percent", kept),
+            row("kept_least_percent", least),
         ],
         curves: Vec::new(),
     }
@@ -203,7 +232,8 @@ fn estimated(plan: &Plan, base: &Base, direction: Direction) -> Found {
         &case,
         "estimator",
         bed::share(100.0 * missing.max(0.0)),
-        part(kept, all),
+        // The device has no sessions.
+        [part(kept, all), None],
         &remark,
     )
 }
@@ -219,9 +249,14 @@ pub(super) fn pieces<'a>(plan: &'a Plan, base: &'a Base) -> Vec<Piece<'a>> {
     for sessions in [2, 8, 32] {
         for mix in [Mix::Reads, Mix::Writes, Mix::Mixed] {
             let name = format!("{sessions} sessions, {}", mix.name());
-            let work = move || surface(plan, mix, sessions);
-            pieces.push(piece("coverage", Some("calibration"), name, work));
+            let work = move || surface(plan, mix, &[sessions], sessions);
+            pieces.push(piece("coverage", Some(CALIBRATION), name, work));
         }
+    }
+    for mix in [Mix::Reads, Mix::Writes, Mix::Mixed] {
+        let name = format!("12 sessions between others, {}", mix.name());
+        let work = move || surface(plan, mix, &[2, 8, 32], 12);
+        pieces.push(piece("coverage", Some(BETWEEN), name, work));
     }
     for direction in Direction::ALL {
         let name = format!("estimator, {direction}s");

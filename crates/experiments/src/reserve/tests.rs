@@ -201,7 +201,7 @@ fn a_promise_that_cannot_be_made_is_not_kept() {
             "coverage",
             &case,
             "calibration",
-            "kept_percent",
+            "kept_least_percent",
             "percent",
             ours,
         )

@@ -135,18 +135,37 @@ impl Found {
         let mut rows = Vec::new();
         for (metric, at) in [("mean_off", 0), ("p99_off", 3)] {
             let raw = mean(&self.times_off(at, false)).unwrap_or_default();
-            let note = format!("beside virtual time, the floor taken off; {raw:.1} % with it");
+            let note = format!(
+                "beside virtual time, the floor taken off; {raw:.1} % with it; {}",
+                spread(&time(&self.modelled, at))
+            );
             rows.push(claim(metric, NEAR, &self.times_off(at, true), note));
         }
         let size = |off: &[f64]| mean(off).unwrap_or_default().abs();
-        let counts = self.counts_off().into_iter();
-        let counts = counts.filter(|(count, _)| !count.is_drawn);
-        if let Some((count, off)) = counts.max_by(|a, b| size(&a.1).total_cmp(&size(&b.1))) {
-            let note = format!("of all counts the one that differs most: {}", count.name);
+        let counts = self.counts_off().into_iter().enumerate();
+        let counts = counts.filter(|(_, (count, _))| !count.is_drawn);
+        if let Some((at, (count, off))) =
+            counts.max_by(|a, b| size(&a.1.1).total_cmp(&size(&b.1.1)))
+        {
+            let note = format!(
+                "of all counts the one that differs most: {}; {}",
+                count.name,
+                spread(&bytes(&self.modelled, at))
+            );
             rows.push(claim("bytes_off", NEAR_BYTES, &off, note));
         }
         rows
     }
+}
+
+/// How far runs that ought to be alike are apart: what differs by less than that is not told by these runs.
+fn spread(virtual_runs: &[f64]) -> String {
+    let middle = mean(virtual_runs).unwrap_or_default();
+    let off = virtual_runs
+        .iter()
+        .map(|it| (it / middle - 1.0).abs() * 100.0);
+    let most = off.filter(|it| it.is_finite()).fold(0.0, f64::max);
+    format!("runs in virtual time lie up to {most:.1} % from their mean")
 }
 
 fn time(samples: &[Sample], at: usize) -> Vec<f64> {
@@ -263,6 +282,13 @@ mod tests {
         let names = ["mean_off", "p99_off", "bytes_off"];
         let judged = [Verdict::Holds, Verdict::Fails, Verdict::Fails];
         assert_eq!(verdicts(&made(false, true)), named(names, judged));
+        let rows = made(false, true);
+        let mut claims = rows.iter().filter(|row| row.table == "claims");
+        assert!(
+            claims
+                .next()
+                .is_some_and(|row| row.note.ends_with("up to 10.0 % from their mean"))
+        );
         assert_eq!(
             verdicts(&made(true, true)),
             named(names, [Verdict::NotJudged; 3])

@@ -1,8 +1,8 @@
 //! What is run on the product bed: who asks, which method chooses, and which of it is held out.
 //!
 //! ```text
-//! tuned cells: seeds 1 to 10, what the other beds have, and what was held out before the store's queue was changed
-//! held out:    seeds 201 to 210, other lengths, numbers and stalls
+//! tuned cells: seeds 1 to 10, what the other beds have, and twice what was held out before something was changed
+//! held out:    seeds 301 to 310, other lengths, numbers and stalls
 //! ```
 //!
 //! Source: COST 4.3 (large beside small readers), 4.4 (a preferred client among others). Stalls and fairness are ours.
@@ -34,27 +34,26 @@ impl ProductMethod {
         }
     }
 
-    /// The bound where stores serve in the order requests come: what the other beds' disks do.
-    fn oracle_fifo() -> ProductMethod {
+    /// The same where stores serve in the order requests come, as the paper's disks do.
+    fn fifo(name: &'static str, kind: Kind) -> ProductMethod {
         ProductMethod {
-            name: "oracle-fifo",
+            name,
             scheduler: Scheduler::Fifo,
-            ..ProductMethod::of(Kind::Oracle)
+            ..ProductMethod::of(kind)
         }
     }
 }
 
-/// All methods: ours, the published one, two that need no reports, and what none can be better than.
+/// All that `[cluster] replica_choice` offers but chance, the greedy choice by exact states, and three of them at stores
+/// that serve in the order requests come: the paper's system, ours and the greedy one.
 pub(super) fn methods() -> Vec<ProductMethod> {
-    let kinds = [
-        Kind::Tanada,
-        Kind::QueueCost,
-        Kind::LeastOutstanding,
-        Kind::RoundRobin,
-        Kind::Oracle,
-    ];
-    let mut all: Vec<ProductMethod> = kinds.map(ProductMethod::of).to_vec();
-    all.push(ProductMethod::oracle_fifo());
+    let offered = Kind::ALL.into_iter().filter(|it| *it != Kind::Random);
+    let mut all: Vec<ProductMethod> = offered.map(ProductMethod::of).collect();
+    all.extend([
+        ProductMethod::fifo("queue-cost-fifo", Kind::QueueCost),
+        ProductMethod::fifo("tanada-fifo", Kind::Tanada),
+        ProductMethod::fifo("oracle-fifo", Kind::Oracle),
+    ]);
     all
 }
 
@@ -107,10 +106,16 @@ pub(super) fn cases() -> Vec<ProductCase> {
     for age in AGES {
         all.extend([mix(2, 2, age), mix(3, 1, age), preferred(age), fair(age)]);
         all.extend([other_mix(age), other_preferred(age), other_fair(age)]);
-        all.extend([last_mix(age), last_preferred(age), last_fair(age)]);
+        all.extend([third_mix(age), third_preferred(age), third_fair(age)]);
+        all.extend([
+            held_out_mix(age),
+            held_out_preferred(age),
+            held_out_fair(age),
+        ]);
     }
     for age in AGES {
-        all.extend([stalls(age), other_stalls(age), last_stalls(age)]);
+        all.extend([stalls(age), other_stalls(age)]);
+        all.extend([third_stalls(age), held_out_stalls(age)]);
     }
     all
 }
@@ -169,10 +174,17 @@ fn other_mix(age: Nanos) -> ProductCase {
 }
 
 /// One large one of 2 MiB with few under way, and three small ones of 8 KiB with many.
-fn last_mix(age: Nanos) -> ProductCase {
+fn third_mix(age: Nanos) -> ProductCase {
     let larges = readers(0..1, Bytes::mib(2), 2);
     let smalls = readers(1..4, Bytes::kib(8), 5);
-    mixed(("held-out mix 1:3", age, true), &larges, &smalls)
+    mixed(("third mix 1:3", age, false), &larges, &smalls)
+}
+
+/// Large ones of 256 KiB and as many small ones, all with eight under way.
+fn held_out_mix(age: Nanos) -> ProductCase {
+    let larges = readers(0..2, Bytes::kib(256), 8);
+    let smalls = readers(2..4, Bytes::kib(4), 8);
+    mixed(("held-out mix 2:2", age, true), &larges, &smalls)
 }
 
 /// Sequential readers, the first of which is preferred.
@@ -215,8 +227,14 @@ fn other_preferred(age: Nanos) -> ProductCase {
 }
 
 /// Short reads, many under way.
-fn last_preferred(age: Nanos) -> ProductCase {
+fn third_preferred(age: Nanos) -> ProductCase {
     let reads = (Bytes::kib(64), 8);
+    sequential(("third preferred n=8", age, false), 8, reads)
+}
+
+/// Long reads, three under way.
+fn held_out_preferred(age: Nanos) -> ProductCase {
+    let reads = (Bytes::kib(512), 3);
     sequential(("held-out preferred n=8", age, true), 8, reads)
 }
 
@@ -255,10 +273,16 @@ fn other_fair(age: Nanos) -> ProductCase {
     uneven(("other fair n=5 q=4", age, false), &depths, penalties)
 }
 
-fn last_fair(age: Nanos) -> ProductCase {
+fn third_fair(age: Nanos) -> ProductCase {
     let depths = [10, 4, 4, 2, 2, 1, 1];
     let penalties = Penalties::fair();
-    uneven(("held-out fair n=7 q=4", age, true), &depths, penalties)
+    uneven(("third fair n=7 q=4", age, false), &depths, penalties)
+}
+
+fn held_out_fair(age: Nanos) -> ProductCase {
+    let depths = [12, 12, 2, 2, 1, 1];
+    let penalties = Penalties::fair();
+    uneven(("held-out fair n=6 q=4", age, true), &depths, penalties)
 }
 
 /// SSDs that stall; small random reads in an open loop.
@@ -306,11 +330,21 @@ fn other_stalls(age: Nanos) -> ProductCase {
 }
 
 /// Stalls between these, and longer reads.
-fn last_stalls(age: Nanos) -> ProductCase {
+fn third_stalls(age: Nanos) -> ProductCase {
     let stalls = Stalls {
         chance: 0.003,
         span: Nanos::millis(150),
     };
     let reads = (Bytes::kib(16), 250.0);
+    stalling(("third stalls ssd", age, false), stalls, reads)
+}
+
+/// Rare and long ones, at a lower rate.
+fn held_out_stalls(age: Nanos) -> ProductCase {
+    let stalls = Stalls {
+        chance: 0.001,
+        span: Nanos::millis(600),
+    };
+    let reads = (Bytes::kib(4), 150.0);
     stalling(("held-out stalls ssd", age, true), stalls, reads)
 }
