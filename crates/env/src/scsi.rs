@@ -8,7 +8,7 @@
 
 use std::future::Future;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -74,6 +74,11 @@ impl ScsiFile {
         Ok(ScsiFile {
             descriptor: Rc::new(rustix::fs::open(path, flags, Mode::empty())?),
         })
+    }
+
+    /// Which disk was opened, for the system's questions.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
     }
 
     /// Sends `command`, which is answered with `reply` bytes at most, within `limit`. A future dropped early stops nothing.

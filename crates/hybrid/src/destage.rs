@@ -11,6 +11,7 @@ use policy::cache::cleaner::{Cleaner, CleanerOptions, Decision, Load};
 
 use crate::attach::label::PAGE;
 use crate::cache::Cache;
+use crate::index::page_map::oldest_waiting;
 use crate::limits::DirtyMarks;
 use crate::slow::SlowDevice;
 use crate::stats::Health;
@@ -187,9 +188,10 @@ fn cleaner_options(volume: &Volume) -> CleanerOptions {
 
 fn load(cache: &Cache, busy: &mut Busy, which: Which) -> Load {
     let map = cache.state.map();
-    let dirty = match which {
-        Which::All => map.dirty(),
-        Which::Cold => map.dirty() - map.pins().hot_dirty(),
+    let (dirty, oldest) = match which {
+        Which::All => (map.dirty(), map.regions().oldest()),
+        // What is hot stays dirty: its age wakes no slow device.
+        Which::Cold => (map.dirty() - map.pins().hot_dirty(), oldest_waiting(&map)),
     };
     let slow = &cache.volume.slow;
     // The others' users are users of the same device.
@@ -202,7 +204,7 @@ fn load(cache: &Cache, busy: &mut Busy, which: Which) -> Load {
         capacity: Bytes(u64::from(cache.state.slots().total()) * PAGE),
         slow_idle_since: slow.idle_since().filter(|_| others_idle),
         slow_busy: (busy.share(slow) + others_busy).min(1.0),
-        dirty_since: map.regions().oldest().filter(|_| dirty > 0),
+        dirty_since: oldest.filter(|_| dirty > 0),
         // A tier alone destages as the paper has it: what it holds dirty is no cache's.
         written_at: match cache.volume.settings.borrow().mode {
             crate::Mode::Tier => None,

@@ -452,7 +452,12 @@ impl Device for File {
     fn prepare_sleep(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             if self.rest.sleeper().is_none() {
-                let found = resting::find(&self.path, self.file.is_block_device()).await;
+                let found = resting::find(
+                    &self.path,
+                    self.file.descriptor(),
+                    self.file.is_block_device(),
+                )
+                .await;
                 let sleeper = found.map_err(|obstacle| DeviceError::NoSleep {
                     device: self.info.name.clone(),
                     why: obstacle.to_string(),

@@ -1,7 +1,7 @@
 //! A block device's disk, as far as it may sleep: which one is it, and has it everything that was written?
 
 use std::cell::{Cell, OnceCell};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 
@@ -93,22 +93,30 @@ async fn look_on(sleeper: Weak<Sleeper>) {
     }
 }
 
-/// The disk beneath what is at `path`, which may be a partition, if that can sleep.
+/// The disk beneath what was `opened` at `path`, which may be a partition, if that can sleep.
 ///
 /// # Errors
 /// [`Obstacle`], by what stands in the way.
-pub(super) async fn find(path: &Path, is_block_device: bool) -> Result<Rc<Sleeper>, Obstacle> {
+pub(super) async fn find(
+    path: &Path,
+    opened: BorrowedFd<'_>,
+    is_block_device: bool,
+) -> Result<Rc<Sleeper>, Obstacle> {
     if !is_block_device {
         let path = path.display().to_string();
         return Err(Obstacle::File { path });
     }
-    let disk = whole_disk(path);
+    let disk = whole_disk(opened);
     let name = disk.map_or_else(|| path.display().to_string(), kernel_name);
-    let opened = ScsiFile::open(&disk.map_or_else(|| path.to_owned(), node_of));
-    let file = opened.map_err(|source| Obstacle::Closed {
+    let file = ScsiFile::open(&disk.map_or_else(|| path.to_owned(), node_of));
+    let file = file.map_err(|source| Obstacle::Closed {
         disk: name.clone(),
         source,
     })?;
+    if whole_disk(file.descriptor()) != disk {
+        let path = path.display().to_string();
+        return Err(Obstacle::Another { disk: name, path });
+    }
     let drive = Drive::probe(Box::new(file), name).await?;
     if let (true, Some(disk)) = (drive.stops(), disk) {
         let_kernel_start(disk, drive.disk())?;
@@ -122,9 +130,9 @@ pub(super) async fn find(path: &Path, is_block_device: bool) -> Result<Rc<Sleepe
     Sleeper::new(drive).await
 }
 
-fn whole_disk(path: &Path) -> Option<Number> {
-    let status = std::fs::metadata(path).ok()?;
-    Some(disk_of(number(status.rdev())))
+fn whole_disk(file: BorrowedFd<'_>) -> Option<Number> {
+    let status = rustix::fs::fstat(file).ok()?;
+    Some(disk_of(number(status.st_rdev)))
 }
 
 fn node_of(disk: Number) -> PathBuf {

@@ -16,6 +16,12 @@ pub(crate) enum Obstacle {
          and write it"
     )]
     Closed { disk: String, source: io::Error },
+    /// Another disk has its name by now.
+    #[error(
+        "{disk} is not the disk any more that {path} was when it was opened, which was taken out or renamed; attach the \
+         device again, by a path in /dev/disk/by-id"
+    )]
+    Another { disk: String, path: String },
     /// No SCSI layer is before it.
     #[error(
         "{disk} takes no SCSI commands, as SATA and SAS disks of this machine do (SG_IO: {source}); what is virtual, \

@@ -8,9 +8,10 @@ use device::{Class, Device, DeviceExt, Info, Pending, WriteFlags};
 use env::Runtime;
 use env::net::Listener;
 use env::sync::Event;
+use front::nbd::proto::{self, Request};
 use front::nbd::{Account, Client, ClientOptions, Config, Limits, Server, Soon, Supplied, Supply};
 
-use crate::common::{address, export, memory};
+use crate::common::{Raw, address, export, memory};
 
 /// One disk, opened slowly, and one that cannot be.
 struct Disks {
@@ -238,17 +239,48 @@ impl Device for Paused {
     }
 }
 
+/// A disk whose writes wait, served as vol0.
+fn serve_paused() -> (Rc<Paused>, Rc<Server>) {
+    let held = Rc::new(Paused {
+        disk: memory(Bytes::mib(1)),
+        go: Rc::default(),
+        is_held: Cell::new(true),
+    });
+    let server = Server::new(Config::default());
+    server.add_export(export("vol0", held.clone())).unwrap();
+    server.serve(Listener::bind(&address()).unwrap());
+    (held, server)
+}
+
+/// A write of ones waits on the disk, and its connection has ended: the next client is let in once it is done, three seconds
+/// from now, so that what it writes stays.
+async fn is_waited_for(held: &Paused, server: &Rc<Server>) {
+    held.is_held.set(false);
+    let (go, later) = (Rc::clone(&held.go), env::now() + Nanos::secs(3));
+    let release = env::spawn(async move {
+        env::sleep(Nanos::secs(3)).await;
+        go.notify_all();
+    });
+    let again = Client::connect(&address(), &asks_for("vol0"))
+        .await
+        .unwrap();
+    assert!(env::now() >= later, "it was let in too early");
+    again
+        .write_at(Sector(0), View::copy_of(&[2; 512]))
+        .await
+        .unwrap();
+    release.await;
+    env::sleep(Nanos::secs(1)).await;
+    let read = again.read_at(Sector(0), Bytes(512)).await.unwrap();
+    assert_eq!(read[0], 2, "the newer write stays");
+    again.close().await;
+    server.drain().await;
+}
+
 #[test]
 fn what_is_asked_again_comes_after_what_an_ended_connection_left_behind() {
     Runtime::simulated(7).block_on(async {
-        let held = Rc::new(Paused {
-            disk: memory(Bytes::mib(1)),
-            go: Rc::default(),
-            is_held: Cell::new(true),
-        });
-        let server = Server::new(Config::default());
-        server.add_export(export("vol0", held.clone())).unwrap();
-        server.serve(Listener::bind(&address()).unwrap());
+        let (held, server) = serve_paused();
         let first = Client::connect(&address(), &asks_for("vol0"))
             .await
             .unwrap();
@@ -262,25 +294,30 @@ fn what_is_asked_again_comes_after_what_an_ended_connection_left_behind() {
         // Its connection ends while the old write is under way.
         assert_eq!(server.disconnect(|_| true).len(), 1);
         assert!(old.await.is_err());
-        held.is_held.set(false);
-        let (go, later) = (Rc::clone(&held.go), env::now() + Nanos::secs(3));
-        let release = env::spawn(async move {
-            env::sleep(Nanos::secs(3)).await;
-            go.notify_all();
-        });
-        let again = Client::connect(&address(), &asks_for("vol0"))
-            .await
-            .unwrap();
-        assert!(env::now() >= later, "it was let in too early");
-        again
-            .write_at(Sector(0), View::copy_of(&[2; 512]))
-            .await
-            .unwrap();
-        release.await;
-        env::sleep(Nanos::secs(1)).await;
-        let read = again.read_at(Sector(0), Bytes(512)).await.unwrap();
-        assert_eq!(read[0], 2, "the newer write stays");
-        again.close().await;
-        server.drain().await;
+        is_waited_for(&held, &server).await;
+    });
+}
+
+#[test]
+fn a_write_that_came_in_one_piece_with_the_goodbye_is_waited_for_too() {
+    Runtime::simulated(7).block_on(async {
+        let (held, server) = serve_paused();
+        let first = Raw::entered(false).await;
+        let request = |command, length| {
+            let request = Request {
+                flags: 0,
+                command,
+                cookie: 1,
+                offset: 0,
+                length,
+            };
+            request.encode()
+        };
+        let mut bytes = request(proto::cmd::WRITE, 512).to_vec();
+        bytes.extend([1; 512]);
+        bytes.extend(request(proto::cmd::DISC, 0));
+        first.send(&bytes).await;
+        env::sleep(Nanos::millis(100)).await;
+        is_waited_for(&held, &server).await;
     });
 }

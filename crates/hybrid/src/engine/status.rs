@@ -1,10 +1,9 @@
 //! What a disk did and where it stands, gathered for people.
 
 use super::disk::Engine;
-use base::Instant;
 
 use crate::attach::label::PAGE;
-use crate::index::page_map::{PageMap, Pinned, REGION_PAGES, UNIT_PAGES};
+use crate::index::page_map::oldest_waiting;
 use crate::stats::{Health, LedgerUse, Occupancy, Status, Traffic, Upkeep};
 use crate::tier::Tier;
 
@@ -87,14 +86,4 @@ fn cache_status(tier: &Tier, status: &mut Status) {
         size_bytes: ledger.log_size,
     };
     status.memory_bytes = (map.memory() + cache.mover.memory()) as u64;
-}
-
-/// When the oldest dirty page became dirty that waits for the cleaner, as far as its region remembers. A region with a hot MiB
-/// does not count: that stays dirty on purpose, and the region does not tell its age from the rest's.
-fn oldest_waiting(map: &PageMap) -> Option<Instant> {
-    let is_hot = |region: u64| {
-        let mut pages = (0..REGION_PAGES).step_by(UNIT_PAGES as usize);
-        pages.any(|page| map.pins().of(region * REGION_PAGES + page) == Pinned::Hot)
-    };
-    map.regions().oldest_of(|region| !is_hot(region))
 }

@@ -378,6 +378,16 @@ impl PageMap {
     }
 }
 
+/// When the oldest dirty page became dirty that waits for the cleaner, as far as its region remembers. A region with a hot MiB
+/// does not count: that stays dirty on purpose, and the region does not tell its age from the rest's.
+pub(crate) fn oldest_waiting(map: &PageMap) -> Option<Instant> {
+    let is_hot = |region: u64| {
+        let mut pages = (0..REGION_PAGES).step_by(UNIT_PAGES as usize);
+        pages.any(|page| map.pins().of(region * REGION_PAGES + page) == Pinned::Hot)
+    };
+    map.regions().oldest_of(|region| !is_hot(region))
+}
+
 /// Evicts up to `most` clean pages in `slots` that were not used lately, though others come before them, if there are
 /// `fewest` of them. Returns each with its slot.
 pub(crate) fn evict_unused(

@@ -106,3 +106,34 @@ fn a_flush_wakes_no_slow_device_that_has_everything() {
         assert_eq!((spin_ups(&slow), slow.spindle()), (before, Some(asleep)));
     });
 }
+
+#[test]
+fn a_cold_page_waits_for_its_own_age_beside_hot_ones_that_are_older() {
+    run(3, async {
+        let slow = model("hdd0", "hdd-5400-mobile", Bytes::gib(4));
+        let fast = model("ssd0", "ssd-sata-mlc", Bytes::gib(1));
+        let limited = Settings {
+            energy: Some(Energy {
+                age_limit: Nanos::secs(600),
+                standby_after: Nanos::secs(20),
+            }),
+            ..settings(Mover::Direct)
+        };
+        let disk = make(limited, slow.clone(), fast).await;
+        heat_up(&disk, 15).await;
+        let up = disk.tier().expect("there is a tier").room.regions_up;
+        assert_eq!(up, 1);
+        for round in 0..7 {
+            put(&disk, hot(round), 5).await;
+        }
+        // The region stays hot, and its pages are dirty for longer than others may be.
+        heat_up(&disk, 660).await;
+        assert!(slow.spindle().expect("a model says").asleep);
+        let before = spin_ups(&slow);
+        put(&disk, pages(900_000, 1), 7).await;
+        heat_up(&disk, 300).await;
+        assert_eq!(spin_ups(&slow), before, "five of ten minutes");
+        heat_up(&disk, 360).await;
+        assert_eq!(spin_ups(&slow), before + 1, "eleven minutes");
+    });
+}

@@ -397,6 +397,8 @@ impl Connection {
     // --- workers ------------------------------------------------------------------------------------
 
     fn start(self: &Rc<Self>, job: Job, shelf: &Rc<Shelf>, structured: bool) {
+        // From here on it counts: the connection may end before a worker takes it.
+        self.changing.begin(job.command.changes());
         let Some(number) = self.workers.put(job) else {
             return;
         };
@@ -411,7 +413,6 @@ impl Connection {
                 } = job;
                 let request = env::client_request();
                 let changes = command.changes();
-                connection.changing.begin(changes);
                 let answer = shelf.target.carry_out(command, data, structured).await;
                 drop(request);
                 connection.changing.end(changes);

@@ -38,10 +38,12 @@ pub(super) struct Changing {
 }
 
 impl Changing {
+    /// A request was taken; a worker may do it later.
     pub(super) fn begin(&self, changes: bool) {
         self.requests.set(self.requests.get() + u64::from(changes));
     }
 
+    /// It is done.
     pub(super) fn end(&self, changes: bool) {
         self.requests.set(self.requests.get() - u64::from(changes));
         if self.requests.get() == 0 {
