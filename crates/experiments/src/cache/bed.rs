@@ -91,7 +91,7 @@ pub const METHODS: [Setup; 8] = [
     setup("tanada-energy", Some(Disk::Desktop), Engine::Energy),
 ];
 
-/// Ours as it comes, for the streams: what a user sees who sets nothing.
+/// Ours as `mode = "cache"` comes, for the streams: what a user sees who sets nothing else.
 pub const AS_IT_COMES: [Setup; 2] = [
     setup("tanada-2.5", Some(Disk::Mobile), Engine::Defaults),
     setup("tanada-3.5", Some(Disk::Desktop), Engine::Defaults),

@@ -312,7 +312,8 @@ fn judged(row: Row, ratio: f64, short: bool) -> Row {
 
 fn row(case: &str, method: &str, metric: &str, unit: &str, ours: f64) -> Row {
     Row::modelled(LISTING.name, "traces", case, method, metric, unit)
-        .evidence(Evidence::HeldOut)
+        // The rule of how large an extent is on a small device was chosen on them.
+        .evidence(Evidence::Calibrated)
         .measured(Some(ours))
 }
 
