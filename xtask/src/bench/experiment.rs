@@ -18,20 +18,30 @@ use crate::shell::{answer, show};
 use crate::tidy::experiments::{self, RESULTS};
 use crate::tidy::tree::{Tree, project_root};
 
+/// What makes a run less than a whole one.
+const PARTS: [&str; 3] = ["--quick", "--cases", "--methods"];
+
 /// Runs the experiment `name` and writes its record and the pages anew.
 ///
 /// # Errors
 /// If it cannot be run, or a file not be written.
 pub fn record(name: &str, args: &[String]) -> Result<()> {
+    if let Some(part) = args.iter().find(|arg| PARTS.contains(&arg.as_str())) {
+        anyhow::bail!(
+            "cannot record `{name}` with `{part}`: a record is of a whole run; leave it out"
+        );
+    }
     let root = project_root();
     let commit = commit();
     anyhow::ensure!(
         !commit.as_ref().is_some_and(|it| it.ends_with('+')),
         "cannot record `{name}`: files differ from the commit that the record would name; commit them first"
     );
+    // Another program's runs are not these.
+    let of = commit.as_deref().unwrap_or("unknown");
     let journal = root
         .join("target")
-        .join(format!("experiment-{name}.journal"));
+        .join(format!("experiment-{name}-{of}.journal"));
     let mut command = Command::new("cargo");
     command
         .args([
@@ -53,7 +63,7 @@ pub fn record(name: &str, args: &[String]) -> Result<()> {
     if name == "truth" {
         build_daemon(&root)?;
     }
-    let resumes = !["predict", "predict-loop"].contains(&name);
+    let resumes = name != "predict";
     if resumes {
         command.arg("--resume").arg(&journal);
     }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::shell::{answer, show};
 use crate::tidy::benchmarks::{self, RESULTS};
+use crate::tidy::experiments;
 use crate::tidy::tree::{Tree, project_root};
 
 /// Runs `command`, which prints an array of rows, writes the record of benchmark `name`, and the page anew.
@@ -71,8 +72,12 @@ pub(super) fn commit() -> Option<String> {
     let root = root.to_str()?;
     let head = answer("git", &["-C", root, "rev-parse", "--short=12", "HEAD"])?;
     let changed = answer("git", &["-C", root, "status", "--porcelain", "-uno"])?;
-    let own = |line: &str| line.ends_with(".json") && line.contains(RESULTS);
-    let own = |line: &str| own(line) || line.ends_with(benchmarks::PAGE);
+    let own = |line: &str| {
+        let made = [RESULTS, experiments::RESULTS, experiments::TABLES];
+        let pages = [benchmarks::PAGE, experiments::INDEX];
+        made.iter().any(|folder| line.contains(folder))
+            || pages.iter().any(|page| line.ends_with(page))
+    };
     let mark = if changed.lines().all(own) { "" } else { "+" };
     Some(format!("{}{mark}", head.trim()))
 }

@@ -131,37 +131,71 @@ fn measure(
             run.push(cell);
         }
     }
-    let seeds = |cell| (0..plan.seeds).map(move |n| (cell, plan.seed.wrapping_add(n)));
-    let ran: Vec<(&Cell, u64)> = run.into_iter().flat_map(seeds).collect();
-    let jobs: Vec<Job<'_, CellValues>> = ran
+    let runs = run.into_iter().map(|cell| Run::of(cell, &cells));
+    let mut ran: Vec<(Run<'_>, u64)> = Vec::new();
+    for run in runs {
+        ran.extend((0..plan.seeds).map(|nth| (run.clone(), plan.seed.wrapping_add(nth))));
+    }
+    let jobs: Vec<Job<'_, Vec<Vec<f64>>>> = ran
         .iter()
-        .map(|(cell, seed)| {
-            let (cells, cell, seed) = (&cells, *cell, *seed);
-            let name = format!("{} {} {seed}", cell.case, cell.method.name);
-            Job::new(name, move || {
+        .map(|(run, seed)| {
+            let (cells, seed) = (&cells, *seed);
+            Job::new(run.name(cells, seed), move || {
+                let cell = run.cell;
                 let ran = bed::run(&cell.scene, &cell.method, cell.age, plan.measured, seed);
                 let outcome = ran.map_err(|error| failed(cell, error))?;
-                Ok(cell_values(cells, cell, &outcome))
+                Ok(run.values(cells, &outcome))
             })
         })
         .collect();
     let done = side_by_side(&jobs, journal, progress)?;
+    drop(jobs);
     let mut measured: Vec<Measured> = cells.iter().map(Measured::nothing_yet).collect();
-    for (at, values) in done.into_iter().flatten() {
-        measured[at].add(values);
+    for ((run, _), gave) in ran.iter().zip(done) {
+        for (at, values) in run.takers.iter().zip(gave) {
+            measured[*at].add(values);
+        }
     }
     Ok(measured)
 }
 
-/// What a run is worth to each cell that takes its values from it: the cell, and a value of each of its metrics.
-type CellValues = Vec<(usize, Vec<f64>)>;
+/// A cell that is run, and all that take their values from its runs.
+#[derive(Clone)]
+struct Run<'a> {
+    cell: &'a Cell,
+    /// Where these are among the cells of the experiment, or of the part that is run.
+    takers: Vec<usize>,
+}
 
-/// A run's histograms take megabytes, its figures some bytes: what is kept of thousands of runs are the figures.
-fn cell_values(cells: &[Cell], ran: &Cell, outcome: &Outcome) -> CellValues {
-    let takes = cells.iter().enumerate().filter(|(_, it)| it.same_run(ran));
-    takes
-        .map(|(at, cell)| (at, cell.metrics.iter().map(|it| it.of(outcome)).collect()))
-        .collect()
+impl Run<'_> {
+    fn of<'a>(cell: &'a Cell, cells: &[Cell]) -> Run<'a> {
+        let all = cells.iter().enumerate();
+        let takers = all.filter(|(_, it)| it.same_run(cell)).map(|(at, _)| at);
+        Run {
+            cell,
+            takers: takers.collect(),
+        }
+    }
+
+    /// In a journal: a run that others take from is another job, as where another part of the experiment was run.
+    fn name(&self, cells: &[Cell], seed: u64) -> String {
+        let names = self.takers.iter().map(|at| {
+            let cell = &cells[*at];
+            format!("{} {} {}", cell.family.name(), cell.case, cell.method.name)
+        });
+        let all = names.collect::<Vec<_>>().join(", ");
+        let sum = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, all.as_bytes());
+        let (case, method) = (&self.cell.case, self.cell.method.name);
+        format!("{case} {method} {seed}, for {sum:08x}")
+    }
+
+    /// A run's histograms take megabytes, its figures some bytes: what is kept of thousands of runs are the figures of each cell.
+    fn values(&self, cells: &[Cell], outcome: &Outcome) -> Vec<Vec<f64>> {
+        let metrics = self.takers.iter().map(|at| &cells[*at].metrics);
+        metrics
+            .map(|metrics| metrics.iter().map(|it| it.of(outcome)).collect())
+            .collect()
+    }
 }
 
 impl Measured {

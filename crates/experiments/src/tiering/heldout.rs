@@ -208,7 +208,7 @@ impl HeldOut {
             what: "the published weakness appears: moving costs more than it brings".to_owned(),
         };
         match case {
-            "src1-1 held-out" => ["static", "lru-cache-run2"].map(beside).to_vec(),
+            "src1-1 held-out" => Vec::from(["static", "lru-cache-run2"].map(beside)),
             _ => Vec::new(),
         }
     }

@@ -63,7 +63,7 @@ mod tests {
     fn each_minute_of_silence_is_warned_of_and_the_answer_still_counts() {
         for (seconds, warnings) in [(59, 0), (61, 1), (301, 5)] {
             let runtime = env::Runtime::simulated(1);
-            let counted = runtime.block_on(async {
+            let counted = runtime.block_on(async move {
                 let mut counted = 0;
                 let answer = async {
                     env::sleep(Nanos::secs(seconds)).await;
