@@ -42,24 +42,7 @@ pub fn record(name: &str, args: &[String]) -> Result<()> {
     let journal = root
         .join("target")
         .join(format!("experiment-{name}-{of}.journal"));
-    let mut command = Command::new("cargo");
-    command
-        .args([
-            "run",
-            "--release",
-            "-q",
-            "-p",
-            "lab",
-            "--",
-            "experiment",
-            "run",
-            name,
-            "--json",
-        ])
-        .args(args)
-        .current_dir(&root)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit());
+    let mut command = runs(name, args, &root);
     if name == "truth" {
         build_daemon(&root)?;
     }
@@ -94,6 +77,29 @@ pub fn record(name: &str, args: &[String]) -> Result<()> {
         fs::remove_file(&journal).ok();
     }
     experiments::write(&Tree::of_project()?)
+}
+
+/// What runs the experiment `name`.
+fn runs(name: &str, args: &[String], root: &Path) -> Command {
+    let mut command = Command::new("cargo");
+    command
+        .args([
+            "run",
+            "--release",
+            "-q",
+            "-p",
+            "lab",
+            "--",
+            "experiment",
+            "run",
+            name,
+            "--json",
+        ])
+        .args(args)
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    command
 }
 
 /// Writes the record.

@@ -12,15 +12,9 @@ use report::{Evidence, Row, Value};
 use super::Measured;
 use super::bed::OURS;
 use super::cases::{Family, LOADS, READERS, SPLITS};
-use super::common::estimate::{Estimate, estimate};
+use super::common::estimate::{Estimate, difference, estimate};
 use super::common::row;
 use super::message_cost;
-
-/// What the values of ours are above a baseline's, seed by seed.
-pub(super) fn difference(ours: &[f64], other: &[f64]) -> Estimate {
-    let paired: Vec<f64> = ours.iter().zip(other).map(|(a, b)| a - b).collect();
-    estimate(&paired)
-}
 
 impl Estimate {
     fn on(self, row: Row) -> Row {

@@ -14,8 +14,9 @@ use report::{Axis, Chart, Row, Section, Series, Unit, Value};
 use super::Measured;
 use super::bed::Method;
 use super::cases::{Cell, Draft, Family, READERS, cells_of, preferred};
+use super::common::estimate::difference;
 use super::common::row;
-use super::compare::{difference, mean, values, verdict};
+use super::compare::{mean, values, verdict};
 
 /// What a node's processor takes for each message: from nothing to a tenth of a millisecond.
 const COSTS: [Nanos; 4] = [

@@ -348,7 +348,7 @@ mod tests {
         };
         assert_eq!(verdict("b", OVER_DISK), Some(Verdict::Holds));
         assert_eq!(verdict("a", OVER_CACHE), Some(Verdict::Holds));
-        let fails = Some(Verdict::FailsOutside);
+        let fails = Some(Verdict::Fails);
         assert_eq!(verdict("b", OVER_CACHE), fails, "4 % above the cache");
         assert_eq!(verdict("all recorded traces", OVER_CACHE), fails);
         assert_eq!(rows.len(), 2 * (9 + 2) + 1);

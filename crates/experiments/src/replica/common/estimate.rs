@@ -29,3 +29,9 @@ pub fn estimate(values: &[f64]) -> Estimate {
         high: at(0.975),
     }
 }
+
+/// What the values of ours are above a baseline's, seed by seed.
+pub fn difference(ours: &[f64], other: &[f64]) -> Estimate {
+    let paired: Vec<f64> = ours.iter().zip(other).map(|(a, b)| a - b).collect();
+    estimate(&paired)
+}

@@ -8,9 +8,8 @@
 use policy::place::Kind;
 use report::{Evidence, Row, Verdict};
 
-use super::super::common::estimate::estimate;
+use super::super::common::estimate::{difference, estimate};
 use super::super::common::row;
-use super::super::compare::difference;
 use super::scenes::{ProductCase, ProductMethod, Topic};
 use super::{Runs, evidence_of};
 
