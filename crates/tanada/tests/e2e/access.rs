@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
+use testkit::program::install;
 
 use crate::common::{Daemon, SMALL, bearer, http, json, run, stderr, text};
 use crate::store::STORES;
@@ -32,11 +33,10 @@ pub fn as_another(dir: &Path, arguments: &[&str], token: Option<&Path>) -> Optio
         return None;
     }
     let open = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(dir, open.clone()).unwrap();
+    fs::set_permissions(dir, open).unwrap();
     let program = dir.join("tanada");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_tanada"), &program).unwrap();
-        fs::set_permissions(&program, open).unwrap();
+        install(env!("CARGO_BIN_EXE_tanada"), &program);
     }
     let mut command = Command::new(program);
     command.current_dir(dir).uid(NOBODY).gid(NOBODY);

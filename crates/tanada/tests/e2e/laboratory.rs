@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+
+use testkit::program::install;
 
 use crate::common::{json, run, stderr, text};
 
@@ -12,7 +13,7 @@ use crate::common::{json, run, stderr, text};
 fn copied(dir: &Path) -> Command {
     let program = dir.join("tanada");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_tanada"), &program).unwrap();
+        install(env!("CARGO_BIN_EXE_tanada"), &program);
     }
     let mut command = Command::new(program);
     command.current_dir(dir);
@@ -23,13 +24,13 @@ fn copied(dir: &Path) -> Command {
 fn arguments_reach_the_laboratory_as_typed_and_its_status_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    let fake = dir.join("tanada-lab");
+    let script = dir.join("words.sh");
     fs::write(
-        &fake,
+        &script,
         "#!/bin/sh\nfor word; do echo \"<$word>\"; done\nexit 7\n",
     )
     .unwrap();
-    fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
+    install(&script, &dir.join("tanada-lab"));
     for command in ["sim", "experiment", "predict", "trace", "bench", "advise"] {
         let words = [
             command,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use testkit::program::{stderr, without};
+use testkit::program::{install, stderr, without};
 
 /// A user without any rights, for jobs where the test runs as root, which has no burst buffers.
 const UNPRIVILEGED: (&str, &str) = ("nobody", "nogroup");
@@ -147,7 +147,7 @@ impl Cluster {
             fs::set_permissions(dir.join(folder), fs::Permissions::from_mode(0o1777)).unwrap();
         }
         // Where the jobs' user finds it.
-        fs::copy(env!("CARGO_BIN_EXE_tanada"), dir.join("tanada")).unwrap();
+        install(env!("CARGO_BIN_EXE_tanada"), &dir.join("tanada"));
         let user = Command::new("id").arg("-un").output().unwrap();
         let user = String::from_utf8(user.stdout).unwrap();
         fs::write(dir.join("slurm.conf"), slurm_conf(dir, user.trim(), hooks)).unwrap();
