@@ -24,7 +24,7 @@ mod server;
 mod tls;
 
 pub use client::{Client, ClientError, ClientOptions, Listed};
-pub use server::{Account, Soon, Supplied, Supply};
+pub use server::{Account, Leaving, Soon, Supplied, Supply};
 pub use server::{Config, Export, ExportError, Limits, Server};
 pub use server::{ConnectionSnapshot, Counters, ExportSnapshot, ServerSnapshot};
 pub use tls::{ByCertificate, ClientTls, Tls, TlsError, TlsMode};

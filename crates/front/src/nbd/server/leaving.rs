@@ -6,26 +6,30 @@
 //! ```
 //!
 //! Always true: what a client asks again over a new connection is carried out after what its last one left behind, as soon
-//! as the server knows that this ended. Else an old write could land on a newer one.
+//! as the server knows that this ended. Else an old write could land on a newer one. Servers on several threads that let
+//! clients in to one export have one table.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::rc::Rc;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 
-use env::sync::Event;
+/// What connections of one export left behind. Its clones are one.
+#[derive(Clone, Default)]
+pub struct Leaving(Arc<Mutex<Table>>);
 
-/// Of one export.
 #[derive(Default)]
-pub(super) struct Leaving {
+struct Table {
     /// The number that the next one gets.
-    next: Cell<u64>,
-    connections: RefCell<BTreeSet<u64>>,
-    done: Event,
+    next: u64,
+    connections: BTreeSet<u64>,
+    waiting: Vec<Waker>,
 }
 
 /// A connection that has ended, until its last request is done that changes something.
 struct Left {
-    of: Rc<Leaving>,
+    of: Leaving,
     number: u64,
 }
 
@@ -52,7 +56,7 @@ impl Changing {
     }
 
     /// The connection has ended.
-    pub(super) fn leave(&self, export: &Rc<Leaving>) {
+    pub(super) fn leave(&self, export: &Leaving) {
         if self.requests.get() > 0 {
             self.left.replace(Some(export.leave()));
         }
@@ -60,29 +64,44 @@ impl Changing {
 }
 
 impl Leaving {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // No step in it leaves a table that is half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A connection has ended.
-    fn leave(self: &Rc<Self>) -> Left {
-        let number = self.next.replace(self.next.get() + 1);
-        self.connections.borrow_mut().insert(number);
+    fn leave(&self) -> Left {
+        let mut table = self.table();
+        let number = table.next;
+        table.next += 1;
+        table.connections.insert(number);
         Left {
-            of: Rc::clone(self),
+            of: self.clone(),
             number,
         }
     }
 
     /// Waits until none of those that have ended by now changes anything any more; later ones are not waited for.
     pub(super) async fn wait(&self) {
-        let next = self.next.get();
-        let earlier = || self.connections.borrow().range(..next).next().is_some();
-        while earlier() {
-            self.done.wait().await;
-        }
+        let next = self.table().next;
+        poll_fn(|context| {
+            let mut table = self.table();
+            if table.connections.range(..next).next().is_none() {
+                return Poll::Ready(());
+            }
+            table.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
     }
 }
 
 impl Drop for Left {
     fn drop(&mut self) {
-        self.of.connections.borrow_mut().remove(&self.number);
-        self.of.done.notify_all();
+        let mut table = self.of.table();
+        table.connections.remove(&self.number);
+        let waiting = std::mem::take(&mut table.waiting);
+        drop(table);
+        waiting.into_iter().for_each(Waker::wake);
     }
 }

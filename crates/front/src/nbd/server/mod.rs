@@ -24,6 +24,7 @@ mod supply;
 mod workers;
 
 pub use counters::{ConnectionSnapshot, Counters, ExportSnapshot, ServerSnapshot};
+pub use leaving::Leaving;
 pub use limits::Limits;
 pub use supply::{Account, Soon, Supplied, Supply};
 
@@ -41,7 +42,6 @@ use super::proto::{self, STRING_MAX};
 use super::tls::Tls;
 use connection::Connection;
 use counters::LiveCounters;
-use leaving::Leaving;
 use requests::Target;
 
 /// How a server is set up.
@@ -89,7 +89,7 @@ struct Shelf {
     export: Export,
     target: Target,
     counters: Rc<LiveCounters>,
-    leaving: Rc<Leaving>,
+    leaving: Leaving,
     /// Says why new clients are turned away, while they are.
     closed: RefCell<Option<WhyClosed>>,
     /// Of one that was opened for a client: dropped with it.
@@ -189,7 +189,7 @@ impl Server {
             export,
             target,
             counters: Rc::default(),
-            leaving: Rc::default(),
+            leaving: Leaving::default(),
             closed: RefCell::default(),
             _hold: None,
         };

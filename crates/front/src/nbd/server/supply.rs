@@ -29,9 +29,16 @@ pub type Soon<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// The requests of all clients of one export, counted also when they are gone. Its clones count as one.
 #[derive(Clone, Default)]
-pub struct Account(Rc<LiveCounters>, Rc<Leaving>);
+pub struct Account(Rc<LiveCounters>, Leaving);
 
 impl Account {
+    /// A new one. The export's clients are let in by other servers too: one that comes back waits for what it left behind
+    /// at any of those with a clone of `leaving`.
+    #[must_use]
+    pub fn beside(leaving: Leaving) -> Account {
+        Account(Rc::default(), leaving)
+    }
+
     /// So far.
     pub fn counts(&self) -> Counters {
         self.0.counts()

@@ -169,6 +169,7 @@ pub(super) fn through_gates(
                 name: export.name.clone(),
                 description: described(thread, export),
                 read_only: export.read_only || thread.is_read_only(&export.device),
+                leaving: nbd::Leaving::default(),
             });
             let device = flowed(thread, export);
             let throttle = thread.caps.of(export);
@@ -180,6 +181,7 @@ pub(super) fn through_gates(
         name: volume.config.name.clone(),
         description: String::new(),
         read_only: volume.config.read_only,
+        leaving: nbd::Leaving::default(),
     }));
     let open: Open = Rc::new(move |name| {
         let refused = |device: &str, why| DeviceError::Gone {

@@ -22,8 +22,8 @@ use device::remote::{OwnerEnd, link};
 use env::net::{Address, Detached};
 use env::{Mailbox, Poster};
 use front::nbd::{
-    Account, ConnectionSnapshot, ExportSnapshot, Limits, Server, ServerSnapshot, Soon, Supplied,
-    Supply, Tls,
+    Account, ConnectionSnapshot, ExportSnapshot, Leaving, Limits, Server, ServerSnapshot, Soon,
+    Supplied, Supply, Tls,
 };
 use policy::poll::Setting;
 use tokio::sync::oneshot;
@@ -64,6 +64,8 @@ pub struct ExportView {
     /// What it says of itself.
     pub description: String,
     pub read_only: bool,
+    /// One for all gates: a client may come back at another one.
+    pub leaving: Leaving,
 }
 
 /// What the data thread tells a gate.
@@ -119,7 +121,7 @@ async fn serve(setup: Setup, driver: &'static str, mut mailbox: Mailbox<Message>
     let exports = setup.exports.iter().cloned();
     let supply = Rc::new(Exports {
         owner: setup.owner,
-        exports: RefCell::new(exports.map(|view| (view, Account::default())).collect()),
+        exports: RefCell::new(exports.map(with_account).collect()),
     });
     let server = Server::new(front::nbd::Config {
         limits: Limits {
@@ -224,6 +226,12 @@ struct Exports {
     exports: RefCell<Vec<(ExportView, Account)>>,
 }
 
+/// An export and its account, both new at this gate.
+fn with_account(view: ExportView) -> (ExportView, Account) {
+    let account = Account::beside(view.leaving.clone());
+    (view, account)
+}
+
 impl Exports {
     /// These from now on; the counts of those that were there, and are not `gone`, go on.
     fn show(&self, views: Vec<ExportView>, gone: &[String]) {
@@ -232,8 +240,10 @@ impl Exports {
             let stays = |(known, _): &&(ExportView, Account)| {
                 known.name == view.name && !gone.contains(&view.name)
             };
-            let account = exports.iter().find(stays).map(|(_, it)| it.clone());
-            (view, account.unwrap_or_default())
+            match exports.iter().find(stays).map(|(_, it)| it.clone()) {
+                Some(account) => (view, account),
+                None => with_account(view),
+            }
         };
         let all = views.into_iter().map(of).collect();
         *exports = all;

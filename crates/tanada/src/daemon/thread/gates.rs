@@ -379,10 +379,10 @@ fn joined(gates: &[ServerSnapshot]) -> ServerSnapshot {
 mod tests {
     use std::path::Path;
 
-    use base::{Bytes, Sector};
-    use device::{DeviceError, DeviceExt, Memory, ready};
+    use base::{Buf, Bytes, Sector, Span, View};
+    use device::{Class, Device, DeviceError, DeviceExt, Info, Memory, WriteFlags, ready};
     use env::{RealConfig, Runtime};
-    use front::nbd::{Client, ClientOptions};
+    use front::nbd::{Client, ClientOptions, Leaving};
 
     use super::*;
 
@@ -396,8 +396,11 @@ mod tests {
 
     /// Two gates of one device in memory.
     async fn two_gates(folder: &Path) -> Gates {
-        let disk = Memory::new("disk", Bytes::mib(1));
-        let open: Open = Rc::new(move |_| ready(Ok(Opened::of(Rc::clone(&disk) as _))));
+        two_gates_of(Memory::new("disk", Bytes::mib(1)), folder).await
+    }
+
+    async fn two_gates_of(disk: Rc<dyn Device>, folder: &Path) -> Gates {
+        let open: Open = Rc::new(move |_| ready(Ok(Opened::of(Rc::clone(&disk)))));
         let plan = GatesPlan {
             configured: at(folder),
             count: 2,
@@ -409,6 +412,7 @@ mod tests {
                     description: String::new(),
                     name: "disk".to_owned(),
                     read_only: false,
+                    leaving: Leaving::default(),
                 }],
                 open,
             },
@@ -462,6 +466,88 @@ mod tests {
             assert_eq!(report.snapshot.accepted, 3);
             gates.drain().await;
             assert!(read(&third).await.is_err());
+        });
+    }
+
+    /// A disk whose writes wait until they are let go.
+    struct Paused {
+        disk: Rc<Memory>,
+        go: Event,
+        waiting: Cell<usize>,
+        is_held: Cell<bool>,
+    }
+
+    impl Device for Paused {
+        fn info(&self) -> Info {
+            self.disk.info()
+        }
+        fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
+            self.disk.read(at, buf, class)
+        }
+        fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
+            Box::pin(async move {
+                self.waiting.set(self.waiting.get() + 1);
+                while self.is_held.get() {
+                    self.go.wait().await;
+                }
+                self.disk.write(at, data, flags).await
+            })
+        }
+        fn flush(&self) -> Pending<'_, ()> {
+            self.disk.flush()
+        }
+        fn discard(&self, span: Span) -> Pending<'_, ()> {
+            self.disk.discard(span)
+        }
+        fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
+            self.disk.write_zeroes(span, flags)
+        }
+    }
+
+    #[test]
+    fn a_client_that_comes_back_at_another_gate_waits_for_what_it_left_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        runtime().block_on(async move {
+            let folder = folder.path().to_owned();
+            let disk = Rc::new(Paused {
+                disk: Memory::new("disk", Bytes::mib(1)),
+                go: Event::default(),
+                waiting: Cell::default(),
+                is_held: Cell::new(true),
+            });
+            let gates = two_gates_of(Rc::clone(&disk) as _, &folder).await;
+            let first = connect(&folder).await;
+            let old = env::spawn(async move {
+                let written = first.write_at(Sector(0), View::copy_of(&[1; 512])).await;
+                (first, written)
+            });
+            while disk.waiting.get() == 0 {
+                env::sleep(Nanos::millis(1)).await;
+            }
+            assert_eq!(gates.disconnect(&Which::default()).await.len(), 1);
+            assert!(old.await.1.is_err());
+            let is_in = Rc::new(Cell::new(false));
+            let entered = Rc::clone(&is_in);
+            let again = env::spawn(async move {
+                let again = connect(&folder).await;
+                entered.set(true);
+                again
+            });
+            env::sleep(Nanos::millis(100)).await;
+            // The place at the first gate is the old connection's as long as its write is under way.
+            let clients: Vec<_> = gates.desk.gates.iter().map(OneGate::clients).collect();
+            assert_eq!(clients, [1, 1]);
+            assert!(!is_in.get(), "it was let in too early");
+            disk.is_held.set(false);
+            disk.go.notify_all();
+            let again = again.await;
+            again
+                .write_at(Sector(0), View::copy_of(&[2; 512]))
+                .await
+                .unwrap();
+            let read = again.read_at(Sector(0), Bytes(512)).await.unwrap();
+            assert_eq!(read[0], 2, "the newer write stays");
+            gates.drain().await;
         });
     }
 
