@@ -181,6 +181,15 @@ impl Row {
         }
     }
 
+    /// The same, not judged if the run was too short for it.
+    #[must_use]
+    pub fn unjudged_if(self, short: bool) -> Row {
+        match short {
+            true => self.judged(Verdict::NotJudged),
+            false => self,
+        }
+    }
+
     /// The same with the paper's number, if it has one.
     #[must_use]
     pub fn printed(self, published: Option<f64>) -> Row {

@@ -26,7 +26,7 @@ const PARTS: [&str; 3] = ["--quick", "--cases", "--methods"];
 /// # Errors
 /// If it cannot be run, or a file not be written.
 pub fn record(name: &str, args: &[String]) -> Result<()> {
-    if let Some(part) = args.iter().find(|arg| PARTS.contains(&arg.as_str())) {
+    if let Some(part) = part_of(args) {
         anyhow::bail!(
             "cannot record `{name}` with `{part}`: a record is of a whole run; leave it out"
         );
@@ -77,6 +77,16 @@ pub fn record(name: &str, args: &[String]) -> Result<()> {
         fs::remove_file(&journal).ok();
     }
     experiments::write(&Tree::of_project()?)
+}
+
+/// The option among `args` that makes the run less than a whole one.
+fn part_of(args: &[String]) -> Option<&str> {
+    let option = |arg: &String| {
+        PARTS
+            .iter()
+            .find(|part| arg.split('=').next() == Some(*part))
+    };
+    args.iter().find_map(option).copied()
 }
 
 /// What runs the experiment `name`.
@@ -134,6 +144,19 @@ fn judged(rows: &Value) -> Vec<&Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_an_experiment_is_seen_however_it_is_asked_for() {
+        let part = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            part_of(&args).map(str::to_owned)
+        };
+        assert_eq!(part(&["--slower", "100", "--seed=2"]), None);
+        for args in [&["--slower=4", "--cases=SCM1"][..], &["--cases", "SCM1"]] {
+            assert_eq!(part(args).as_deref(), Some("--cases"));
+        }
+        assert_eq!(part(&["--quick"]).as_deref(), Some("--quick"));
+    }
 
     #[test]
     fn only_what_was_judged_is_written_down() {

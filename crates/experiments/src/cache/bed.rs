@@ -11,7 +11,7 @@ use std::rc::Rc;
 use base::{Buf, Bytes, Nanos, Sector};
 use device::model::{ModelDisk, Spec, Store};
 use device::{Class, Device, DeviceError, Power};
-use hybrid::{Admission, Energy, Hybrid, Settings, Ties};
+use hybrid::{Admission, Energy, Hybrid, Mode, Settings, Ties};
 
 use super::trouble::Trouble;
 use published::dmssd::Dmssd;
@@ -53,8 +53,10 @@ pub enum Engine {
     Published,
     /// Ours, with every read admitted and no bypass, as the published one has neither.
     Ours,
-    /// Ours as it comes: reads on second access, streams of 1 MiB and more bypass.
+    /// Ours as `mode = "cache"` comes: reads on second access, streams of 1 MiB and more bypass.
     Defaults,
+    /// Ours as a new hybrid comes: cache and tier, `mode = "both"`.
+    Both,
     /// Ours as it comes, in energy mode.
     Energy,
 }
@@ -91,17 +93,21 @@ pub const METHODS: [Setup; 8] = [
     setup("tanada-energy", Some(Disk::Desktop), Engine::Energy),
 ];
 
-/// Ours as `mode = "cache"` comes, for the streams: what a user sees who sets nothing else.
-pub const AS_IT_COMES: [Setup; 2] = [
+/// Ours as `mode = "cache"` comes, and as a new hybrid does, for the streams: what a user sees who sets nothing else.
+pub const AS_IT_COMES: [Setup; 4] = [
     setup("tanada-2.5", Some(Disk::Mobile), Engine::Defaults),
     setup("tanada-3.5", Some(Disk::Desktop), Engine::Defaults),
+    setup("tanada-both-2.5", Some(Disk::Mobile), Engine::Both),
+    setup("tanada-both-3.5", Some(Disk::Desktop), Engine::Both),
 ];
 
-/// Further systems for the day: the disks with a timer, and energy mode on the other disk.
-pub const SLEEPERS: [Setup; 3] = [
+/// Further systems for days: the disks with a timer, energy mode on the other disk, and ours as a new hybrid comes.
+pub const OF_DAYS: [Setup; 5] = [
     setup("hdd-2.5-timer", Some(Disk::Mobile), Engine::Timer),
     setup("hdd-3.5-timer", Some(Disk::Desktop), Engine::Timer),
     setup("tanada-energy-2.5", Some(Disk::Mobile), Engine::Energy),
+    setup("tanada-both-2.5", Some(Disk::Mobile), Engine::Both),
+    setup("tanada-both-3.5", Some(Disk::Desktop), Engine::Both),
 ];
 
 /// Ours, the published cache, or nothing; kept to end it as it wants to be ended.
@@ -187,8 +193,12 @@ impl Setup {
                 standby_after: STANDBY_AFTER,
             });
         }
-        // To compare caches, not what they let pass; the day is measured as the program comes.
-        if !day && self.engine != Engine::Defaults {
+        if self.engine == Engine::Both {
+            settings.mode = Mode::Both;
+        }
+        // To compare caches, not what they let pass; days are measured as the program comes.
+        let as_it_comes = [Engine::Defaults, Engine::Both].contains(&self.engine);
+        if !day && !as_it_comes {
             settings.admission = Admission::Always;
             settings.sequential_bypass = None;
         }

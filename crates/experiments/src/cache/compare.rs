@@ -10,6 +10,8 @@
 //!
 //! Always true: every published direction and figure has its rows, whether ours agrees or not.
 
+use report::Evidence;
+
 use super::spread::{Spread, metric_of, of, ratio, row};
 use super::*;
 
@@ -35,8 +37,14 @@ pub(super) fn main_table(measured: &Measured, options: Options) -> Vec<Row> {
                 ..Spread::of(samples.iter().map(Sample::watts))
             };
             let note = note_of(case, setup, options);
+            // Its times were chosen on this day.
+            let evidence = match setup.engine {
+                Engine::Energy if case == "day" => Evidence::Calibrated,
+                _ => Evidence::Measured,
+            };
             for ((metric, unit), spread) in METRICS.into_iter().zip([seconds, watts, joules]) {
-                rows.push(row("measured", case, setup.method, metric, unit, spread).noted(&*note));
+                let row = row("measured", case, setup.method, metric, unit, spread);
+                rows.push(row.evidence(evidence).noted(&*note));
             }
         }
     }
@@ -70,7 +78,7 @@ fn note_of(case: &str, setup: &Setup, options: Options) -> String {
         Engine::Energy => {
             "; every read admitted, no bypass of streams; energy mode on the 3.5-inch disk"
         }
-        Engine::Defaults => "; as it comes",
+        Engine::Defaults | Engine::Both => "; as it comes",
     };
     let short = if options.quick && !case.starts_with("random") && !day {
         "; short run: 64 MiB, seconds and joules of all but the first MiB multiplied by 16.24"
@@ -325,11 +333,15 @@ fn loss(case: &str, than_published: bool) -> &'static str {
 pub(super) fn as_it_comes(measured: &Measured) -> Vec<Row> {
     let mut rows = Vec::new();
     for ((case, method), samples) in &measured.as_it_comes {
+        let how = match method.contains("both") {
+            true => "as a new hybrid comes: cache and tier together",
+            false => {
+                "as `mode = \"cache\"` comes: a read is copied on its second access, streams of 1 MiB and more bypass"
+            }
+        };
         for (metric, unit) in METRICS {
             let spread = Spread::of(samples.iter().map(|sample| metric_of(sample, metric)));
-            rows.push(row("as it comes", case, method, metric, unit, spread).noted(
-                "as the program comes: a read is copied on its second access, streams of 1 MiB and more bypass",
-            ));
+            rows.push(row("as it comes", case, method, metric, unit, spread).noted(how));
         }
     }
     rows
@@ -360,53 +372,6 @@ pub(super) fn destage(measured: &Measured, options: Options) -> Vec<Row> {
                 "the rewrite and destaging it: what is not written now is written later{short}"
             )),
         );
-    }
-    rows
-}
-
-/// The day: what a sleeping disk saves, and what it costs those who wait for it.
-pub(super) fn days(measured: &Measured) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (method, days) in &measured.days {
-        let how = match *method {
-            name if name.ends_with("-timer") => {
-                "the bare disk, asleep after a minute without a request"
-            }
-            name if name.contains("energy") => {
-                "energy mode: asleep after a minute, dirty data wait half an hour"
-            }
-            _ => "always on",
-        };
-        let mut add = |metric, unit, value: fn(&Day) -> f64| {
-            let spread = Spread::of(days.iter().map(value));
-            rows.push(row("spin-down", "day", method, metric, unit, spread).noted(how));
-        };
-        add("energy", "J", |day| day.sample.joules);
-        add("mean power", "W", |day| day.sample.watts());
-        add("spin-ups", "times", |day| day.spin_ups as f64);
-        add("mean answer", "ms", |day| day.mean_ms);
-        add("longest answer", "s", |day| day.longest_s);
-    }
-    for (sleeper, awake) in [
-        ("tanada-energy", "hdd-3.5"),
-        ("tanada-energy", "tanada-3.5"),
-        ("tanada-energy", "hdd-3.5-timer"),
-        ("tanada-energy-2.5", "hdd-2.5"),
-        ("tanada-energy-2.5", "tanada-2.5"),
-        ("tanada-energy-2.5", "hdd-2.5-timer"),
-    ] {
-        let pairs = measured.days[sleeper].iter().zip(&measured.days[awake]);
-        let saved = pairs.map(|(a, b)| (1.0 - a.sample.joules / b.sample.joules) * 100.0);
-        let metric = format!("energy saved against {awake}");
-        let saved = Spread::of(saved);
-        let note = match saved.mean {
-            loss if loss < 0.0 => {
-                "a loss of ours: this disk rests at half a watt, and the SSD's 0.06 W all day cost more than \
-                 fewer spin-ups spare"
-            }
-            _ => "what energy mode spares over the whole day, the SSD's own needs counted",
-        };
-        rows.push(row("spin-down", "day", sleeper, &metric, "percent", saved).noted(note));
     }
     rows
 }

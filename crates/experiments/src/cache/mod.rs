@@ -14,6 +14,8 @@
 
 mod bed;
 mod compare;
+mod day;
+mod day_rows;
 mod directions;
 mod spread;
 mod trouble;
@@ -29,9 +31,10 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::jobs::{Job, side_by_side};
 use crate::experiment::journal::Journal;
 use crate::experiment::{ExperimentError, Listing, Options, Progress};
-use bed::{AS_IT_COMES, Engine, METHODS, SLEEPERS, Setup};
+use bed::{AS_IT_COMES, Engine, METHODS, OF_DAYS, Setup};
+use day::{DAYS, Day, Rhythm};
 use trouble::Trouble;
-use work::{Day, HEAD, Run, Sample, Twice};
+use work::{HEAD, Run, Sample, Twice};
 
 /// The experiment, for listings.
 pub const LISTING: Listing = Listing {
@@ -71,11 +74,11 @@ type Samples = BTreeMap<(&'static str, &'static str), Vec<Sample>>;
 #[derive(Default)]
 struct Measured {
     main: Samples,
-    /// Ours as it comes.
+    /// Ours as it comes, as a cache and as a new hybrid.
     as_it_comes: Samples,
     /// What it took afterwards to destage what only the cache held.
     destage: Samples,
-    days: BTreeMap<&'static str, Vec<Day>>,
+    days: BTreeMap<(&'static str, &'static str), Vec<Day>>,
 }
 
 /// The kinds of run.
@@ -84,7 +87,7 @@ enum Work {
     Reads,
     Writes,
     Random,
-    Day,
+    Day(&'static Rhythm),
 }
 
 impl Work {
@@ -93,7 +96,7 @@ impl Work {
             Work::Reads => "read",
             Work::Writes => "write",
             Work::Random => "random",
-            Work::Day => "day",
+            Work::Day(rhythm) => rhythm.name,
         }
     }
 
@@ -103,7 +106,7 @@ impl Work {
             Work::Reads => &["read", "reread"],
             Work::Writes => &["write", "rewrite"],
             Work::Random => &["random", "random-reread"],
-            Work::Day => &["day"],
+            Work::Day(rhythm) => std::slice::from_ref(&rhythm.name),
         }
     }
 }
@@ -116,9 +119,14 @@ impl Work {
 /// # Source
 /// DMSSD 6, figures 9-17.
 pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, ExperimentError> {
-    options.part.check(&CASES, &methods())?;
+    let held_out = DAYS[1..].iter().map(|rhythm| rhythm.name);
+    let cases: Vec<_> = CASES.into_iter().chain(held_out).collect();
+    let of_days = OF_DAYS.map(|setup| setup.method);
+    let methods: Vec<_> = methods().into_iter().chain(of_days).collect();
+    options.part.check(&cases, &methods)?;
     let measured = measure(options, progress)?;
     let mut rows = compare::main_table(&measured, options);
+    rows.extend(day_rows::figures(&measured));
     progress("done", 1.0);
     if !options.part.is_whole() {
         return Ok(rows);
@@ -128,7 +136,8 @@ pub fn run(options: Options, progress: &mut Progress<'_>) -> Result<Vec<Row>, Ex
     rows.extend(compare::against_published(&measured));
     rows.extend(compare::as_it_comes(&measured));
     rows.extend(compare::destage(&measured, options));
-    rows.extend(compare::days(&measured));
+    rows.extend(day_rows::savings(&measured));
+    rows.extend(day_rows::claims(&measured, options.quick));
     Ok(rows)
 }
 
@@ -139,14 +148,17 @@ fn measure(options: Options, progress: &mut Progress<'_>) -> Result<Measured, Ex
         (FILE, 5)
     };
     let mut plan: Vec<(Work, Setup)> = Vec::new();
-    for work in [Work::Reads, Work::Writes, Work::Random, Work::Day] {
+    for work in [Work::Reads, Work::Writes, Work::Random] {
         plan.extend(METHODS.map(|setup| (work, setup)));
     }
     if options.part.is_whole() {
         for work in [Work::Reads, Work::Writes] {
             plan.extend(AS_IT_COMES.map(|setup| (work, setup)));
         }
-        plan.extend(SLEEPERS.map(|setup| (Work::Day, setup)));
+    }
+    for rhythm in &DAYS {
+        let all = METHODS.into_iter().chain(OF_DAYS);
+        plan.extend(all.map(|setup| (Work::Day(rhythm), setup)));
     }
     plan.retain(|(work, setup)| {
         let cases = work.cases().iter();
@@ -199,7 +211,7 @@ async fn one(work: Work, setup: Setup, file: Bytes, seed: u64) -> Result<Outcome
         Work::Reads => Outcome::Twice(work::reads(&setup, file, seed).await?),
         Work::Writes => Outcome::Twice(work::writes(&setup, file, seed).await?),
         Work::Random => Outcome::Twice(work::random(&setup, seed).await?),
-        Work::Day => Outcome::Day(work::day(&setup, seed).await?),
+        Work::Day(rhythm) => Outcome::Day(day::day(rhythm, &setup, seed).await?),
     })
 }
 
@@ -209,22 +221,20 @@ impl Measured {
         let twice = match outcome {
             Outcome::Twice(twice) => twice,
             Outcome::Day(day) => {
-                self.days.entry(setup.method).or_default().push(day);
-                if METHODS.contains(setup) {
-                    let cell = self.main.entry(("day", setup.method));
-                    cell.or_default().push(day.sample);
-                }
+                let of = (work.name(), setup.method);
+                self.days.entry(of).or_default().push(day);
+                self.main.entry(of).or_default().push(day.sample);
                 return;
             }
         };
         // A short run's stream is a part of the paper's: what comes after its beginning comes more often.
         let times = match work {
             Work::Reads | Work::Writes => share(file),
-            Work::Random | Work::Day => 1.0,
+            Work::Random | Work::Day(_) => 1.0,
         };
         let full = |run: Run| run.head.then(run.whole.rest_times(run.head, times));
         let table = match setup.engine {
-            Engine::Defaults => &mut self.as_it_comes,
+            Engine::Defaults | Engine::Both => &mut self.as_it_comes,
             _ => &mut self.main,
         };
         for (case, run) in work.cases().iter().zip([twice.first, twice.again]) {

@@ -3,7 +3,7 @@
 //! ```text
 //! streams   1 GiB in 128 KiB requests; reads one ahead, writes one by one, a flush at the end
 //! random    1,000 pages of 4 KiB within 10 GiB, one by one
-//! day       24 hours: bursts of small requests in working hours, a log all day long
+//! days      see `day`
 //! ```
 //!
 //! Source: DMSSD 6.1.
@@ -36,7 +36,7 @@ const READS_AHEAD: usize = 2;
 /// The part of the disk that is used.
 const RANGE: Bytes = Bytes::gib(10);
 /// One small read.
-const PAGE: Bytes = Bytes::kib(4);
+pub const PAGE: Bytes = Bytes::kib(4);
 const RANDOM_READS: usize = 1_000;
 /// Rest between a case and its repetition.
 const REST: Nanos = Nanos::secs(120);
@@ -75,14 +75,14 @@ impl Sample {
 
 /// Reads the meters now and again.
 #[derive(Clone)]
-struct Watch {
+pub struct Watch {
     meter: Meter,
     begun: Instant,
     joules: f64,
 }
 
 impl Watch {
-    fn start(meter: &Meter) -> Watch {
+    pub fn start(meter: &Meter) -> Watch {
         Watch {
             meter: meter.clone(),
             begun: env::now(),
@@ -91,7 +91,7 @@ impl Watch {
     }
 
     /// Since the start.
-    fn look(&self) -> Sample {
+    pub fn look(&self) -> Sample {
         Sample {
             seconds: env::now().since(self.begun).secs_f64(),
             joules: self.meter.joules() - self.joules,
@@ -266,132 +266,4 @@ async fn read_places(
         head: Sample::default(),
         whole,
     })
-}
-
-// --- the day --------------------------------------------------------------------------------------
-
-/// A day.
-const DAY: Nanos = Nanos::secs(24 * 3600);
-/// The data of an office machine that are used at all.
-const WORKING_SET: Bytes = Bytes::gib(4);
-/// A log writes this much ...
-const LOG_WRITE: Bytes = Bytes::kib(16);
-/// ... this often, day and night, and flushes it.
-const LOG_PERIOD: Nanos = Nanos::secs(600);
-/// Mean time between two bursts while the user works.
-const BURST_GAP: f64 = 4.0;
-/// Requests of one burst at most.
-const BURST_MAX: u64 = 8;
-
-/// What a day took.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-pub struct Day {
-    /// Time and energy.
-    pub sample: Sample,
-    /// Requests of the person at work.
-    pub requests: u64,
-    /// Mean time to answer one, in milliseconds.
-    pub mean_ms: f64,
-    /// The longest, in seconds.
-    pub longest_s: f64,
-    /// How often the spindle was spun up.
-    pub spin_ups: u64,
-}
-
-/// Two days; the second is measured. The first one warms the cache, as the day before did.
-pub async fn day(setup: &Setup, seed: u64) -> Result<Day, Trouble> {
-    let bed = setup.build(PAGE, true, seed).await?;
-    one_day(&bed).await?;
-    let before = bed.meter.spin_ups();
-    let watch = Watch::start(&bed.meter);
-    let answers = one_day(&bed).await?;
-    let sample = watch.look();
-    let mean_s = answers.sum_s / answers.count as f64;
-    Ok(Day {
-        sample,
-        requests: answers.count,
-        mean_ms: mean_s * 1e3,
-        longest_s: answers.longest_s,
-        spin_ups: bed.meter.spin_ups() - before,
-    })
-}
-
-/// How long answers took.
-#[derive(Default)]
-struct Answers {
-    count: u64,
-    sum_s: f64,
-    longest_s: f64,
-}
-
-/// From midnight to midnight. The user works from 9 to 12 and from 13 to 18, the first half of each hour.
-async fn one_day(bed: &Bed) -> Result<Answers, DeviceError> {
-    let midnight = env::now();
-    let log = env::spawn(keep_log(Rc::clone(&bed.target)));
-    let mut rng = env::rng("day");
-    let mut answers = Answers::default();
-    for hour in (9..12).chain(13..18) {
-        let begin = midnight + Nanos::secs(hour * 3600);
-        let end = begin + Nanos::secs(1800);
-        env::sleep_until(begin).await;
-        while env::now() < end {
-            burst(&*bed.target, &mut rng, &mut answers).await?;
-            let gap = -BURST_GAP * (1.0 - rng.unit()).ln();
-            env::sleep(Nanos::from_secs_f64(gap)).await;
-        }
-    }
-    log.await?;
-    env::sleep_until(midnight + DAY).await;
-    Ok(answers)
-}
-
-/// A few requests side by side of one file: 70 % reads, of 4 to 64 KiB; popular files far more often.
-async fn burst(
-    target: &dyn Device,
-    rng: &mut Rng,
-    answers: &mut Answers,
-) -> Result<(), DeviceError> {
-    let files = WORKING_SET.0 / Bytes::kib(512).0;
-    let popular = (rng.unit().powi(4) * files as f64) as u64;
-    // Popular files lie anywhere, not side by side.
-    let file = popular.wrapping_mul(0x9e37_79b1) % files;
-    let mut at = file * Bytes::kib(512).0 + rng.below(16) * Bytes::kib(4).0;
-    let reads = rng.chance(0.7);
-    for _ in 0..=rng.below(BURST_MAX) {
-        let len = Bytes::kib([4, 4, 16, 64][rng.below(4) as usize]);
-        let begun = env::now();
-        if reads {
-            let buf = Buf::for_read(len.usize());
-            target
-                .read(Sector::containing(at), buf, Class::Foreground)
-                .await?;
-        } else {
-            let data = Buf::zeroed(len.usize()).freeze();
-            target
-                .write(Sector::containing(at), data, WriteFlags::default())
-                .await?;
-        }
-        let took = env::now().since(begun).secs_f64();
-        answers.count += 1;
-        answers.sum_s += took;
-        answers.longest_s = answers.longest_s.max(took);
-        at += len.0;
-    }
-    Ok(())
-}
-
-/// A log grows behind the working set.
-async fn keep_log(target: Rc<dyn Device>) -> Result<(), DeviceError> {
-    let periods = DAY.0 / LOG_PERIOD.0;
-    let mut at = WORKING_SET.0;
-    for _ in 1..periods {
-        env::sleep(LOG_PERIOD).await;
-        let data = Buf::zeroed(LOG_WRITE.usize()).freeze();
-        target
-            .write(Sector::containing(at), data, WriteFlags::default())
-            .await?;
-        target.flush().await?;
-        at += LOG_WRITE.0;
-    }
-    Ok(())
 }

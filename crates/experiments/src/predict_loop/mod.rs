@@ -18,6 +18,7 @@
 //! 2. Whatever happens, what was mounted is unmounted.
 
 mod bench;
+mod claims;
 mod devices;
 mod disk;
 mod figures;
@@ -202,8 +203,9 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Vec<Row>
     };
     let mut journal = Journal::open(LISTING.name, &options)?;
     let found = measured(&bench, &options, &mut journal, progress)?;
-    let rows = figures::rows(&found, &extent, options.slower)
+    let mut rows = figures::rows(&found, &extent, options.slower)
         .map_err(|why| failed("figures", why.into()))?;
+    rows.extend(claims::claims(&rows, options.quick));
     progress("done", 1.0);
     Ok(rows)
 }

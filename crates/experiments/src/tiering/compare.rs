@@ -10,7 +10,7 @@
 //! 1. Every published figure has its row, whether ours agrees or not; so has every bar.
 //! 2. Which rows there are does not depend on what was measured.
 
-use report::{Evidence, Value, Verdict};
+use report::{Evidence, Value};
 
 use super::stated::{published, why};
 use super::*;
@@ -87,40 +87,6 @@ pub(super) fn lines(csv: &str) -> Vec<Vec<String>> {
 
 pub(super) fn number(text: &str) -> f64 {
     text.parse().expect("a figure in the repository")
-}
-
-/// A bar that must be met, or a figure that must show.
-struct Claim {
-    case: &'static str,
-    method: &'static str,
-    metric: &'static str,
-    unit: &'static str,
-    /// What must be reached.
-    bar: f64,
-    ours: f64,
-    met: bool,
-    what: String,
-}
-
-impl Claim {
-    fn at_least(
-        (case, method): (&'static str, &'static str),
-        (metric, unit): (&'static str, &'static str),
-        bar: f64,
-        ours: f64,
-        what: String,
-    ) -> Claim {
-        Claim {
-            case,
-            method,
-            metric,
-            unit,
-            bar,
-            ours,
-            met: ours >= bar,
-            what,
-        }
-    }
 }
 
 impl Comparison<'_> {
@@ -335,122 +301,18 @@ impl Comparison<'_> {
     /// Choice: a short run judges nothing. It ends before most moves and fits the SSD as a whole, so what must show cannot, and
     /// what shows proves nothing.
     pub fn claims(&self) -> Vec<Row> {
-        let mut claims = self.hot_regions();
-        claims.extend(self.weakness());
-        claims.extend(self.defaults());
-        let rows = claims.into_iter().map(|claim| {
-            let row = self.row("claims", claim.case, claim.method, claim.metric, claim.unit);
-            let ours = claim.ours.is_finite().then_some(claim.ours);
-            let row = row.measured(ours).claimed(claim.bar, claim.met);
-            match self.short {
-                true => row.judged(Verdict::NotJudged),
-                false => row,
-            }
-            .noted(claim.what)
-        });
-        rows.collect()
+        let methods = methods();
+        let of_case = |case: &'static str| {
+            let mean = |method, metric: &str| self.mean(case, method, metric);
+            let claims = claims::of(case, &methods, &mean).into_iter();
+            let rows = claims.map(|claim| {
+                let row = self.row("claims", case, claim.method, claim.metric, claim.unit);
+                claim.judged(row, self.short)
+            });
+            rows.collect::<Vec<_>>()
+        };
+        cases().into_iter().flat_map(of_case).collect()
     }
-
-    /// The published method serves more from the SSD than others.
-    fn hot_regions(&self) -> Vec<Claim> {
-        let mut claims = Vec::new();
-        for (case, points) in [("src1-0", 20.0), ("src1-1", 40.0)] {
-            for (other, metric, bar, what) in [
-                (
-                    "static",
-                    "points of fast share above static tiering",
-                    points,
-                    "the published method beats static tiering",
-                ),
-                (
-                    "lru-cache-run1",
-                    "points of fast share above the LRU cache, run 1",
-                    0.0,
-                    "the published method beats the LRU cache, as in table 4",
-                ),
-                (
-                    "lru-cache-run2",
-                    "points of fast share above the LRU cache, run 2",
-                    0.0,
-                    "the published method beats the LRU cache, as in table 4",
-                ),
-            ] {
-                let share = |method| self.mean(case, method, "fast_share_percent");
-                let ours = share("otf-published") - share(other);
-                let of = (case, "otf-published");
-                let metric = (metric, "points");
-                claims.push(Claim::at_least(of, metric, bar, ours, what.to_owned()));
-            }
-        }
-        claims
-    }
-
-    /// The published method moves more than it gains.
-    fn weakness(&self) -> [Claim; 2] {
-        [
-            ("static", "ms of mean response above static tiering"),
-            (
-                "lru-cache-run2",
-                "ms of mean response above the LRU cache, run 2",
-            ),
-        ]
-        .map(|(other, metric)| {
-            let ms = |method| self.mean("src1-1", method, "mean_ms");
-            let worse = ms("otf-published") - ms(other);
-            let what = "the published weakness appears: moving costs more than it brings";
-            let of = ("src1-1", "otf-published");
-            Claim::at_least(of, (metric, "ms"), 0.0, worse, what.to_owned())
-        })
-    }
-
-    /// Our defaults beside the best of the others.
-    fn defaults(&self) -> Vec<Claim> {
-        let mean = |case, method, metric| self.mean(case, method, metric);
-        let mut claims = Vec::new();
-        let all = methods();
-        for case in cases() {
-            let (best, share) = best(&all, |method| -mean(case, method, "fast_share_percent"));
-            claims.push(Claim::at_least(
-                (case, "tanada"),
-                ("fast share", "percent"),
-                -share,
-                mean(case, "tanada", "fast_share_percent"),
-                format!("at least the share of the best method, {best}"),
-            ));
-        }
-        const RIVALS: [&str; 3] = ["static", "lru-cache-run2", "otf-published"];
-        for case in cases() {
-            for (metric, name) in [
-                ("mean_ms", "mean response"),
-                ("p95_ms", "95th percentile"),
-                ("p99_ms", "99th percentile"),
-            ] {
-                let (best, bar) = best(&RIVALS, |method| mean(case, method, metric));
-                let ours = mean(case, "tanada", metric);
-                claims.push(Claim {
-                    case,
-                    method: "tanada",
-                    metric: name,
-                    unit: "ms",
-                    bar,
-                    ours,
-                    met: ours <= bar,
-                    what: format!("no more than the best of static tiering, the warm LRU cache and the published method: {best}"),
-                });
-            }
-        }
-        claims
-    }
-}
-
-/// The method with the least value, the first of several, and that value. Tanada itself does not compete.
-fn best(methods: &[&'static str], value: impl Fn(&'static str) -> f64) -> (&'static str, f64) {
-    let rivals = methods.iter().filter(|method| **method != "tanada");
-    let values = rivals.map(|method| (*method, value(method)));
-    let finite = values.filter(|(_, value)| value.is_finite());
-    finite
-        .min_by(|a, b| a.1.total_cmp(&b.1))
-        .unwrap_or(("none", f64::NAN))
 }
 
 /// The time within which `share` of all were answered.

@@ -10,9 +10,10 @@
 //! Always true: nothing here depends on how the fitted workloads came out.
 
 use base::Nanos;
-use report::{Evidence, Row, Verdict};
+use report::{Evidence, Row};
 
 use super::bed::{self, PLACED};
+use super::claims;
 use super::listing::LISTING;
 use super::runs::{Run, Samples, measure};
 use super::work::HELD_OUT;
@@ -43,9 +44,6 @@ const METRICS: [(&str, &str); 5] = [
     ("p99_ms", "ms"),
     ("joules", "J"),
 ];
-
-/// `both` becomes the default if it is never worse than `cache` by more than this.
-const WORSE_MAX: f64 = 1.02;
 
 /// The names of the cases.
 pub(super) fn cases() -> [&'static str; 3] {
@@ -106,18 +104,6 @@ struct HeldOut {
     short: bool,
 }
 
-/// A bar, the figure that is judged by it, and whether more of it is better.
-struct Claim {
-    case: &'static str,
-    method: &'static str,
-    metric: String,
-    unit: &'static str,
-    bar: f64,
-    ours: f64,
-    more: bool,
-    what: String,
-}
-
 impl HeldOut {
     fn values(&self, case: &'static str, method: &'static str, metric: &str) -> Vec<f64> {
         let samples = self
@@ -158,134 +144,22 @@ impl HeldOut {
     }
 
     fn claims(&self) -> Vec<Row> {
-        let mut claims = Vec::new();
-        for case in cases() {
-            claims.extend(self.published(case));
-            claims.extend(self.weakness(case));
-            claims.push(self.fast_share(case));
-            claims.extend(self.ours(case));
-            claims.push(self.default_mode(case));
-        }
-        claims.into_iter().map(|claim| self.judged(claim)).collect()
-    }
-
-    /// The published method finds what is hot now: more than static tiering has.
-    fn published(&self, case: &'static str) -> [Claim; 3] {
-        let share = |method| self.mean(case, method, "fast_share_percent");
-        let points = match case {
-            "src1-0 held-out" => 20.0,
-            "src1-1 held-out" => 40.0,
-            _ => 0.0,
+        let of_case = |case: &'static str| {
+            let mean = |method, metric: &str| self.mean(case, method, metric);
+            let claims = claims::of(case, &METHODS, &mean).into_iter();
+            let rows = claims.map(|claim| {
+                let row = row(
+                    "held-out claims",
+                    case,
+                    claim.method,
+                    claim.metric,
+                    claim.unit,
+                );
+                claim.judged(row, self.short)
+            });
+            rows.collect::<Vec<_>>()
         };
-        let others = [
-            ("static", points),
-            ("lru-cache-run1", 0.0),
-            ("lru-cache-run2", 0.0),
-        ];
-        others.map(|(other, bar)| Claim {
-            case,
-            method: "otf-published",
-            metric: format!("points of fast share above {other}"),
-            unit: "points",
-            bar,
-            ours: share("otf-published") - share(other),
-            more: true,
-            what: "the published method serves more from the SSD".to_owned(),
-        })
-    }
-
-    /// Where the paper saw moving cost more than it brings.
-    fn weakness(&self, case: &'static str) -> Vec<Claim> {
-        let ms = |method| self.mean(case, method, "mean_ms");
-        let beside = |other: &'static str| Claim {
-            case,
-            method: "otf-published",
-            metric: format!("ms of mean response above {other}"),
-            unit: "ms",
-            bar: 0.0,
-            ours: ms("otf-published") - ms(other),
-            more: true,
-            what: "the published weakness appears: moving costs more than it brings".to_owned(),
-        };
-        match case {
-            "src1-1 held-out" => Vec::from(["static", "lru-cache-run2"].map(beside)),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Ours serves as much from the SSD as the best of all others.
-    fn fast_share(&self, case: &'static str) -> Claim {
-        let share = |method: &'static str| (self.mean(case, method, "fast_share_percent"), method);
-        let rivals = METHODS.into_iter().filter(|method| *method != "tanada");
-        let best = rivals.map(share).max_by(|a, b| a.0.total_cmp(&b.0));
-        let (bar, best) = best.expect("there are others");
-        Claim {
-            case,
-            method: "tanada",
-            metric: "fast share".to_owned(),
-            unit: "percent",
-            bar,
-            ours: share("tanada").0,
-            more: true,
-            what: format!("at least the share of the best method, {best}"),
-        }
-    }
-
-    /// Our defaults beside the best of the others.
-    fn ours(&self, case: &'static str) -> [Claim; 3] {
-        const RIVALS: [&str; 3] = ["static", "lru-cache-run2", "otf-published"];
-        ["mean_ms", "p95_ms", "p99_ms"].map(|metric| {
-            let of = |method: &'static str| (self.mean(case, method, metric), method);
-            let rivals = RIVALS.map(of).into_iter();
-            let (bar, best) = rivals.min_by(|a, b| a.0.total_cmp(&b.0)).expect("there are three");
-            Claim {
-                case,
-                method: "tanada",
-                metric: metric.to_owned(),
-                unit: "ms",
-                bar,
-                ours: self.mean(case, "tanada", metric),
-                more: false,
-                what: format!("no more than the best of static tiering, the warm LRU cache and the published method: {best}"),
-            }
-        })
-    }
-
-    /// Which mode should be the default?
-    fn default_mode(&self, case: &'static str) -> Claim {
-        let ms = |method| self.mean(case, method, "mean_ms");
-        Claim {
-            case,
-            method: "tanada",
-            metric: "mean response over tanada-cache's".to_owned(),
-            unit: "times",
-            bar: WORSE_MAX,
-            ours: ms("tanada") / ms("tanada-cache"),
-            more: false,
-            what: "cache and tier together are no worse than the cache alone by more than 2 %"
-                .to_owned(),
-        }
-    }
-
-    fn judged(&self, claim: Claim) -> Row {
-        let is_met = match claim.more {
-            true => claim.ours >= claim.bar,
-            false => claim.ours <= claim.bar,
-        };
-        let row = row(
-            "held-out claims",
-            claim.case,
-            claim.method,
-            &claim.metric,
-            claim.unit,
-        )
-        .measured(claim.ours.is_finite().then_some(claim.ours))
-        .claimed(claim.bar, is_met)
-        .noted(claim.what);
-        match self.short {
-            true => row.judged(Verdict::NotJudged),
-            false => row,
-        }
+        cases().into_iter().flat_map(of_case).collect()
     }
 }
 

@@ -15,6 +15,7 @@
 //! 2. The same options give the same rows, bit for bit, on however many cores.
 
 mod bed;
+mod claims;
 mod compare;
 mod heldout;
 mod intensity;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use base::Bytes;
 use device::model::Spec;
 use hybrid::{Mode, Settings};
-use report::{Evidence, Row, Verdict};
+use report::{Evidence, Row};
 use serde::{Deserialize, Serialize};
 use sim::run::{Fit, Layout, Made, Modelled, Outcome, Pace, Replay, Stack, Survey, run};
 use trace::{Format, ReadOptions, Trace, TraceError, open};
@@ -303,11 +303,8 @@ fn default_mode(all: &[Compared], short: bool) -> Row {
 
 /// No more than 2 % worse?
 fn judged(row: Row, ratio: f64, short: bool) -> Row {
-    let row = row.claimed(WORSE_MAX, ratio <= WORSE_MAX);
-    match short {
-        true => row.judged(Verdict::NotJudged),
-        false => row,
-    }
+    row.claimed(WORSE_MAX, ratio <= WORSE_MAX)
+        .unjudged_if(short)
 }
 
 fn row(case: &str, method: &str, metric: &str, unit: &str, ours: f64) -> Row {
@@ -319,6 +316,8 @@ fn row(case: &str, method: &str, metric: &str, unit: &str, ours: f64) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use report::Verdict;
+
     use super::*;
 
     fn compared(name: &str, means: [f64; 3]) -> Compared {

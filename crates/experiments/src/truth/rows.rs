@@ -4,7 +4,7 @@
 //! samples -> "virtual time" | "real time", "floor" -> "difference": raw, less the floor -> "claims"
 //! ```
 
-use report::{Devices, Row, Verdict};
+use report::{Devices, Row};
 use trace::Request;
 
 use super::cases::{Case, Extent};
@@ -126,11 +126,7 @@ impl Found {
         let claim = |metric: &str, bar: f64, off: &[f64], note: String| {
             let is_met = mean(off).is_some_and(|off| off.abs() <= bar);
             let row = self.row("claims", REAL, metric, "percent", off);
-            let row = row.claimed(bar, is_met).noted(note);
-            match quick {
-                true => row.judged(Verdict::NotJudged),
-                false => row,
-            }
+            row.claimed(bar, is_met).noted(note).unjudged_if(quick)
         };
         let mut rows = Vec::new();
         for (metric, at) in [("mean_off", 0), ("p99_off", 3)] {
@@ -207,7 +203,7 @@ fn absent(found: &Found) -> Option<Row> {
 
 #[cfg(test)]
 mod tests {
-    use report::Value;
+    use report::{Value, Verdict};
 
     use super::super::cases::CASES;
     use super::*;
