@@ -23,6 +23,8 @@ mod kernel;
 mod ranges;
 mod resting;
 mod taking;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -21,7 +21,7 @@ mod command;
 mod drive;
 mod error;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::cell::Cell;
 use std::future::Future;
@@ -31,7 +31,11 @@ use base::{Instant, Nanos};
 use env::sync::Semaphore;
 
 pub(crate) use answer::Mode;
+#[cfg(test)]
+pub(crate) use command::Command;
 pub(crate) use drive::Drive;
+#[cfg(test)]
+pub(crate) use drive::Transport;
 pub(crate) use error::Obstacle;
 
 use crate::Spindle;

@@ -16,7 +16,7 @@ use super::{LOOK_EVERY, Mode, Obstacle, Sleeper};
 
 /// What a drive is like.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// SATA, behind a layer that takes commands of 16 bytes, or of 12 alone.
     Ata {
         twelve: bool,
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 /// A drive, and what it was sent.
-struct Fake {
+pub(crate) struct Fake {
     kind: Kind,
     mode: Cell<Mode>,
     /// The first byte of each command, and the ATA command in it.
@@ -56,13 +56,18 @@ const REFUSED: [u8; 3] = [5, 0x20, 0];
 
 impl Fake {
     fn new(kind: Kind) -> Rc<Fake> {
+        Fake::turning(kind, Nanos::secs(5))
+    }
+
+    /// One that takes so long to stop or start.
+    pub(crate) fn turning(kind: Kind, turns: Nanos) -> Rc<Fake> {
         Rc::new(Fake {
             kind,
             mode: Cell::new(Mode::Awake),
             sent: RefCell::default(),
             attention: Cell::new(true),
             errno: Cell::new(None),
-            turns: Nanos::secs(5),
+            turns,
         })
     }
 
