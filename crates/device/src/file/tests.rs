@@ -57,7 +57,7 @@ async fn sleepy(folder: &tempfile::TempDir) -> (Rc<File>, Rc<Watched>) {
 /// Sends the disk to sleep, and waits until it has fallen or stays awake.
 async fn settled(file: &File, watched: &Watched) -> bool {
     assert!(file.standby(), "it falls");
-    for _ in 0..1_000 {
+    for _ in 0..60_000 {
         env::sleep(Nanos::millis(1)).await;
         if watched.flushed.get().is_some() || !file.spindle().unwrap().asleep {
             break;

@@ -262,6 +262,35 @@ impl Stream {
         }
     }
 
+    /// Has the other end hung up, as far as is known here? What it sent before may still be unread.
+    ///
+    /// # Example
+    /// ```
+    /// use base::View;
+    /// use env::net::{Listener, Stream};
+    /// let hung_up = || async {
+    ///     let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap())?;
+    ///     let client = Stream::connect(listener.address()).await?;
+    ///     let taken = listener.accept().await?;
+    ///     client.write_all(vec![View::copy_of(b"hello")]).await?;
+    ///     let before = taken.is_hung_up();
+    ///     drop(client);
+    ///     env::sleep(base::Nanos::millis(50)).await;
+    ///     Ok::<_, std::io::Error>([before, taken.is_hung_up()])
+    /// };
+    /// let real = env::Runtime::real(env::RealConfig::default())?;
+    /// for runtime in [real, env::Runtime::simulated(1)] {
+    ///     assert_eq!(runtime.block_on(hung_up())?, [false, true]);
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn is_hung_up(&self) -> bool {
+        match &self.0 {
+            AnyStream::Real(stream) => stream.is_hung_up(),
+            AnyStream::Simulated(stream) => stream.is_hung_up(),
+        }
+    }
+
     /// Who is at the other end, for logs.
     pub fn peer(&self) -> String {
         match &self.0 {

@@ -205,6 +205,9 @@ fn an_export_that_is_closed_turns_clients_away_with_its_reason_until_it_opens() 
     });
 }
 
+/// Writes of this take two seconds.
+const SLOW: u8 = 3;
+
 /// A disk whose writes wait until they are let go.
 struct Paused {
     disk: Rc<dyn Device>,
@@ -225,6 +228,9 @@ impl Device for Paused {
             if is_held {
                 self.go.wait().await;
             }
+            if data[0] == SLOW {
+                env::sleep(Nanos::secs(2)).await;
+            }
             self.disk.write(at, data, flags).await
         })
     }
@@ -241,12 +247,16 @@ impl Device for Paused {
 
 /// A disk whose writes wait, served as vol0.
 fn serve_paused() -> (Rc<Paused>, Rc<Server>) {
+    serve_paused_by(Config::default())
+}
+
+fn serve_paused_by(config: Config) -> (Rc<Paused>, Rc<Server>) {
     let held = Rc::new(Paused {
         disk: memory(Bytes::mib(1)),
         go: Rc::default(),
         is_held: Cell::new(true),
     });
-    let server = Server::new(Config::default());
+    let server = Server::new(config);
     server.add_export(export("vol0", held.clone())).unwrap();
     server.serve(Listener::bind(&address()).unwrap());
     (held, server)
@@ -320,4 +330,77 @@ fn a_write_that_came_in_one_piece_with_the_goodbye_is_waited_for_too() {
         env::sleep(Nanos::millis(100)).await;
         is_waited_for(&held, &server).await;
     });
+}
+
+/// A client sends two writes to a server that takes one at a time: the first waits on the disk, the second for its turn. Then
+/// its connection ends as `end` does, and it comes back and writes to the same place. When it was let in, and what is read
+/// in the end.
+fn comes_back_behind_two_writes(end: impl FnOnce(&Raw, &Server) + 'static) -> (Nanos, u8) {
+    Runtime::simulated(7).block_on(async {
+        let (held, server) = serve_paused_by(Config {
+            limits: Limits {
+                requests_per_connection: 1,
+                ..Limits::default()
+            },
+            ..Config::default()
+        });
+        let first = Raw::entered(false).await;
+        for (cookie, byte) in [(1, 1), (2, SLOW)] {
+            let request = Request {
+                flags: 0,
+                command: proto::cmd::WRITE,
+                cookie,
+                offset: 0,
+                length: 512,
+            };
+            let bytes = [&request.encode()[..], &[byte; 512]].concat();
+            first.send(&bytes).await;
+        }
+        env::sleep(Nanos::millis(100)).await;
+        end(&first, &server);
+        env::sleep(Nanos::millis(100)).await;
+        held.is_held.set(false);
+        let begun = env::now();
+        let go = Rc::clone(&held.go);
+        let release = env::spawn(async move {
+            env::sleep(Nanos::secs(3)).await;
+            go.notify_all();
+        });
+        let again = Client::connect(&address(), &asks_for("vol0"))
+            .await
+            .unwrap();
+        let waited = env::now().since(begun);
+        again
+            .write_at(Sector(0), View::copy_of(&[2; 512]))
+            .await
+            .unwrap();
+        release.await;
+        env::sleep(Nanos::secs(5)).await;
+        let read = again.read_at(Sector(0), Bytes(512)).await.unwrap();
+        again.close().await;
+        server.drain().await;
+        (waited, read[0])
+    })
+}
+
+#[test]
+fn what_waits_for_its_turn_on_a_connection_that_is_cut_is_not_begun() {
+    let (waited, read) = comes_back_behind_two_writes(|_first, server| {
+        assert_eq!(server.disconnect(|_| true).len(), 1);
+    });
+    assert_eq!(read, 2, "the newer write stays");
+    assert!(
+        (Nanos::secs(3)..Nanos::secs(4)).contains(&waited),
+        "{waited}"
+    );
+}
+
+#[test]
+fn who_hangs_up_is_let_in_behind_all_that_it_sent() {
+    let (waited, read) = comes_back_behind_two_writes(|first, _| first.stream.shutdown_write());
+    assert_eq!(read, 2, "the newer write stays");
+    assert!(
+        (Nanos::secs(5)..Nanos::secs(6)).contains(&waited),
+        "{waited}"
+    );
 }

@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 use base::{Buf, Nanos, View};
 use rustix::cmsg_space;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -390,6 +390,14 @@ impl Stream {
         self.aborted.set(true);
         // Wakes whatever waits; fails only if the connection is gone.
         let _ = rustix::net::shutdown(&*self.socket, Shutdown::Both);
+    }
+
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut asked = [PollFd::new(&*self.socket, PollFlags::RDHUP)];
+        let now = Timespec::default();
+        // It does not wait; what fails says nothing.
+        poll(&mut asked, Some(&now)).is_ok() && asked[0].revents().intersects(ends)
     }
 
     pub(crate) fn peer(&self) -> &str {

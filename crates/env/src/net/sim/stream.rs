@@ -241,6 +241,12 @@ impl Stream {
         }
     }
 
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let mut connection = self.connection.borrow_mut();
+        connection.settle(self.end);
+        connection.pipes[1 - self.end].ended || connection.ends[self.end].reset
+    }
+
     pub(crate) fn abort(&self) {
         let before = {
             let end = &mut self.connection.borrow_mut().ends[self.end];

@@ -34,7 +34,7 @@ use super::super::proto::{self, Command, Errno, REQUEST_LEN, Refusal, Request};
 use super::counters::{ConnectionSnapshot, LiveCounters};
 use super::handshake::{Entered, negotiate};
 use super::holding::{Holding, RequestPermit};
-use super::leaving::Changing;
+use super::leaving::{Changing, Leaving};
 use super::limits::Limits;
 use super::replies::encode;
 use super::requests::{Response, charge};
@@ -68,6 +68,8 @@ pub(super) struct Connection {
     changing: Changing,
     /// Draining has begun, or its last request is done.
     drained: Event,
+    /// It was cut.
+    over: Event,
 }
 
 /// What happens to a connection once.
@@ -127,8 +129,7 @@ impl Member for Connection {
 
     fn cut(&self, why: &'static str) {
         tracing::warn!(peer = self.peer, why, "cut");
-        self.flags.cut.set(true);
-        self.stream.abort();
+        self.hang_up();
     }
 
     /// From now on no request is read; once none is in flight the connection ends. A refusal would fail what a client
@@ -163,7 +164,24 @@ impl Connection {
             outgoing: Outbox::default(),
             changing: Changing::default(),
             drained: Event::default(),
+            over: Event::default(),
         })
+    }
+
+    /// Takes no further request, also none that is here already.
+    fn hang_up(&self) {
+        self.flags.cut.set(true);
+        self.stream.abort();
+        self.over.notify_all();
+    }
+
+    /// If its client uses the export of `leaving` and has hung up: who comes to it waits until all that it asked is done.
+    pub(super) fn note_hang_up(&self, leaving: &Leaving) {
+        let shelf = self.shelf.borrow();
+        let uses = shelf.as_ref().is_some_and(|it| it.leaving.is(leaving));
+        if uses && self.stream.is_hung_up() {
+            self.changing.hang_up(leaving);
+        }
     }
 
     pub(super) fn uses(&self, shelf: &Rc<Shelf>) -> bool {
@@ -241,6 +259,7 @@ impl Connection {
             tls = self.flags.encrypted.get(),
             "client connected"
         );
+        self.changing.enter();
         let structured = agreement.structured;
         let writer = {
             let (connection, wire) = (Rc::clone(self), Rc::clone(&wire));
@@ -309,8 +328,9 @@ impl Connection {
                 return End::Left;
             }
             let bytes = judged.as_ref().map_or(0, |command| charge(command).0);
-            let (limits, share, pool) = (&server.limits, &self.share, &server.pool);
-            let held = self.holding.admit(limits, share, pool, bytes).await;
+            let Some(held) = self.admit(server, bytes).await else {
+                return End::Lost(io::ErrorKind::ConnectionAborted.into());
+            };
             let taken = match judged {
                 Ok(command) => {
                     self.counters.asked(&command);
@@ -349,6 +369,21 @@ impl Connection {
             }
         }
         self.wait_drained().await
+    }
+
+    /// Waits until one more request of `bytes` may be held; none once the connection is cut: what a client asked before is
+    /// not begun behind what it asks over its next one.
+    async fn admit(&self, server: &Server, bytes: u64) -> Option<RequestPermit> {
+        let (limits, share, pool) = (&server.limits, &self.share, &server.pool);
+        let admitted = async { Some(self.holding.admit(limits, share, pool, bytes).await) };
+        let cut = async {
+            while !self.flags.cut.get() {
+                self.over.wait().await;
+            }
+            None
+        };
+        let held = either(admitted, cut).await;
+        held.filter(|_| !self.flags.cut.get())
     }
 
     /// The next request, or how the transmission ended without one.
@@ -470,7 +505,7 @@ impl Connection {
             if let Err(error) = sent {
                 tracing::debug!(peer = self.peer, %error, "replies cannot be sent");
                 self.flags.deaf.set(true);
-                self.stream.abort();
+                self.hang_up();
                 self.outgoing.clear();
             }
             held.clear();

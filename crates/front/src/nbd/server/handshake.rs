@@ -66,6 +66,8 @@ pub(super) async fn negotiate(connection: &Connection, server: &Server) -> io::R
         };
         connection.shelf.borrow_mut().clone_from(&shelf);
         if let Some(shelf) = &shelf {
+            let others = server.connections.all();
+            others.iter().for_each(|it| it.note_hang_up(&shelf.leaving));
             shelf.leaving.wait().await;
         }
         if !out.is_empty() {

@@ -1,13 +1,13 @@
 //! Requests of connections that have ended, still under way on their device.
 //!
 //! ```text
-//! connection ends -> its requests go on -> done
+//! connection ends, or its client has hung up -> what it asked goes on -> done
 //! the same client, once more: asks again what had no answer, waits here first
 //! ```
 //!
 //! Always true: what a client asks again over a new connection is carried out after what its last one left behind, as soon
 //! as the server knows that this ended. Else an old write could land on a newer one. Servers on several threads that let
-//! clients in to one export have one table.
+//! clients in to one export have one table; whether a client hung up that is not read from, only its own server sees.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -37,11 +37,18 @@ struct Left {
 #[derive(Default)]
 pub(super) struct Changing {
     requests: Cell<u64>,
-    /// Once it has ended.
+    /// Further ones may be read.
+    reads: Cell<bool>,
+    /// Once it has ended, or its client hung up.
     left: RefCell<Option<Left>>,
 }
 
 impl Changing {
+    /// From now on requests are read.
+    pub(super) fn enter(&self) {
+        self.reads.set(true);
+    }
+
     /// A request was taken; a worker may do it later.
     pub(super) fn begin(&self, changes: bool) {
         self.requests.set(self.requests.get() + u64::from(changes));
@@ -50,20 +57,37 @@ impl Changing {
     /// It is done.
     pub(super) fn end(&self, changes: bool) {
         self.requests.set(self.requests.get() - u64::from(changes));
-        if self.requests.get() == 0 {
-            self.left.take();
+        self.let_go();
+    }
+
+    /// Its client has hung up, and what it had sent is still to be read.
+    pub(super) fn hang_up(&self, export: &Leaving) {
+        if self.reads.get() {
+            let mut left = self.left.borrow_mut();
+            left.get_or_insert_with(|| export.leave());
         }
     }
 
-    /// The connection has ended.
+    /// The connection has ended: nothing more is read.
     pub(super) fn leave(&self, export: &Leaving) {
-        if self.requests.get() > 0 {
-            self.left.replace(Some(export.leave()));
+        self.hang_up(export);
+        self.reads.set(false);
+        self.let_go();
+    }
+
+    fn let_go(&self) {
+        if self.requests.get() == 0 && !self.reads.get() {
+            self.left.take();
         }
     }
 }
 
 impl Leaving {
+    /// Is the other one a clone of it?
+    pub(super) fn is(&self, other: &Leaving) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         // No step in it leaves a table that is half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -233,16 +233,23 @@ fn with_account(view: ExportView) -> (ExportView, Account) {
 }
 
 impl Exports {
-    /// These from now on; the counts of those that were there, and are not `gone`, go on.
+    /// These from now on; the counts of those that were there, and are not `gone`, go on. What clients left behind of one that
+    /// is there again counts in any case.
     fn show(&self, views: Vec<ExportView>, gone: &[String]) {
         let mut exports = self.exports.borrow_mut();
         let of = |view: ExportView| {
-            let stays = |(known, _): &&(ExportView, Account)| {
-                known.name == view.name && !gone.contains(&view.name)
+            let known = exports.iter().find(|(known, _)| known.name == view.name);
+            let Some((known, account)) = known else {
+                return with_account(view);
             };
-            match exports.iter().find(stays).map(|(_, it)| it.clone()) {
-                Some(account) => (view, account),
-                None => with_account(view),
+            let stays = !gone.contains(&view.name);
+            let view = ExportView {
+                leaving: known.leaving.clone(),
+                ..view
+            };
+            match stays {
+                true => (view, account.clone()),
+                false => with_account(view),
             }
         };
         let all = views.into_iter().map(of).collect();

@@ -533,10 +533,18 @@ mod tests {
                 entered.set(true);
                 again
             });
-            env::sleep(Nanos::millis(100)).await;
-            // The place at the first gate is the old connection's as long as its write is under way.
+            // It has named its export at the other gate: the first one's place is the old connection's.
+            let named = async || {
+                let report = gates.report().await.snapshot;
+                let named = report.connections.iter().filter(|it| it.export.is_some());
+                named.count()
+            };
+            while named().await < 2 {
+                env::sleep(Nanos::millis(1)).await;
+            }
             let clients: Vec<_> = gates.desk.gates.iter().map(OneGate::clients).collect();
             assert_eq!(clients, [1, 1]);
+            env::sleep(Nanos::millis(100)).await;
             assert!(!is_in.get(), "it was let in too early");
             disk.is_held.set(false);
             disk.go.notify_all();
