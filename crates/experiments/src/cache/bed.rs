@@ -16,7 +16,7 @@ use hybrid::{Admission, Energy, Hybrid, Mode, Settings, Ties};
 use super::trouble::Trouble;
 use published::dmssd::Dmssd;
 
-/// The program's own choice of when a disk in energy mode sleeps; the bare disk with a timer sleeps as soon.
+/// The program's own choice of when a disk in energy mode sleeps.
 pub const STANDBY_AFTER: Nanos = Nanos::secs(60);
 /// The program's own limit on the age of dirty data in energy mode.
 const AGE_LIMIT: Nanos = Nanos::secs(30 * 60);
@@ -47,8 +47,8 @@ impl Disk {
 pub enum Engine {
     /// Nothing: the disk itself.
     Bare,
-    /// Nothing; the disk goes to sleep by its own timer.
-    Timer,
+    /// Nothing; the disk goes to sleep by its own timer, after so many seconds.
+    Timer(u64),
     /// The published cache.
     Published,
     /// Ours, with every read admitted and no bypass, as the published one has neither.
@@ -57,6 +57,8 @@ pub enum Engine {
     Defaults,
     /// Ours as a new hybrid comes: cache and tier, `mode = "both"`.
     Both,
+    /// Ours as it comes, before a disk that goes to sleep by its own timer, as soon as in energy mode.
+    CacheTimer,
     /// Ours as it comes, in energy mode.
     Energy,
 }
@@ -101,13 +103,17 @@ pub const AS_IT_COMES: [Setup; 4] = [
     setup("tanada-both-3.5", Some(Disk::Desktop), Engine::Both),
 ];
 
-/// Further systems for days: the disks with a timer, energy mode on the other disk, and ours as a new hybrid comes.
-pub const OF_DAYS: [Setup; 5] = [
-    setup("hdd-2.5-timer", Some(Disk::Mobile), Engine::Timer),
-    setup("hdd-3.5-timer", Some(Disk::Desktop), Engine::Timer),
+/// Further systems for days: disks with a timer, bare and before our cache, and energy mode on the other disk.
+pub const OF_DAYS: [Setup; 9] = [
+    setup("hdd-2.5-timer-20", Some(Disk::Mobile), Engine::Timer(20)),
+    setup("hdd-2.5-timer", Some(Disk::Mobile), Engine::Timer(60)),
+    setup("hdd-2.5-timer-300", Some(Disk::Mobile), Engine::Timer(300)),
+    setup("hdd-3.5-timer-20", Some(Disk::Desktop), Engine::Timer(20)),
+    setup("hdd-3.5-timer", Some(Disk::Desktop), Engine::Timer(60)),
+    setup("hdd-3.5-timer-300", Some(Disk::Desktop), Engine::Timer(300)),
+    setup("tanada-2.5-timer", Some(Disk::Mobile), Engine::CacheTimer),
+    setup("tanada-3.5-timer", Some(Disk::Desktop), Engine::CacheTimer),
     setup("tanada-energy-2.5", Some(Disk::Mobile), Engine::Energy),
-    setup("tanada-both-2.5", Some(Disk::Mobile), Engine::Both),
-    setup("tanada-both-3.5", Some(Disk::Desktop), Engine::Both),
 ];
 
 /// Ours, the published cache, or nothing; kept to end it as it wants to be ended.
@@ -154,7 +160,7 @@ impl Meter {
 impl Setup {
     /// For a workload that wants blocks of `block`.
     pub async fn build(&self, block: Bytes, day: bool, seed: u64) -> Result<Bed, Trouble> {
-        let alone = self.engine == Engine::Bare || self.engine == Engine::Timer;
+        let alone = matches!(self.engine, Engine::Bare | Engine::Timer(_));
         // Bare models are a matter of time alone; the engines check what they read back.
         let store = || if alone { Store::None } else { Store::Memory };
         let ssd = |seed| {
@@ -165,8 +171,10 @@ impl Setup {
             return Ok(Bed::bare(ssd(seed)?));
         };
         let mut spec = Spec::find(disk.model())?;
-        if self.engine == Engine::Timer {
-            spec.power.standby_after_s = STANDBY_AFTER.secs_f64();
+        match self.engine {
+            Engine::Timer(seconds) => spec.power.standby_after_s = seconds as f64,
+            Engine::CacheTimer => spec.power.standby_after_s = STANDBY_AFTER.secs_f64(),
+            _ => {}
         }
         let hdd = ModelDisk::new("hdd", &spec, None, store(), seed)?;
         if alone {
@@ -198,7 +206,9 @@ impl Setup {
         }
         // To compare caches, not what they let pass; days are measured as the program comes.
         let as_it_comes = [Engine::Defaults, Engine::Both].contains(&self.engine);
-        if !day && !as_it_comes {
+        if as_it_comes {
+            settings.block = Settings::default().block;
+        } else if !day {
             settings.admission = Admission::Always;
             settings.sequential_bypass = None;
         }

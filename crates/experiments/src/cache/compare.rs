@@ -68,8 +68,8 @@ fn note_of(case: &str, setup: &Setup, options: Options) -> String {
     };
     let day = case == "day";
     let how = match setup.engine {
-        Engine::Bare | Engine::Timer if day => "; always on",
-        Engine::Bare | Engine::Timer => "",
+        Engine::Bare if day => "; always on",
+        Engine::Bare | Engine::Timer(_) | Engine::CacheTimer => "",
         Engine::Published if day => "; as published, always on",
         Engine::Published => "; as published",
         Engine::Ours if day => "; as it comes, always on",

@@ -205,7 +205,10 @@ pub fn run(options: Options<'_>, progress: &mut Progress<'_>) -> Result<Vec<Row>
     let found = measured(&bench, &options, &mut journal, progress)?;
     let mut rows = figures::rows(&found, &extent, options.slower)
         .map_err(|why| failed("figures", why.into()))?;
-    rows.extend(claims::claims(&rows, options.quick));
+    if options.part.is_whole() {
+        let short = options.quick || options.slower != claims::JUDGED_AT;
+        rows.extend(claims::claims(&rows, short));
+    }
     progress("done", 1.0);
     Ok(rows)
 }
