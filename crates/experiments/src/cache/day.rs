@@ -141,6 +141,16 @@ pub static DAYS: [Rhythm; 4] = [
     },
 ];
 
+/// What the SSD holds.
+const SSD: Bytes = Bytes(32_000_000_000);
+
+impl Rhythm {
+    /// Are its files more than the SSD alone holds?
+    pub fn needs_disk(&self) -> bool {
+        self.files.all > SSD
+    }
+}
+
 /// What a day took.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Day {

@@ -158,6 +158,7 @@ fn measure(options: Options, progress: &mut Progress<'_>) -> Result<Measured, Ex
     }
     for rhythm in &DAYS {
         let all = METHODS.into_iter().chain(OF_DAYS);
+        let all = all.filter(|setup| setup.disk.is_some() || !rhythm.needs_disk());
         plan.extend(all.map(|setup| (Work::Day(rhythm), setup)));
     }
     plan.retain(|(work, setup)| {
