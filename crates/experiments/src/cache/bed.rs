@@ -13,6 +13,7 @@ use device::model::{ModelDisk, Spec, Store};
 use device::{Class, Device, DeviceError, Power};
 use hybrid::{Admission, Energy, Hybrid, Mode, Settings, Ties};
 
+use super::sparse::Sparse;
 use super::trouble::Trouble;
 use published::dmssd::Dmssd;
 
@@ -162,10 +163,14 @@ impl Setup {
     pub async fn build(&self, block: Bytes, day: bool, seed: u64) -> Result<Bed, Trouble> {
         let alone = matches!(self.engine, Engine::Bare | Engine::Timer(_));
         // Bare models are a matter of time alone; the engines check what they read back.
-        let store = || if alone { Store::None } else { Store::Memory };
+        let store = |spec: &Spec| match (alone, day) {
+            (true, _) => Store::None,
+            (false, false) => Store::Memory,
+            (false, true) => Store::Device(Sparse::new(&spec.name, spec.size)),
+        };
         let ssd = |seed| {
             let spec = Spec::find("ssd-sata-slc")?;
-            ModelDisk::new("ssd", &spec, None, store(), seed)
+            ModelDisk::new("ssd", &spec, None, store(&spec), seed)
         };
         let Some(disk) = self.disk else {
             return Ok(Bed::bare(ssd(seed)?));
@@ -176,7 +181,7 @@ impl Setup {
             Engine::CacheTimer => spec.power.standby_after_s = STANDBY_AFTER.secs_f64(),
             _ => {}
         }
-        let hdd = ModelDisk::new("hdd", &spec, None, store(), seed)?;
+        let hdd = ModelDisk::new("hdd", &spec, None, store(&spec), seed)?;
         if alone {
             return Ok(Bed::bare(hdd));
         }

@@ -17,6 +17,7 @@ mod compare;
 mod day;
 mod day_rows;
 mod directions;
+mod sparse;
 mod spread;
 mod trouble;
 mod work;
