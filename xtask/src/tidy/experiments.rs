@@ -167,7 +167,7 @@ fn counts(rows: &[&Value]) -> String {
 }
 
 /// What the rows of one line of the table of claims share: of statements how they were measured alone.
-fn line_of(row: &Value) -> [String; 4] {
+fn line_of(row: &Value) -> [String; 3] {
     let is_claim = row["bar"].is_number() || word(row, "table").ends_with("claims");
     let of = |key: &str| {
         if is_claim {
@@ -178,16 +178,16 @@ fn line_of(row: &Value) -> [String; 4] {
     };
     let measured = ["evidence", "devices"].map(|key| word(row, key)).join(" ");
     let table = format!("{} {measured}", of("table"));
-    [table, of("method"), of("metric"), of("unit")]
+    [table, of("metric"), of("unit")]
 }
 
-/// One line for claims alike but for their case, one for all statements that were measured alike.
+/// One line for claims alike but for their case and method, one for all statements that were measured alike.
 fn claims(records: &[Record]) -> String {
     let mut text =
         "| experiment | claim | evidence | bar | figure | verdict |\n|---|---|---|---|---|---|\n"
             .to_owned();
     for record in records {
-        let mut lines: Vec<([String; 4], Vec<&Value>)> = Vec::new();
+        let mut lines: Vec<([String; 3], Vec<&Value>)> = Vec::new();
         for row in &record.rows {
             let line = line_of(row);
             match lines.iter_mut().find(|(it, _)| *it == line) {
@@ -196,10 +196,17 @@ fn claims(records: &[Record]) -> String {
             }
         }
         let name = &record.name;
-        for ([_, method, metric, unit], rows) in lines {
+        for ([_, metric, unit], rows) in lines {
             let about = match metric.is_empty() {
-                true => format!("what the paper says: {}", tables(&rows).join(", ")),
-                false => format!("{}: {}, `{method}`", cases(&rows), metric.replace('_', " ")),
+                true => format!("what the paper says: {}", each(&rows, "table").join(", ")),
+                false => {
+                    let methods = each(&rows, "method").join("`, `");
+                    format!(
+                        "{}: {}, `{methods}`",
+                        cases(&rows),
+                        metric.replace('_', " ")
+                    )
+                }
             };
             let [bar, ours] = match metric.is_empty() {
                 true => [String::new(), String::new()],
@@ -215,19 +222,19 @@ fn claims(records: &[Record]) -> String {
     text
 }
 
-/// The tables of `rows`, each once.
-fn tables<'a>(rows: &[&'a Value]) -> Vec<&'a str> {
-    let mut tables: Vec<&str> = Vec::new();
+/// What `rows` have under `key`, each once.
+fn each<'a>(rows: &[&'a Value], key: &str) -> Vec<&'a str> {
+    let mut words: Vec<&str> = Vec::new();
     for row in rows {
-        if !tables.contains(&word(row, "table")) {
-            tables.push(word(row, "table"));
+        if !words.contains(&word(row, key)) {
+            words.push(word(row, key));
         }
     }
-    tables
+    words
 }
 
 fn cases(rows: &[&Value]) -> String {
-    let cases: Vec<&str> = rows.iter().map(|row| word(row, "case")).collect();
+    let cases = each(rows, "case");
     match &cases[..] {
         [first, _, _, _, ..] => format!("{first} and {} more", cases.len() - 1),
         few => few.join("; "),
@@ -253,7 +260,7 @@ fn table_page(record: &Record) -> String {
         record.about
     );
     let all: Vec<&Value> = record.rows.iter().collect();
-    for table in tables(&all) {
+    for table in each(&all, "table") {
         let rows = all.iter().copied();
         let rows: Vec<&Value> = rows.filter(|row| word(row, "table") == table).collect();
         page.push_str(&format!("\n## {table}\n\n{}.\n\n", counts(&rows)));

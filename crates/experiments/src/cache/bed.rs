@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector};
-use device::model::{ModelDisk, Spec, Store};
+use device::model::{ModelDisk, Spec, SpecError, Store};
 use device::{Class, Device, DeviceError, Power};
 use hybrid::{Admission, Energy, Hybrid, Mode, Settings, Ties};
 
@@ -62,6 +62,19 @@ pub enum Engine {
     CacheTimer,
     /// Ours as it comes, in energy mode.
     Energy,
+}
+
+impl Engine {
+    /// The disk's model, with the timer that it has here.
+    fn spec_of(self, disk: Disk) -> Result<Spec, SpecError> {
+        let mut spec = Spec::find(disk.model())?;
+        match self {
+            Engine::Timer(seconds) => spec.power.standby_after_s = seconds as f64,
+            Engine::CacheTimer => spec.power.standby_after_s = STANDBY_AFTER.secs_f64(),
+            _ => {}
+        }
+        Ok(spec)
+    }
 }
 
 /// One system to measure.
@@ -166,7 +179,7 @@ impl Setup {
         let store = |spec: &Spec| match (alone, day) {
             (true, _) => Store::None,
             (false, false) => Store::Memory,
-            (false, true) => Store::Device(Sparse::new(&spec.name, spec.size)),
+            (false, true) => Store::Device(Sparse::of_size(&spec.name, spec.size)),
         };
         let ssd = |seed| {
             let spec = Spec::find("ssd-sata-slc")?;
@@ -175,12 +188,7 @@ impl Setup {
         let Some(disk) = self.disk else {
             return Ok(Bed::bare(ssd(seed)?));
         };
-        let mut spec = Spec::find(disk.model())?;
-        match self.engine {
-            Engine::Timer(seconds) => spec.power.standby_after_s = seconds as f64,
-            Engine::CacheTimer => spec.power.standby_after_s = STANDBY_AFTER.secs_f64(),
-            _ => {}
-        }
+        let spec = self.engine.spec_of(disk)?;
         let hdd = ModelDisk::new("hdd", &spec, None, store(&spec), seed)?;
         if alone {
             return Ok(Bed::bare(hdd));

@@ -149,6 +149,14 @@ impl Rhythm {
     pub fn needs_disk(&self) -> bool {
         self.files.all > SSD
     }
+
+    /// What stands behind a figure of `method`: the times of energy mode alone were chosen on the first day.
+    pub fn evidence_of(&self, method: &str) -> Evidence {
+        match self.evidence {
+            Evidence::Calibrated if !method.contains("energy") => Evidence::Measured,
+            evidence => evidence,
+        }
+    }
 }
 
 /// What a day took.
@@ -166,13 +174,19 @@ pub struct Day {
     pub spin_ups: u64,
 }
 
-/// Two days; the second is measured. The first one warms the cache, as the day before did.
-pub async fn day(rhythm: &'static Rhythm, setup: &Setup, seed: u64) -> Result<Day, Trouble> {
+/// Two days; the second is measured. The first one warms the cache, as the day before did. Bursts are `thinned` so many
+/// times further apart.
+pub async fn day(
+    rhythm: &'static Rhythm,
+    setup: &Setup,
+    thinned: f64,
+    seed: u64,
+) -> Result<Day, Trouble> {
     let bed = setup.build(PAGE, true, seed).await?;
-    one_day(rhythm, &bed).await?;
+    one_day(rhythm, thinned, &bed).await?;
     let before = bed.meter.spin_ups();
     let watch = Watch::start(&bed.meter);
-    let answers = one_day(rhythm, &bed).await?;
+    let answers = one_day(rhythm, thinned, &bed).await?;
     let sample = watch.look();
     // A request that is due at the end of it may be answered behind midnight.
     assert!((sample.seconds - DAY.secs_f64()).abs() < 60.0, "{sample:?}");
@@ -195,7 +209,7 @@ struct Answers {
 }
 
 /// From midnight to midnight.
-async fn one_day(rhythm: &'static Rhythm, bed: &Bed) -> Result<Answers, DeviceError> {
+async fn one_day(rhythm: &'static Rhythm, thinned: f64, bed: &Bed) -> Result<Answers, DeviceError> {
     let midnight = env::now();
     let log = keep_log(rhythm, midnight, Rc::clone(&bed.target));
     let log = env::spawn(log);
@@ -209,7 +223,7 @@ async fn one_day(rhythm: &'static Rhythm, bed: &Bed) -> Result<Answers, DeviceEr
         while due < minute(to) {
             env::sleep_until(due).await;
             at = burst(&*bed.target, rhythm, at, &mut rng, &mut answers).await?;
-            let gap = -rhythm.gap * (1.0 - rng.unit()).ln();
+            let gap = -rhythm.gap * thinned * (1.0 - rng.unit()).ln();
             due = due + Nanos::from_secs_f64(gap);
         }
     }

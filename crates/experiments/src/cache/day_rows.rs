@@ -11,7 +11,7 @@
 //!
 //! Always true: every claim is judged on the day that the times were chosen on and on those held out alike.
 
-use report::{Evidence, Row};
+use report::Row;
 
 use super::day::{DAYS, Day, Rhythm};
 use super::spread::{Spread, ratio, row};
@@ -55,16 +55,6 @@ const SLEEPERS: [Sleeper; 2] = [
         ],
     },
 ];
-
-impl Rhythm {
-    /// What stands behind a figure of `method`: the times of energy mode alone were chosen on the first day.
-    fn evidence_of(&self, method: &str) -> Evidence {
-        match self.evidence {
-            Evidence::Calibrated if !method.contains("energy") => Evidence::Measured,
-            evidence => evidence,
-        }
-    }
-}
 
 /// All that was measured of days.
 pub(super) fn figures(measured: &Measured) -> Vec<Row> {
@@ -200,7 +190,7 @@ pub(super) fn claims(measured: &Measured, quick: bool) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
-    use report::Verdict;
+    use report::{Evidence, Verdict};
 
     use super::super::work::Sample;
     use super::*;

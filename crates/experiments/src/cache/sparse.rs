@@ -9,7 +9,7 @@ use device::{Class, Device, Info, Memory, Pending, WriteFlags};
 pub(super) struct Sparse(Rc<Memory>);
 
 impl Sparse {
-    pub fn new(name: &str, size: Bytes) -> Rc<dyn Device> {
+    pub fn of_size(name: &str, size: Bytes) -> Rc<dyn Device> {
         Rc::new(Sparse(Memory::new(name, size)))
     }
 }

@@ -20,7 +20,7 @@
 //! 2. What a request holds is freed once: when its reply was sent or can no longer be.
 //! 3. A refused write's payload is taken off the stream, so that the next request is found.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
@@ -32,6 +32,7 @@ use env::sync::{Event, Semaphore};
 use super::super::negotiate::Agreement;
 use super::super::proto::{self, Command, Errno, REQUEST_LEN, Refusal, Request};
 use super::counters::{ConnectionSnapshot, LiveCounters};
+use super::ending::{End, Flags};
 use super::handshake::{Entered, negotiate};
 use super::holding::{Holding, RequestPermit};
 use super::leaving::{Changing, Leaving};
@@ -66,20 +67,8 @@ pub(super) struct Connection {
     workers: Workers<Job>,
     outgoing: Outbox<Reply>,
     changing: Changing,
-    /// Draining has begun, or its last request is done.
-    drained: Event,
-    /// It was cut.
-    over: Event,
-}
-
-/// What happens to a connection once.
-#[derive(Default)]
-pub(super) struct Flags {
-    pub(super) encrypted: Cell<bool>,
-    draining: Cell<bool>,
-    cut: Cell<bool>,
-    /// Sending failed: replies go nowhere from now on.
-    deaf: Cell<bool>,
+    /// Draining has begun, its last request is done, or it was cut.
+    ending: Event,
 }
 
 /// A request on its way to a device.
@@ -95,18 +84,6 @@ struct Reply {
     cookie: u64,
     answer: Response,
     held: RequestPermit,
-}
-
-/// How the transmission came to its end.
-enum End {
-    /// DISC, or the client hung up between requests.
-    Left,
-    /// The server drains and nothing is in flight.
-    Drained,
-    /// The stream failed or ended in the middle of a request.
-    Lost(io::Error),
-    /// What came is not NBD.
-    Violation(&'static str),
 }
 
 impl Member for Connection {
@@ -136,7 +113,7 @@ impl Member for Connection {
     /// asks again over its next connection.
     fn drain(&self) {
         self.flags.draining.set(true);
-        self.drained.notify_all();
+        self.ending.notify_all();
     }
 }
 
@@ -163,8 +140,7 @@ impl Connection {
             workers: Workers::default(),
             outgoing: Outbox::default(),
             changing: Changing::default(),
-            drained: Event::default(),
-            over: Event::default(),
+            ending: Event::default(),
         })
     }
 
@@ -172,7 +148,7 @@ impl Connection {
     fn hang_up(&self) {
         self.flags.cut.set(true);
         self.stream.abort();
-        self.over.notify_all();
+        self.ending.notify_all();
     }
 
     /// If its client uses the export of `leaving` and has hung up: who comes to it waits until all that it asked is done.
@@ -305,7 +281,7 @@ impl Connection {
 
     async fn wait_drained(&self) -> End {
         while !self.flags.draining.get() || self.counters.counts().in_flight > 0 {
-            self.drained.wait().await;
+            self.ending.wait().await;
         }
         End::Drained
     }
@@ -378,7 +354,7 @@ impl Connection {
         let admitted = async { Some(self.holding.admit(limits, share, pool, bytes).await) };
         let cut = async {
             while !self.flags.cut.get() {
-                self.over.wait().await;
+                self.ending.wait().await;
             }
             None
         };
@@ -425,7 +401,7 @@ impl Connection {
         self.counters.answered(failed);
         shelf.counters.answered(failed);
         if self.flags.draining.get() && self.counters.counts().in_flight == 0 {
-            self.drained.notify_all();
+            self.ending.notify_all();
         }
     }
 

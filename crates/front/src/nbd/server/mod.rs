@@ -14,6 +14,7 @@
 
 mod connection;
 mod counters;
+mod ending;
 mod handshake;
 mod holding;
 mod leaving;
