@@ -91,7 +91,7 @@ impl Row {
         format!(
             "{{\"experiment\":\"bench-store\",\"case\":\"{}\",\"method\":\"{}\",\"metric\":\"throughput\",\
              \"unit\":\"{}\",\"ours\":{median:.3},\"low\":{low:.3},\"high\":{high:.3},\"ratio\":{ratio:.4},\
-             \"ratio_low\":{least:.4},\"ratio_high\":{most:.4},\"runs\":{},\"devices\":\"real\"}}",
+             \"ratio_low\":{least:.4},\"ratio_high\":{most:.4},\"runs\":{},\"devices\":\"real\",\"wide\":true}}",
             self.case,
             self.method,
             self.unit,
