@@ -13,8 +13,8 @@ use device::model::{ModelDisk, Spec, SpecError, Store};
 use device::{Class, Device, DeviceError, Power};
 use hybrid::{Admission, Energy, Hybrid, Mode, Settings, Ties};
 
-use super::sparse::Sparse;
 use super::trouble::Trouble;
+use crate::experiment::hollow::Hollow;
 use published::dmssd::Dmssd;
 
 /// The program's own choice of when a disk in energy mode sleeps.
@@ -179,7 +179,7 @@ impl Setup {
         let store = |spec: &Spec| match (alone, day) {
             (true, _) => Store::None,
             (false, false) => Store::Memory,
-            (false, true) => Store::Device(Sparse::of_size(&spec.name, spec.size)),
+            (false, true) => Store::Device(Hollow::of_size(&spec.name, spec.size)),
         };
         let ssd = |seed| {
             let spec = Spec::find("ssd-sata-slc")?;

@@ -17,7 +17,6 @@ mod compare;
 mod day;
 mod day_rows;
 mod directions;
-mod sparse;
 mod spread;
 mod trouble;
 mod work;

@@ -1,5 +1,6 @@
 //! The options and results of an experiment, and the errors that leave it without a result.
 
+pub(crate) mod hollow;
 pub(crate) mod jobs;
 pub(crate) mod journal;
 

@@ -1,53 +1,14 @@
-//! The disks below the stores of the product bed: contents that cost no memory, and stalls.
+//! The disks below the stores of the product bed, and their stalls.
 //!
 //! ```text
 //! store's queue -> Stalling (a stall holds everything up) -> ModelDisk (how long it takes) -> Hollow (what is there)
 //! ```
-//!
-//! Always true: what was written is read; what is all zeroes takes no memory.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use base::{Buf, Bytes, Instant, Nanos, Sector, Span, View};
-use device::{Class, Device, Info, Memory, Pending, WriteFlags};
-
-/// A device in memory that stores no zeroes.
-pub(super) struct Hollow(pub Rc<Memory>);
-
-impl Device for Hollow {
-    fn info(&self) -> Info {
-        self.0.info()
-    }
-
-    fn read(&self, at: Sector, buf: Buf, class: Class) -> Pending<'_, Buf> {
-        self.0.read(at, buf, class)
-    }
-
-    fn write(&self, at: Sector, data: View, flags: WriteFlags) -> Pending<'_, ()> {
-        if data.iter().all(|byte| *byte == 0) {
-            let span = Span::new(at, Bytes(data.len() as u64));
-            return self.0.write_zeroes(span, flags);
-        }
-        self.0.write(at, data, flags)
-    }
-
-    fn flush(&self) -> Pending<'_, ()> {
-        self.0.flush()
-    }
-
-    fn discard(&self, span: Span) -> Pending<'_, ()> {
-        self.0.discard(span)
-    }
-
-    fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
-        self.0.write_zeroes(span, flags)
-    }
-
-    fn in_flight(&self) -> usize {
-        self.0.in_flight()
-    }
-}
+use base::{Buf, Instant, Nanos, Sector, Span, View};
+use device::{Class, Device, Info, Pending, WriteFlags};
 
 /// Reads that stall: the whole disk does nothing meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -11,8 +11,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use base::{Bytes, Nanos};
+use device::Device;
 use device::model::{ModelDisk, Spec, Store as Data};
-use device::{Device, Memory};
 use env::net::{Address, Listener, sim};
 use policy::place::{DiskId, Kind, Options, State};
 use store::Store;
@@ -28,8 +28,9 @@ use vdisk::replica::broadcast::{self, Route};
 use vdisk::replica::connect::{Connector, LocalConnector, RemoteConnector};
 
 use super::chooser::{Chooser, Sents, Stores};
-use super::disk::{Hollow, Stalling, Stalls};
+use super::disk::{Stalling, Stalls};
 use super::scenes::ProductMethod;
+use crate::experiment::hollow::Hollow;
 
 /// What all nodes have.
 const KEY: [u8; 32] = [7; 32];
@@ -181,7 +182,7 @@ async fn disk(index: usize, common: &Common) -> Result<(Rc<Stalling>, Spec), Bro
     };
     let spec = Spec::find(model).map_err(|it| broken(model)(&it))?;
     let name = format!("disk{index}");
-    let data: Rc<dyn Device> = Rc::new(Hollow(Memory::new(&name, DISK)));
+    let data = Hollow::of_size(&name, DISK);
     let settings = store::Settings {
         name: format!("s{index}"),
         ..store::Settings::default()

@@ -1,20 +1,22 @@
-//! A disk in memory that holds no zeroes: days write nothing else, and two of them would fill a machine.
+//! Contents of a modelled disk that cost no memory.
+//!
+//! Always true: what was written is read; what is all zeroes takes no memory.
 
 use std::rc::Rc;
 
 use base::{Buf, Bytes, Sector, Span, View};
 use device::{Class, Device, Info, Memory, Pending, WriteFlags};
 
-/// See the module's head.
-pub(super) struct Sparse(Rc<Memory>);
+/// A device in memory that stores no zeroes.
+pub(crate) struct Hollow(Rc<Memory>);
 
-impl Sparse {
+impl Hollow {
     pub fn of_size(name: &str, size: Bytes) -> Rc<dyn Device> {
-        Rc::new(Sparse(Memory::new(name, size)))
+        Rc::new(Hollow(Memory::new(name, size)))
     }
 }
 
-impl Device for Sparse {
+impl Device for Hollow {
     fn info(&self) -> Info {
         self.0.info()
     }
@@ -41,5 +43,9 @@ impl Device for Sparse {
 
     fn write_zeroes(&self, span: Span, flags: WriteFlags) -> Pending<'_, ()> {
         self.0.write_zeroes(span, flags)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.0.in_flight()
     }
 }
