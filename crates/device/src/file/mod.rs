@@ -336,6 +336,11 @@ impl File {
         Ok(())
     }
 
+    /// Is everything that was written durable, and no flush failed?
+    fn has_all(&self) -> bool {
+        self.rest.is_flushed() && self.flush_failed.borrow().is_none()
+    }
+
     fn remember_failed_flush(&self, error: &io::Error) {
         let mut first = self.flush_failed.borrow_mut();
         first.get_or_insert_with(|| error.to_string());
@@ -405,7 +410,8 @@ impl Device for File {
 
     fn flush(&self) -> Pending<'_, ()> {
         let span = Span::default();
-        if self.rest.needs_no_flush() {
+        if self.has_all() && self.spindle().is_some_and(|it| it.asleep) {
+            // It would wake the disk for nothing.
             return ready(Ok(()));
         }
         self.serve(Op::Flush, span, self.sync(Op::Flush, span))
@@ -479,9 +485,8 @@ impl Device for File {
             return false;
         };
         if self.waiting.get() == 0 && sleeper.begin_to_fall() {
-            let flushed = async move {
-                own.rest.is_flushed() || own.sync(Op::Flush, Span::default()).await.is_ok()
-            };
+            let flushed =
+                async move { own.has_all() || own.sync(Op::Flush, Span::default()).await.is_ok() };
             let falling = Rc::clone(&sleeper);
             env::spawn(async move { falling.fall(flushed).await });
         }

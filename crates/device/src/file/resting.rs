@@ -75,11 +75,6 @@ impl Rest {
     pub(super) fn is_flushed(&self) -> bool {
         self.flushed.get() == self.changes.get()
     }
-
-    /// Would a flush wake the disk for nothing?
-    pub(super) fn needs_no_flush(&self) -> bool {
-        self.is_flushed() && self.spindle().is_some_and(|spindle| spindle.asleep)
-    }
 }
 
 /// Looks at the disk for as long as it is used.

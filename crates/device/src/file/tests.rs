@@ -85,15 +85,28 @@ fn what_was_written_is_flushed_before_the_disk_sleeps() {
 #[test]
 fn a_disk_that_lost_a_write_is_not_sent_to_sleep() {
     let folder = tempfile::tempdir().unwrap();
-    Runtime::real(RealConfig::default())
-        .unwrap()
-        .block_on(async move {
-            let (file, watched) = sleepy(&folder).await;
-            file.write_at(Sector(8), View::copy_of(&[7; 4096]))
-                .await
-                .unwrap();
-            file.remember_failed_flush(&io::Error::from_raw_os_error(5));
-            assert!(!settled(&file, &watched).await);
-            assert_eq!(watched.flushed.get(), None, "no command was sent");
-        });
+    let runtime = Runtime::real(RealConfig::default()).unwrap();
+    runtime.block_on(async move {
+        let (file, watched) = sleepy(&folder).await;
+        let data = View::copy_of(&[7; 4096]);
+        file.write_at(Sector(8), data).await.unwrap();
+        file.remember_failed_flush(&io::Error::from_raw_os_error(5));
+        assert!(!settled(&file, &watched).await);
+        assert_eq!(watched.flushed.get(), None, "no command was sent");
+    });
+}
+
+#[test]
+fn a_disk_whose_flush_failed_does_not_sleep_either_where_nothing_was_written_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = Runtime::real(RealConfig::default()).unwrap();
+    runtime.block_on(async move {
+        let (file, watched) = sleepy(&folder).await;
+        file.flush().await.unwrap();
+        assert!(file.rest.is_flushed());
+        file.remember_failed_flush(&io::Error::from_raw_os_error(5));
+        assert!(!settled(&file, &watched).await);
+        assert_eq!(watched.flushed.get(), None, "no command was sent");
+        assert!(file.flush().await.is_err(), "a failed flush stays failed");
+    });
 }
