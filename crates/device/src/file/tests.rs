@@ -36,22 +36,26 @@ impl Transport for Rc<Watched> {
     }
 }
 
-/// A file of a megabyte whose disk may sleep, and that disk.
-async fn sleepy(folder: &tempfile::TempDir) -> (Rc<File>, Rc<Watched>) {
+/// Does `work` with a file of a megabyte whose disk may sleep, and that disk.
+fn with_sleepy(work: impl AsyncFnOnce(Rc<File>, Rc<Watched>) + 'static) {
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     std::fs::write(&path, vec![0; 1 << 20]).unwrap();
-    let file = File::open("disk", &path, FileOptions::default()).unwrap();
-    let watched = Rc::new(Watched {
-        drive: Fake::turning(Kind::Ata { twelve: false }, Nanos::millis(1)),
-        file: OnceCell::from(Rc::downgrade(&file)),
-        flushed: Cell::default(),
+    let runtime = Runtime::real(RealConfig::default()).unwrap();
+    runtime.block_on(async move {
+        let file = File::open("disk", &path, FileOptions::default()).unwrap();
+        let watched = Rc::new(Watched {
+            drive: Fake::turning(Kind::Ata { twelve: false }, Nanos::millis(1)),
+            file: OnceCell::from(Rc::downgrade(&file)),
+            flushed: Cell::default(),
+        });
+        let transport = Box::new(Rc::clone(&watched));
+        let drive = Drive::probe(transport, "/dev/sdx".to_owned()).await;
+        let drive = drive.expect("it can sleep");
+        let sleeper = Sleeper::new(drive).await.expect("it answers");
+        file.rest.may_sleep(sleeper);
+        work(file, watched).await;
     });
-    let transport = Box::new(Rc::clone(&watched));
-    let drive = Drive::probe(transport, "/dev/sdx".to_owned()).await;
-    let drive = drive.expect("it can sleep");
-    let sleeper = Sleeper::new(drive).await.expect("it answers");
-    file.rest.may_sleep(sleeper);
-    (file, watched)
 }
 
 /// Sends the disk to sleep, and waits until it has fallen or stays awake.
@@ -68,26 +72,18 @@ async fn settled(file: &File, watched: &Watched) -> bool {
 
 #[test]
 fn what_was_written_is_flushed_before_the_disk_sleeps() {
-    let folder = tempfile::tempdir().unwrap();
-    Runtime::real(RealConfig::default())
-        .unwrap()
-        .block_on(async move {
-            let (file, watched) = sleepy(&folder).await;
-            file.write_at(Sector(8), View::copy_of(&[7; 4096]))
-                .await
-                .unwrap();
-            assert!(!file.rest.is_flushed());
-            assert!(settled(&file, &watched).await);
-            assert_eq!(watched.flushed.get(), Some(true));
-        });
+    with_sleepy(async |file, watched| {
+        let data = View::copy_of(&[7; 4096]);
+        file.write_at(Sector(8), data).await.unwrap();
+        assert!(!file.rest.is_flushed());
+        assert!(settled(&file, &watched).await);
+        assert_eq!(watched.flushed.get(), Some(true));
+    });
 }
 
 #[test]
 fn a_disk_that_lost_a_write_is_not_sent_to_sleep() {
-    let folder = tempfile::tempdir().unwrap();
-    let runtime = Runtime::real(RealConfig::default()).unwrap();
-    runtime.block_on(async move {
-        let (file, watched) = sleepy(&folder).await;
+    with_sleepy(async |file, watched| {
         let data = View::copy_of(&[7; 4096]);
         file.write_at(Sector(8), data).await.unwrap();
         file.remember_failed_flush(&io::Error::from_raw_os_error(5));
@@ -98,10 +94,7 @@ fn a_disk_that_lost_a_write_is_not_sent_to_sleep() {
 
 #[test]
 fn a_disk_whose_flush_failed_does_not_sleep_either_where_nothing_was_written_since() {
-    let folder = tempfile::tempdir().unwrap();
-    let runtime = Runtime::real(RealConfig::default()).unwrap();
-    runtime.block_on(async move {
-        let (file, watched) = sleepy(&folder).await;
+    with_sleepy(async |file, watched| {
         file.flush().await.unwrap();
         assert!(file.rest.is_flushed());
         file.remember_failed_flush(&io::Error::from_raw_os_error(5));

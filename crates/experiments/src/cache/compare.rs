@@ -10,8 +10,6 @@
 //!
 //! Always true: every published direction and figure has its rows, whether ours agrees or not.
 
-use report::Evidence;
-
 use super::spread::{Spread, metric_of, of, ratio, row};
 use super::*;
 
@@ -37,11 +35,8 @@ pub(super) fn main_table(measured: &Measured, options: Options) -> Vec<Row> {
                 ..Spread::of(samples.iter().map(Sample::watts))
             };
             let note = note_of(case, setup, options);
-            // Its times were chosen on this day.
-            let evidence = match setup.engine {
-                Engine::Energy if case == "day" => Evidence::Calibrated,
-                _ => Evidence::Measured,
-            };
+            let rhythm = DAYS.iter().find(|rhythm| rhythm.name == case);
+            let evidence = rhythm.map_or(Evidence::Measured, |it| it.evidence_of(setup.method));
             for ((metric, unit), spread) in METRICS.into_iter().zip([seconds, watts, joules]) {
                 let row = row("measured", case, setup.method, metric, unit, spread);
                 rows.push(row.evidence(evidence).noted(&*note));

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use base::{Buf, Bytes, Nanos, Sector, Span, View};
 use device::{Class, Device, DeviceExt, Info, Pending, WriteFlags};
-use env::Runtime;
 use env::net::Listener;
 use env::sync::Event;
+use env::{Runtime, Task};
 use front::nbd::proto::{self, Request};
 use front::nbd::{Account, Client, ClientOptions, Config, Limits, Server, Soon, Supplied, Supply};
 
@@ -215,6 +215,18 @@ struct Paused {
     is_held: Cell<bool>,
 }
 
+impl Paused {
+    /// Lets go in three seconds what waits; what comes from now on does not wait.
+    fn release_later(&self) -> Task<()> {
+        self.is_held.set(false);
+        let go = Rc::clone(&self.go);
+        env::spawn(async move {
+            env::sleep(Nanos::secs(3)).await;
+            go.notify_all();
+        })
+    }
+}
+
 impl Device for Paused {
     fn info(&self) -> Info {
         self.disk.info()
@@ -265,12 +277,8 @@ fn serve_paused_by(config: Config) -> (Rc<Paused>, Rc<Server>) {
 /// A write of ones waits on the disk, and its connection has ended: the next client is let in once it is done, three seconds
 /// from now, so that what it writes stays.
 async fn is_waited_for(held: &Paused, server: &Rc<Server>) {
-    held.is_held.set(false);
-    let (go, later) = (Rc::clone(&held.go), env::now() + Nanos::secs(3));
-    let release = env::spawn(async move {
-        env::sleep(Nanos::secs(3)).await;
-        go.notify_all();
-    });
+    let later = env::now() + Nanos::secs(3);
+    let release = held.release_later();
     let again = Client::connect(&address(), &asks_for("vol0"))
         .await
         .unwrap();
@@ -359,13 +367,8 @@ fn comes_back_behind_two_writes(end: impl FnOnce(&Raw, &Server) + 'static) -> (N
         env::sleep(Nanos::millis(100)).await;
         end(&first, &server);
         env::sleep(Nanos::millis(100)).await;
-        held.is_held.set(false);
         let begun = env::now();
-        let go = Rc::clone(&held.go);
-        let release = env::spawn(async move {
-            env::sleep(Nanos::secs(3)).await;
-            go.notify_all();
-        });
+        let release = held.release_later();
         let again = Client::connect(&address(), &asks_for("vol0"))
             .await
             .unwrap();
