@@ -301,10 +301,15 @@ impl Printed {
                 return Err(format!("not all records were found: {line}"));
             }
         }
+        let operations = number("operations")?;
         Ok(Printed {
             mean_us: number("micros/op")?,
-            throughput: number("ops/sec")?,
-            operations: number("operations")? as u64,
+            // It is printed without a fraction: fewer than one a second are 0.
+            throughput: match before("ops/sec")?.parse() {
+                Ok(0) => operations / number("seconds")?,
+                _ => number("ops/sec")?,
+            },
+            operations: operations as u64,
         })
     }
 }
@@ -362,6 +367,9 @@ mod tests {
         let text = "overwrite    :   31002.157 micros/op 32 ops/sec 1.023 seconds 33 operations;    0.0 MB/s\n";
         let printed = Printed::read(text, Workload::Overwrite).unwrap();
         assert_eq!((printed.mean_us, printed.operations), (31_002.157, 33));
+        let slow = "readwhilewriting : 1053291.800 micros/op 0 ops/sec 5.742 seconds 5 operations;    0.0 MB/s (5 of 5 found)\n";
+        let slow = Printed::read(slow, Workload::ReadWhileWriting).unwrap();
+        assert_eq!((slow.throughput, slow.operations), (5.0 / 5.742, 5));
         let outcome = Outcome {
             workload: Workload::Overwrite.name().to_owned(),
             metric: Workload::Overwrite.metric().to_owned(),
