@@ -57,6 +57,9 @@ pub enum AccessError {
     /// No such token.
     #[error("there is no token {0}; `tanada token list` shows those there are")]
     NoToken(TokenId),
+    /// No such access key.
+    #[error("there is no access key {0}; `tanada s3 key list` shows those there are")]
+    NoS3Key(String),
     /// What was shown is not taken.
     #[error(transparent)]
     Token(#[from] TokenError),

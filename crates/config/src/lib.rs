@@ -22,6 +22,7 @@ mod hybrids;
 mod keys;
 mod log;
 mod network;
+pub mod s3;
 pub mod scheduling;
 pub mod store;
 pub mod tier;
@@ -36,7 +37,9 @@ pub use hybrids::{AGE_LIMIT, STANDBY_AFTER, usual_mode};
 pub use keys::{Mistake, instead};
 pub use log::LogLevel;
 pub use store::StoreConfig;
-pub use types::{AdminConfig, Backing, Config, ConfigError, DeviceConfig, HybridConfig, Kind};
+pub use types::{
+    AdminConfig, Backing, Config, ConfigError, DeviceConfig, HybridConfig, Kind, S3Config,
+};
 pub use values::{check_name, is_local, read_span};
 
 use std::path::{Path, PathBuf};
@@ -143,6 +146,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
     if let Some(cluster) = &cluster {
         cluster::check_against_exports(&root, cluster, &exports);
     }
+    let s3 = s3::read_gateways(&mut root, &stores, (&exports, &admin));
     let log = log::read_log(&mut root);
     root.finish();
     Config {
@@ -154,6 +158,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
         stores,
         cluster,
         exports,
+        s3,
         admin,
         log,
     }

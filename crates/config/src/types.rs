@@ -33,6 +33,8 @@ pub struct Config {
     pub cluster: Option<ClusterConfig>,
     /// `[[export]]`.
     pub exports: Vec<ExportConfig>,
+    /// `[[s3]]`.
+    pub s3: Vec<S3Config>,
     /// `[admin]`.
     pub admin: AdminConfig,
     /// `[log]`.
@@ -96,6 +98,19 @@ pub enum Backing {
     File(PathBuf),
     /// In memory, gone when the daemon stops.
     Memory,
+}
+
+/// `[[s3]]`: buckets over stores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct S3Config {
+    /// Unique among gateways.
+    pub name: String,
+    /// The stores that its objects lie in, in turns.
+    pub stores: Vec<String>,
+    /// Where its clients connect.
+    pub listen: Vec<Address>,
+    /// What clients call the place of its buckets.
+    pub region: String,
 }
 
 /// `[[hybrid]]`: one disk made of a slow and a fast one.

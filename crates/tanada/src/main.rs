@@ -56,6 +56,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Slurm(command) => cli::slurm::run(command),
         Command::Account(command) => cli::account::run(command),
         Command::Token(command) => cli::token::run(command),
+        Command::S3(command) => cli::s3::run(command),
         Command::Audit(command) => cli::audit::run(command),
         Command::Top(arguments) => cli::top::run(&arguments),
         Command::Schema(wanted) => cli::schema::run(&wanted),

@@ -6,7 +6,7 @@ use super::finding::Finding;
 use super::tree::Tree;
 
 /// The crates from the top terrace to the bottom one: each sees only those behind it.
-pub const TERRACES: [&str; 23] = [
+pub const TERRACES: [&str; 24] = [
     "tanada",
     "lab",
     "experiments",
@@ -19,6 +19,7 @@ pub const TERRACES: [&str; 23] = [
     "front",
     "reservations",
     "access",
+    "s3",
     "vdisk",
     "store",
     "hybrid",

@@ -6,6 +6,9 @@
 //!
 //! Always true: [`ObjectError::Indeterminate`] is the only answer to a change that may have happened or may yet happen.
 
+use policy::place::State;
+
+use super::{Limits, ObjectOps, Pending, Request, Response};
 use crate::object::error::StoreError;
 
 /// Why a store did not do what it was asked.
@@ -72,5 +75,30 @@ impl From<&StoreError> for ObjectError {
             }
             _ => ObjectError::Refused(text),
         }
+    }
+}
+
+impl From<StoreError> for ObjectError {
+    fn from(error: StoreError) -> ObjectError {
+        ObjectError::from(&error)
+    }
+}
+
+/// A way to a store whose errors become [`ObjectError`]s.
+pub struct ObjectErrors<O>(pub O);
+
+impl<O: ObjectOps<Error: Into<ObjectError>>> ObjectOps for ObjectErrors<O> {
+    type Error = ObjectError;
+
+    fn call(&self, request: Request) -> Pending<'_, Response> {
+        Box::pin(async move { self.0.call(request).await.map_err(Into::into) })
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits()
+    }
+
+    fn load(&self) -> Option<State> {
+        self.0.load()
     }
 }

@@ -25,7 +25,7 @@ use std::rc::Rc;
 
 use policy::place::State;
 
-pub use error::ObjectError;
+pub use error::{ObjectError, ObjectErrors};
 pub use request::{Request, Response};
 pub(crate) use store::carry_out;
 pub use typed::{Call, ObjectCalls};

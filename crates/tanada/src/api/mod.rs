@@ -19,6 +19,7 @@ pub mod rates;
 pub mod refusal;
 pub mod reload;
 pub mod reservation;
+pub mod s3;
 pub mod settings;
 pub mod status;
 pub mod store;

@@ -25,7 +25,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::client_error::{ClientError, Target};
 use crate::daemon::common::certificates::Folder;
-use crate::daemon::http::admin_tls::words;
+use crate::daemon::common::http_tls::words;
 
 /// Names the file with the authorities.
 const CA: &str = "TANADA_CA";

@@ -61,6 +61,7 @@ pub mod reservation_service;
 mod reservation_wanted;
 mod reservation_words;
 pub mod reserve;
+pub mod s3;
 pub mod schema;
 pub mod show;
 pub mod slurm;
@@ -165,6 +166,9 @@ pub enum Command {
     /// Make, list and revoke the tokens of accounts.
     #[command(subcommand)]
     Token(token::Token),
+    /// Gateways for S3 clients, and the access keys that they sign with.
+    #[command(subcommand)]
+    S3(s3::S3),
     /// Read the record of what was done, and check that it is whole.
     #[command(subcommand)]
     Audit(audit::Audit),

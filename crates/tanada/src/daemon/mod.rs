@@ -23,6 +23,7 @@ pub mod look;
 pub mod metrics;
 mod plan;
 pub mod reload;
+pub mod s3;
 pub mod serve;
 mod service_manager;
 pub mod thread;

@@ -94,6 +94,14 @@ impl Groups {
         for store in &config.stores {
             groups.join(&store.device, &format!("store:{}", store.name));
         }
+        for gateway in &config.s3 {
+            for store in &gateway.stores {
+                groups.join(
+                    &format!("store:{store}"),
+                    &format!("store:{}", gateway.stores[0]),
+                );
+            }
+        }
         if let Some(cluster) = &config.cluster {
             // Its stores live where it does: what is here needs no protocol.
             for store in &cluster.stores {

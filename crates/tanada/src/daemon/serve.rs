@@ -20,13 +20,13 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use config::{self, Config, DATA_DIR};
 use env::net::Address;
-use report::terminal::{self, Usage};
+use report::terminal::{self, Usage, said};
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::common::http_tls::HttpTls;
 use super::common::log::{self, LogFormat, Lost};
 use super::health::Watch;
-use super::http::admin_tls::AdminTls;
 use super::http::control::{Began, Control};
 use super::http::doors::{self, Doors};
 use super::http::gate::Gate;
@@ -41,7 +41,7 @@ use super::thread::command::{Started, ThreadHandle};
 use super::thread::layers::Layers;
 use super::thread::records::Records;
 use super::welcome::print_welcome;
-use super::{assemble, descriptors, http, plan};
+use super::{assemble, descriptors, http, plan, s3};
 use crate::daemon::common::address::plain;
 use crate::daemon::common::certificates::Folder;
 use crate::daemon::common::level_file;
@@ -240,6 +240,7 @@ async fn daemon(
     let mut threads: Vec<ThreadHandle> = Vec::new();
     let (kept, in_force) = saved_settings(&config)?;
     let given = (connections, &revocation, &kept);
+    let s3 = s3::Shared::of(&config)?;
     let begun = starts::begin(&config.data_dir)?;
     let opening = begin(&config, given, &mut threads, &mut signals);
     let ready = match manager.during("opening devices and volumes", opening).await {
@@ -254,14 +255,17 @@ async fn daemon(
         started: Began::now(started_at(&ready)),
         threads,
         revocation,
-        ..control_of(&config, loaded, lost, (&gate, kept))
+        ..control_of(&config, loaded, lost, (&gate, kept, s3))
     });
     // Before a client can reserve anew.
     Stores(&control).reconcile().await;
     http::export_booking::join_cluster(&control, &exports(&ready)).await;
+    let mut gateways =
+        open_gateways(&config, &control, admin_tls.as_ref(), &mut signals, manager).await?;
     let mut beside = beside(&control, &config, admin_tls.clone(), manager);
     let (doors, serving) = open_doors(&control, listeners, admin_tls, gate);
-    print_welcome(&in_force, &ready, &admin_addresses)?;
+    let shown = control.s3.gateways();
+    print_welcome(&in_force, (&ready, &shown), &admin_addresses)?;
     let config_file = &control.loaded.origin;
     tracing::info!(config = config_file, "serving {}", summary(&config));
     manager.ready(&summary(&config));
@@ -269,6 +273,7 @@ async fn daemon(
     manager.stopping();
     beside.abort_all();
     doors.end();
+    manager.during("ending gateways", gateways.end()).await;
     let closing = stop_all(&control.threads, &mut signals);
     let clean = manager.during("closing", closing).await;
     serving.abort();
@@ -278,11 +283,30 @@ async fn daemon(
     Ok(())
 }
 
+/// Opens the gateways; where that fails the data threads are closed again.
+async fn open_gateways(
+    config: &Config,
+    control: &Control,
+    tls: Option<&Arc<HttpTls>>,
+    signals: &mut Signals,
+    manager: ServiceManager,
+) -> anyhow::Result<s3::Gateways> {
+    http::s3_keys::look(control).await;
+    let opening = s3::Gateways::open(config, &control.threads, (&control.s3, tls));
+    let opened = manager.during("opening gateways", opening).await;
+    if opened.is_err()
+        && let Err(trouble) = stop_all(&control.threads, signals).await
+    {
+        tracing::error!("{}", said::words(&trouble));
+    }
+    opened
+}
+
 /// Serves the admin API; where it listens, and what is aborted to end it.
 fn open_doors(
     control: &Arc<Control>,
     listeners: Vec<(Address, AdminListener)>,
-    tls: Option<Arc<AdminTls>>,
+    tls: Option<Arc<HttpTls>>,
     gate: Gate,
 ) -> (Arc<Doors>, JoinHandle<()>) {
     let doors = Arc::<Doors>::default();
@@ -297,7 +321,7 @@ fn control_of(
     config: &Config,
     loaded: Loaded,
     lost: Lost,
-    (gate, kept): (&Gate, SavedSettings),
+    (gate, kept, s3): (&Gate, SavedSettings, s3::Shared),
 ) -> Control {
     Control {
         started: Began::now(0),
@@ -305,6 +329,7 @@ fn control_of(
         threads: Vec::new(),
         access: gate.access.clone(),
         records: Records::of(config),
+        s3,
         audit: Some(Arc::clone(&gate.audit)),
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: KernelDisks::default(),
@@ -363,7 +388,7 @@ fn saved_settings(config: &Config) -> anyhow::Result<(SavedSettings, Config)> {
 fn beside(
     control: &Arc<Control>,
     config: &Config,
-    tls: Option<Arc<AdminTls>>,
+    tls: Option<Arc<HttpTls>>,
     manager: ServiceManager,
 ) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
@@ -377,20 +402,22 @@ fn beside(
     tasks.spawn(http::health::keep(Arc::clone(control)));
     tasks.spawn(http::jobs::keep(Arc::clone(control)));
     tasks.spawn(http::account_terms::keep(Arc::clone(control)));
+    tasks.spawn(http::s3_keys::keep(Arc::clone(control)));
     if let Some(tls) = tls {
         tasks.spawn(tls.keep_looking(control.revocation.clone()));
     }
     tasks
 }
 
-/// What the admin API needs for TLS, if one of its addresses speaks it.
-fn admin_tls(config: &Config) -> anyhow::Result<Option<Arc<AdminTls>>> {
-    let mut listen = config.admin.addresses();
+/// What the admin API and gateways need for TLS, if one of their addresses speaks it.
+fn admin_tls(config: &Config) -> anyhow::Result<Option<Arc<HttpTls>>> {
+    let gateways = config.s3.iter().flat_map(|it| &it.listen);
+    let mut listen = config.admin.addresses().chain(gateways);
     let Some(address) = listen.find(|address| address.is_tls()) else {
         return Ok(None);
     };
     let node = config.cluster.as_ref().map(|cluster| cluster.node.as_str());
-    AdminTls::open(&config.data_dir, node, address).map(Some)
+    HttpTls::open(&config.data_dir, node, address).map(Some)
 }
 
 /// Starts the data threads of the configuration and waits until all are up. Those that were started are in `threads`,

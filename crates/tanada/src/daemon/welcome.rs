@@ -10,10 +10,15 @@ use report::terminal::table::size;
 
 use super::common::address::{absolute, nbd_uri};
 use super::thread::command::{Started, StartedCluster, StartedExport, StartedStore};
+use crate::api::s3::S3Gateway;
 
 /// What was made and how to use it, ready to paste.
-pub fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> io::Result<()> {
-    let text = welcome(config, ready, admin);
+pub fn print_welcome(
+    config: &Config,
+    (ready, gateways): (&[Started], &[S3Gateway]),
+    admin: &[Address],
+) -> io::Result<()> {
+    let text = welcome(config, (ready, gateways), admin);
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A daemon whose starter reads no more, or whose terminal is gone, goes on.
@@ -22,7 +27,11 @@ pub fn print_welcome(config: &Config, ready: &[Started], admin: &[Address]) -> i
     }
 }
 
-fn welcome(config: &Config, ready: &[Started], admin: &[Address]) -> String {
+fn welcome(
+    config: &Config,
+    (ready, gateways): (&[Started], &[S3Gateway]),
+    admin: &[Address],
+) -> String {
     let mut text = format!("Tanada {} is up.\n\n", env!("CARGO_PKG_VERSION"));
     list(&mut text, config, ready);
     let exports: Vec<_> = ready.iter().flat_map(|started| &started.exports).collect();
@@ -32,6 +41,9 @@ fn welcome(config: &Config, ready: &[Started], admin: &[Address]) -> String {
     let stores: Vec<_> = ready.iter().flat_map(|started| &started.stores).collect();
     for store in &stores {
         print_store(&mut text, store, admin.first());
+    }
+    for gateway in gateways {
+        print_gateway(&mut text, gateway, admin.first());
     }
     for cluster in ready.iter().filter_map(|started| started.cluster.as_ref()) {
         print_cluster(&mut text, cluster, admin.first());
@@ -90,6 +102,24 @@ fn made_of(kind: &Kind) -> String {
         Kind::Striped { members, chunk } => {
             format!("{} in turn, {} each", members.join(", "), size(chunk.0))
         }
+    }
+}
+
+/// How a gateway is used.
+fn print_gateway(text: &mut String, gateway: &S3Gateway, admin: Option<&Address>) {
+    let stores = gateway.stores.join(", ");
+    let _ = writeln!(text, "\nS3 gateway {}, over {stores}:", gateway.name);
+    let _ = writeln!(
+        text,
+        "  eval \"$(tanada s3 key create{})\"   # an access key, for this shell",
+        asks(admin, str::to_owned)
+    );
+    for listen in &gateway.listen {
+        let url = match listen.strip_prefix("tls:") {
+            Some(address) => format!("https://{address}"),
+            None => format!("http://{listen}"),
+        };
+        let _ = writeln!(text, "  aws --endpoint-url {url} s3 mb s3://photos");
     }
 }
 

@@ -24,6 +24,7 @@ mod pairs;
 mod queued;
 mod recording;
 mod reload;
+mod s3;
 mod schemas;
 mod settings;
 mod spellings;

@@ -18,7 +18,7 @@ use base::{Buf, Nanos, View};
 use env::net::Address;
 use policy::place::State;
 use store::net::client::{Client, ClientOptions, Credentials};
-use store::ops::{Call, Limits, ObjectCalls, ObjectOps, Request, Response};
+use store::ops::{Call, ObjectCalls, ObjectErrors, ObjectOps};
 use store::qos::fenced::Fenced;
 use store::qos::manager::Manager;
 use store::qos::session::Access;
@@ -141,25 +141,6 @@ pub trait Connection: ObjectOps<Error = ConnectionError> {
     }
 }
 
-/// A way to a store under a sealed fence, with errors as a volume knows them.
-struct Sealed<O>(O);
-
-impl<O: ObjectOps<Error: Into<ConnectionError>>> ObjectOps for Sealed<O> {
-    type Error = ConnectionError;
-
-    fn call(&self, request: Request) -> Pending<'_, Response> {
-        Box::pin(async move { self.0.call(request).await.map_err(Into::into) })
-    }
-
-    fn limits(&self) -> Limits {
-        self.0.limits()
-    }
-
-    fn load(&self) -> Option<State> {
-        self.0.load()
-    }
-}
-
 /// How often a store sends a load report, at most: some 100 bytes each time.
 const LOAD_REPORT_EVERY: Nanos = Nanos::millis(1);
 /// Objects asked for at once.
@@ -188,7 +169,10 @@ impl Connector for LocalConnector {
                 check_age(self.0.store().name(), fence_name, found, least)?;
             }
             session.seal(fence_name, token).await?;
-            Ok(Rc::new(Sealed(Fenced::new(&session, fence_name, token)?)) as Rc<dyn Connection>)
+            Ok(
+                Rc::new(ObjectErrors(Fenced::new(&session, fence_name, token)?))
+                    as Rc<dyn Connection>,
+            )
         })
     }
 }
@@ -202,10 +186,12 @@ pub(crate) fn unsealed(
 ) -> Result<Rc<dyn Connection>, ConnectionError> {
     let session = node.open_session(Access::NodeKey);
     let session = session.map_err(|why| ConnectionError::Refused(why.to_string()))?;
-    Ok(Rc::new(Sealed(Fenced::new(&session, fence_name, token)?)))
+    Ok(Rc::new(ObjectErrors(Fenced::new(
+        &session, fence_name, token,
+    )?)))
 }
 
-impl Connection for Sealed<Rc<Fenced>> {
+impl Connection for ObjectErrors<Rc<Fenced>> {
     fn set_client_tag(&self, caller: ClientTag) -> Pending<'_, ()> {
         self.0.set_client_tag(caller);
         Box::pin(async { Ok(()) })
@@ -253,12 +239,12 @@ impl Connector for RemoteConnector {
             }
             client.seal(fence_name, token).await?;
             client.fence(fence_name, token).await?;
-            Ok(Rc::new(Sealed(client)) as Rc<dyn Connection>)
+            Ok(Rc::new(ObjectErrors(client)) as Rc<dyn Connection>)
         })
     }
 }
 
-impl Connection for Sealed<Client> {
+impl Connection for ObjectErrors<Client> {
     fn set_client_tag(&self, caller: ClientTag) -> Pending<'_, ()> {
         Box::pin(async move {
             let will_come = self.0.set_client_tag(caller, LOAD_REPORT_EVERY).await;

@@ -51,7 +51,7 @@ type SetFilter = Box<dyn Fn(EnvFilter) -> Result<(), reload::Error> + Send + Syn
 pub fn start(format: LogFormat, level: LogLevel) -> Lost {
     let said = EnvFilter::try_from_default_env().ok();
     let is_said = said.is_some();
-    let filter = said.unwrap_or_else(|| EnvFilter::new(level.name()));
+    let filter = said.unwrap_or_else(|| filter_of(level));
     let (lines, writer) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .lossy(true)
@@ -92,10 +92,15 @@ pub fn start(format: LogFormat, level: LogLevel) -> Lost {
     lost
 }
 
+/// What goes into the log at this level. The library that speaks S3 calls each request that it refuses an error.
+fn filter_of(level: LogLevel) -> EnvFilter {
+    EnvFilter::new(format!("{},s3s=off", level.name()))
+}
+
 /// From now on the log says so much, unless `RUST_LOG` says how much.
 pub fn set_level(level: LogLevel) {
     if let Some(set) = LEVEL.get()
-        && let Err(error) = set(EnvFilter::new(level.name()))
+        && let Err(error) = set(filter_of(level))
     {
         tracing::error!(%error, "the log goes on as before");
     }

@@ -6,6 +6,7 @@ pub mod differences;
 pub mod disk_identity;
 pub mod guests;
 pub mod heartbeat;
+pub mod http_tls;
 pub mod level_file;
 pub mod log;
 pub mod pairs;

@@ -25,9 +25,9 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use subtle::ConstantTimeEq;
 use tls::{Peer, Serial};
 
-use super::admin_tls::TlsPeer;
 use super::control::Failure;
 use crate::api::access::Access;
+use crate::daemon::common::http_tls::TlsPeer;
 
 /// The process at the other end of a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -38,7 +38,7 @@ fn unprocessable(error: impl Into<String>, todo: &str) -> Failure {
     Failure::new(StatusCode::UNPROCESSABLE_ENTITY, error, todo)
 }
 
-fn called(text: &str) -> Result<AccountName, Failure> {
+pub(super) fn called(text: &str) -> Result<AccountName, Failure> {
     let name = text.parse();
     name.map_err(|error: access::name::BadAccountName| {
         unprocessable(error.to_string(), "choose another name")

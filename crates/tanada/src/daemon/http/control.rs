@@ -28,6 +28,7 @@ use crate::daemon::common::revocation::Revocation;
 use crate::daemon::health::Watch;
 use crate::daemon::jobs::shared::Jobs;
 use crate::daemon::reload::Loaded;
+use crate::daemon::s3::Shared;
 use crate::daemon::thread::command::{Command, Reply, ThreadHandle, ThreadReport, VolumeCommand};
 use crate::daemon::thread::records::Records;
 use crate::daemon::thread::refused::Refused;
@@ -52,6 +53,8 @@ pub struct Control {
     pub access: Access,
     /// Where accounts, tokens and quotas are.
     pub records: Records,
+    /// Gateways for S3 clients, and who comes in there.
+    pub s3: Shared,
     /// What was done; tests go without.
     pub audit: Option<Arc<AuditLog>>,
     /// Held while parameters of a tier are searched for.

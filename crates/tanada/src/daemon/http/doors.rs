@@ -15,9 +15,9 @@ use report::terminal::said;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::admin_tls::AdminTls;
 use super::guard::Guard;
 use super::listen::AdminListener;
+use crate::daemon::common::http_tls::HttpTls;
 
 /// A listener that is to be served until it is said to be closed.
 type Begun = (AdminListener, watch::Receiver<bool>);
@@ -33,7 +33,7 @@ struct State {
     /// What serves them; none before the start.
     begin: Option<mpsc::UnboundedSender<Begun>>,
     open: Vec<Door>,
-    tls: Option<Arc<AdminTls>>,
+    tls: Option<Arc<HttpTls>>,
     guard: Arc<RwLock<Guard>>,
 }
 
@@ -62,7 +62,7 @@ impl Doors {
         &self,
         listeners: Vec<(Address, AdminListener)>,
         router: Router,
-        (tls, guard): (Option<Arc<AdminTls>>, Arc<RwLock<Guard>>),
+        (tls, guard): (Option<Arc<HttpTls>>, Arc<RwLock<Guard>>),
     ) -> impl Future<Output = ()> + use<> {
         let (begin, begun) = mpsc::unbounded_channel();
         let mut state = self.state();
@@ -147,7 +147,7 @@ pub fn addresses(listeners: &[(Address, AdminListener)]) -> Vec<Address> {
 pub async fn listen(
     admin: &AdminConfig,
     known: &[Address],
-    tls: Option<&Arc<AdminTls>>,
+    tls: Option<&Arc<HttpTls>>,
 ) -> anyhow::Result<Vec<(Address, AdminListener)>> {
     let mut opened = Vec::new();
     for address in admin.addresses().filter(|it| !known.contains(it)) {

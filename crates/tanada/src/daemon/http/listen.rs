@@ -38,10 +38,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::access::{Entrance, UnixPeer};
-use super::admin_tls::{AdminTls, HANDSHAKE_TIMEOUT, TlsPeer};
 use super::control::Failure;
 use super::slots::{Party, Slot, Slots};
 use crate::daemon::common::address::plain;
+use crate::daemon::common::http_tls::{HANDSHAKE_TIMEOUT, HttpTls, TlsPeer};
 use crate::daemon::common::socket_folder;
 
 /// No request of this API is longer.
@@ -61,7 +61,7 @@ pub struct AdminListener {
 
 enum Listener {
     Tcp(TcpListener),
-    Tls(TcpListener, Arc<AdminTls>),
+    Tls(TcpListener, Arc<HttpTls>),
     Unix {
         listener: UnixListener,
         _file: Option<SocketFile>,
@@ -87,7 +87,7 @@ impl AdminListener {
     pub async fn open(
         address: &Address,
         socket_mode: u32,
-        tls: Option<&Arc<AdminTls>>,
+        tls: Option<&Arc<HttpTls>>,
     ) -> anyhow::Result<AdminListener> {
         socket_folder::make(address)?;
         match address {
@@ -213,7 +213,7 @@ async fn bind_unix(
 /// A connection that has just come.
 enum Stream {
     Tcp(tokio::net::TcpStream, IpAddr),
-    Tls(tokio::net::TcpStream, IpAddr, Arc<AdminTls>),
+    Tls(tokio::net::TcpStream, IpAddr, Arc<HttpTls>),
     Unix(tokio::net::UnixStream, UnixPeer),
 }
 
@@ -252,7 +252,7 @@ impl Stream {
 /// As [`answer`], in TLS: until the certificate that the client showed is revoked or over.
 async fn serve_tls(
     (stream, from): (tokio::net::TcpStream, IpAddr),
-    tls: &AdminTls,
+    tls: &HttpTls,
     router: Router,
     (slot, mut closed): (Arc<Slot>, watch::Receiver<bool>),
 ) {

@@ -15,7 +15,6 @@ pub mod access;
 mod account_records;
 pub mod account_terms;
 mod accounts;
-pub mod admin_tls;
 mod audit;
 pub mod audit_log;
 pub mod booking;
@@ -58,6 +57,7 @@ mod rights;
 #[cfg(test)]
 mod rights_tests;
 mod routes;
+pub mod s3_keys;
 pub mod settings_book;
 pub mod slots;
 mod stores;
@@ -164,6 +164,10 @@ use door::Door;
         accounts::get_tokens,
         accounts::create_token,
         accounts::revoke_token,
+        s3_keys::get_gateways,
+        s3_keys::get_keys,
+        s3_keys::create_key,
+        s3_keys::delete_key,
         audit::get_audit,
         get_access,
         certificates::get_certificates,

@@ -19,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 84] = [
+const RIGHTS: [Right; 88] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -109,6 +109,10 @@ const RIGHTS: [Right; 84] = [
     Right("GET", "/v1/tokens", Action::Tokens),
     Right("POST", "/v1/tokens", Action::Accounts),
     Right("DELETE", "/v1/tokens/{id}", Action::Tokens),
+    Right("GET", "/v1/s3", Action::Read),
+    Right("GET", "/v1/s3/keys", Action::Tokens),
+    Right("POST", "/v1/s3/keys", Action::Accounts),
+    Right("DELETE", "/v1/s3/keys/{id}", Action::Tokens),
     Right("GET", "/v1/audit", Action::Audit),
 
     // Asked with HEAD they answer as with GET.
@@ -117,11 +121,12 @@ const RIGHTS: [Right; 84] = [
 ];
 
 /// Looking at these goes into the audit log, too: what they answer is more than figures.
-const NOTED: [&str; 5] = [
+const NOTED: [&str; 6] = [
     "/v1/accounts",
     "/v1/accounts/{name}",
     "/v1/audit",
     "/v1/reservations/{store}/{number}",
+    "/v1/s3/keys",
     "/v1/tokens",
 ];
 

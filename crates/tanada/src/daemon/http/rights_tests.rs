@@ -15,12 +15,12 @@ use hyper_util::service::TowerToHyperService;
 use vdisk::meta::{Op, Redb};
 
 use super::access::{Entrance, UnixPeer};
-use super::admin_tls::TlsPeer;
 use super::audit_log::AuditLog;
 use super::routes::routes;
 use super::*;
 use crate::api::store::Reservation;
 use crate::daemon::common::certificates::Folder;
+use crate::daemon::common::http_tls::TlsPeer;
 use crate::daemon::thread::records::{FILE, Records};
 
 /// The least role that is let in at a route; `-`: no role is needed on loopback.
@@ -106,6 +106,10 @@ PUT    /v1/accounts/{name}/quota                                 admin
 GET    /v1/tokens                                                reader
 POST   /v1/tokens                                                admin
 DELETE /v1/tokens/{id}                                           reader
+GET    /v1/s3                                                    reader
+GET    /v1/s3/keys                                               reader
+POST   /v1/s3/keys                                               admin
+DELETE /v1/s3/keys/{id}                                          reader
 GET    /v1/audit                                                 admin
 ";
 
@@ -139,6 +143,7 @@ impl Bed {
             threads: Vec::new(),
             access: access.clone(),
             records: Records::in_dir(dir.path()),
+            s3: crate::daemon::s3::Shared::default(),
             audit: Some(Arc::clone(&audit)),
             searching: Arc::new(tokio::sync::Semaphore::new(1)),
             kernel_disks: kernel_disks::KernelDisks::default(),

@@ -7,8 +7,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use super::control::Control;
 use super::{
     accounts, audit, certificates, clients, cluster, detach, events, export_booking, health, jobs,
-    learn, level, reload, repair, reservations, reserve, stores, trash, volume_settings, volumes,
-    web,
+    learn, level, reload, repair, reservations, reserve, s3_keys, stores, trash, volume_settings,
+    volumes, web,
 };
 
 /// A path, and what answers there.
@@ -94,6 +94,12 @@ fn account_routes() -> Vec<Route> {
             get(accounts::get_tokens).post(accounts::create_token),
         ),
         ("/v1/tokens/{id}", delete(accounts::revoke_token)),
+        ("/v1/s3", get(s3_keys::get_gateways)),
+        (
+            "/v1/s3/keys",
+            get(s3_keys::get_keys).post(s3_keys::create_key),
+        ),
+        ("/v1/s3/keys/{id}", delete(s3_keys::delete_key)),
         ("/v1/audit", get(audit::get_audit)),
     ]
 }

@@ -156,6 +156,11 @@ pub enum Command {
         store: String,
         job: Box<dyn FnOnce(Rc<OpenStore>) + Send>,
     },
+    /// The same with several, in this order; dropped where one of them is not here.
+    Stores {
+        stores: Vec<String>,
+        job: Box<dyn FnOnce(Vec<Rc<OpenStore>>) + Send>,
+    },
     /// Something to be done with the queue of the hybrid behind an export, if there is one here; and how that hybrid writes.
     Queue {
         export: String,

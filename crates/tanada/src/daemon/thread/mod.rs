@@ -297,6 +297,12 @@ impl DataThread {
                     job(Rc::clone(store));
                 }
             }
+            Command::Stores { stores, job } => {
+                let find = |name: &String| self.stores.iter().find(|it| it.config.name == *name);
+                if let Some(found) = stores.iter().map(find).collect::<Option<Vec<_>>>() {
+                    job(found.into_iter().cloned().collect());
+                }
+            }
             Command::Entrances(change) => (self.change_entrances)(Rc::clone(self), change),
             Command::Accounts(terms) => self.caps.set_accounts(&terms),
             Command::Queue { export, job } => job(self.queue_of(&export)),

@@ -1,4 +1,4 @@
-//! TLS of the admin API: what this daemon shows, who is at the other end, and when that ends.
+//! TLS of the admin API and of gateways: what this daemon shows, who is at the other end, and when that ends.
 //!
 //! ```text
 //! DATA_DIR/tls -> rustls settings          looked at every 250 ms, as the data threads do (`thread::secured`)
@@ -42,7 +42,7 @@ const CLOCK: Duration = Duration::from_secs(60);
 const HEAR: Duration = Duration::from_millis(200);
 
 /// See the module's head.
-pub struct AdminTls {
+pub struct HttpTls {
     folder: Folder,
     current: Mutex<Current>,
     revoked: watch::Sender<BTreeSet<Serial>>,
@@ -64,20 +64,16 @@ fn server(folder: &Folder) -> anyhow::Result<(Settings, Arc<ServerConfig>)> {
     Ok((settings, server))
 }
 
-impl AdminTls {
+impl HttpTls {
     /// From the files of the daemon. `node` is what this node is called in its cluster.
     ///
     /// # Errors
     /// There is no certificate, it is another node's, or the files cannot be used.
-    pub fn open(
-        data_dir: &Path,
-        node: Option<&str>,
-        at: &Address,
-    ) -> anyhow::Result<Arc<AdminTls>> {
+    pub fn open(data_dir: &Path, node: Option<&str>, at: &Address) -> anyhow::Result<Arc<HttpTls>> {
         let folder = Folder::of_daemon(data_dir);
         if !folder.has_certificate() {
             return Err(anyhow!(
-                "cannot listen on {at} for the admin API: TLS needs a certificate of this node; make one with `tanada cluster \
+                "cannot listen on {at}: TLS needs a certificate of this node; make one with `tanada cluster \
                  ca init` and `tanada node create`"
             ));
         }
@@ -87,7 +83,7 @@ impl AdminTls {
             check_own(&folder, &own.peer, node)?;
         }
         let (revoked, _) = watch::channel(folder.read_revoked()?);
-        Ok(Arc::new(AdminTls {
+        Ok(Arc::new(HttpTls {
             folder,
             current: Mutex::new(Current { stamp, server }),
             revoked,
@@ -222,8 +218,7 @@ async fn turn_away(stream: &mut TcpStream) {
     let mut heard = [0; 4096];
     let _ = tokio::time::timeout(HEAR, stream.read(&mut heard)).await;
     let refusal = Refusal {
-        error: "this address of the admin API speaks TLS, and the request came in the clear"
-            .to_owned(),
+        error: "this address speaks TLS, and the request came in the clear".to_owned(),
         what_to_do: "write https://, for `tanada` an address such as tls:10.0.0.1:10880".to_owned(),
     };
     let body = serde_json::to_string(&refusal).unwrap_or_default();
@@ -272,16 +267,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::of_daemon(dir.path());
         let at: Address = "tls:127.0.0.1:1".parse().unwrap();
-        let why = AdminTls::open(dir.path(), None, &at).err().unwrap();
+        let why = HttpTls::open(dir.path(), None, &at).err().unwrap();
         assert!(why.to_string().contains("tanada node create"), "{why}");
         let (ca, _) = Authority::make("ca", KeyKind::P256, (now(), 30), [1; 16]).unwrap();
         let own = issued(&ca, Peer::Node("n1".into()), 2);
         folder
             .write(&own.certificate, &own.key, &ca.certificate)
             .unwrap();
-        let why = AdminTls::open(dir.path(), Some("n9"), &at).err().unwrap();
+        let why = HttpTls::open(dir.path(), Some("n9"), &at).err().unwrap();
         assert!(why.to_string().contains("of node n1"), "{why}");
-        let tls = AdminTls::open(dir.path(), Some("n1"), &at).unwrap();
+        let tls = HttpTls::open(dir.path(), Some("n1"), &at).unwrap();
         let astro = issued(&ca, Peer::Account("astro".into()), 3).says;
         with_runtime(async {
             let over = Certificate {
@@ -320,7 +315,7 @@ mod tests {
             done.unwrap();
         };
         write(2);
-        let tls = AdminTls::open(dir.path(), Some("n1"), &at).unwrap();
+        let tls = HttpTls::open(dir.path(), Some("n1"), &at).unwrap();
         let look = || tls.look(&Revocation::default());
         let first = Arc::clone(&tls.current().server);
         let is_first = || Arc::ptr_eq(&first, &tls.current().server);

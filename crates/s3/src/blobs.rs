@@ -1,0 +1,391 @@
+//! The bytes of objects in the stores, on the data thread: written once, read, deleted.
+//!
+//! ```text
+//! blob -> chunks of 8 MiB -> objects s3/<bucket>/<blob>/<number of the chunk>, in turns over all stores
+//! index -> one object of the first store, written in place
+//! ```
+//!
+//! Always true:
+//! 1. What `write` has answered is durable after the next `flush`.
+//! 2. The bytes of a blob are never changed, so a read needs no lock.
+
+use std::rc::Rc;
+
+use base::{Buf, View};
+use store::Change;
+use store::ops::{ObjectCalls, ObjectError, ObjectOps};
+
+use crate::index::Ranges;
+use crate::index::record::BlobRef;
+
+/// Before the names of all objects of a gateway.
+pub const PREFIX: &str = "s3/";
+/// Where the index lies. No bucket begins with a dot.
+const INDEX: &str = "s3/.index";
+/// The bytes of one object of a store.
+pub const CHUNK: u64 = 8 << 20;
+/// The longest read or write of a store that is asked for.
+const PIECE: u64 = 1 << 20;
+/// How many pieces of the index are written at once.
+const AT_ONCE: usize = 16;
+
+/// A store as the gateway uses it.
+pub type Objects = dyn ObjectOps<Error = ObjectError>;
+
+/// The stores of a gateway.
+pub struct Blobs {
+    stores: Vec<Rc<Objects>>,
+}
+
+/// A piece of a chunk.
+struct Place<'a> {
+    store: &'a Rc<Objects>,
+    object: String,
+    offset: u64,
+    len: u64,
+}
+
+impl Blobs {
+    /// Those of `stores`, in the order that they have in every run.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn new(stores: Vec<Rc<Objects>>) -> Blobs {
+        assert!(!stores.is_empty(), "a gateway stands on a store");
+        Blobs { stores }
+    }
+
+    // --- objects --------------------------------------------------------------------------------------
+
+    /// Writes `data` at byte `offset` of a blob; other bytes of it may be written at the same time.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn write(&self, blob: &BlobRef, offset: u64, data: View) -> Result<(), ObjectError> {
+        let mut from = 0;
+        for place in self.places(blob, offset, data.len() as u64) {
+            let piece = data.slice(from, place.len as usize);
+            from += piece.len();
+            let change = Change::default().creating();
+            place
+                .store
+                .write(&place.object, place.offset, piece, change)
+                .done()
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// What a store says.
+    pub async fn flush(&self) -> Result<(), ObjectError> {
+        let flushed = self.stores.iter().map(|store| store.flush());
+        env::sync::join_all(flushed).await.into_iter().collect()
+    }
+
+    /// Reads `len` bytes of a blob from byte `offset` on.
+    ///
+    /// # Errors
+    /// What the store says; [`ObjectError::Damaged`] if there are fewer.
+    pub async fn read(&self, blob: &BlobRef, offset: u64, len: u64) -> Result<Buf, ObjectError> {
+        let mut whole: Option<Buf> = None;
+        for place in self.places(blob, offset, len) {
+            let piece = place
+                .store
+                .read(&place.object, place.offset, place.len)
+                .await?;
+            if piece.len() as u64 != place.len {
+                let (object, found) = (&place.object, piece.len());
+                return Err(ObjectError::Damaged(format!(
+                    "{object} ends before byte {}: {found} of {} bytes are there",
+                    place.offset + place.len,
+                    place.len
+                )));
+            }
+            match &mut whole {
+                Some(whole) => whole.join(piece),
+                None => whole = Some(piece),
+            }
+        }
+        Ok(whole.unwrap_or_else(|| Buf::for_read(0)))
+    }
+
+    /// Deletes the bytes of a blob, written or not.
+    ///
+    /// # Errors
+    /// What a store says.
+    pub async fn delete(&self, blob: &BlobRef) -> Result<(), ObjectError> {
+        for chunk in 0..blob.size.div_ceil(CHUNK).max(1) {
+            let store = self.store_of(blob, chunk);
+            let done = store.delete(&name_of(blob, chunk), Change::default()).await;
+            match done {
+                Ok(()) | Err(ObjectError::Absent(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The blobs that have bytes in the stores, from the one behind `after` on: bucket and blob; the last one says where
+    /// to go on.
+    ///
+    /// # Errors
+    /// What a store says.
+    pub async fn blobs_after(
+        &self,
+        store: usize,
+        after: Option<String>,
+    ) -> Result<(Vec<BlobRef>, Option<String>), ObjectError> {
+        let Some(from) = self.stores.get(store) else {
+            return Ok((Vec::new(), None));
+        };
+        let listing = from.list(PREFIX, after.as_deref(), 1000).await?;
+        let found = listing.objects.iter().filter_map(|it| parse(&it.name));
+        Ok((found.collect(), listing.next))
+    }
+
+    /// How many stores there are.
+    pub fn width(&self) -> usize {
+        self.stores.len()
+    }
+
+    /// The pieces of `len` bytes from `offset` on.
+    fn places<'a>(&'a self, blob: &'a BlobRef, offset: u64, len: u64) -> Vec<Place<'a>> {
+        let (mut at, end) = (offset, offset + len);
+        let mut places = Vec::new();
+        while at < end {
+            let (chunk, within) = (at / CHUNK, at % CHUNK);
+            let store = self.store_of(blob, chunk);
+            let limits = store.limits();
+            let most = PIECE.min(limits.write_max).min(limits.read_max);
+            let len = (CHUNK - within).min(end - at).min(most);
+            places.push(Place {
+                store,
+                object: name_of(blob, chunk),
+                offset: within,
+                len,
+            });
+            at += len;
+        }
+        places
+    }
+
+    fn store_of(&self, blob: &BlobRef, chunk: u64) -> &Rc<Objects> {
+        // Chance decides where a blob begins.
+        let first = blob
+            .id
+            .bytes()
+            .fold(0_u64, |sum, byte| sum + u64::from(byte));
+        let place = (first + chunk) % self.stores.len() as u64;
+        &self.stores[place as usize]
+    }
+
+    // --- the index ------------------------------------------------------------------------------------
+
+    /// How long the index is.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn index_len(&self) -> Result<u64, ObjectError> {
+        match self.stores[0].stat(INDEX).await {
+            Ok(stat) => Ok(stat.size),
+            Err(ObjectError::Absent(_)) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads `len` bytes of the index; zeroes where it has none.
+    ///
+    /// # Errors
+    /// What the store says.
+    pub async fn read_index(&self, offset: u64, len: u64) -> Result<Vec<u8>, ObjectError> {
+        let store = &self.stores[0];
+        let mut bytes = Vec::with_capacity(len as usize);
+        let most = PIECE.min(store.limits().read_max);
+        while (bytes.len() as u64) < len {
+            let at = bytes.len() as u64;
+            let piece = store.read(INDEX, offset + at, (len - at).min(most)).await?;
+            if piece.is_empty() {
+                break;
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        bytes.resize(len as usize, 0);
+        Ok(bytes)
+    }
+
+    /// Makes the index `len` bytes long and `ranges` of it durable.
+    ///
+    /// # Errors
+    /// What the store says; some of it may be done.
+    pub async fn write_index(&self, len: u64, ranges: Ranges) -> Result<(), ObjectError> {
+        let store = &self.stores[0];
+        let most = PIECE.min(store.limits().write_max) as usize;
+        let mut pieces = Vec::new();
+        for (offset, data) in joined(ranges) {
+            let cut = data.chunks(most).enumerate();
+            pieces.extend(cut.map(|(n, it)| (offset + (n * most) as u64, View::copy_of(it))));
+        }
+        let mut pieces = pieces.into_iter();
+        loop {
+            let some: Vec<(u64, View)> = pieces.by_ref().take(AT_ONCE).collect();
+            if some.is_empty() {
+                break;
+            }
+            let written = some.into_iter().map(|(offset, data)| {
+                let change = Change::default().creating();
+                store.write(INDEX, offset, data, change).done()
+            });
+            let done: Result<(), ObjectError> =
+                env::sync::join_all(written).await.into_iter().collect();
+            done?;
+        }
+        if self.index_len().await? != len {
+            store.truncate(INDEX, len, Change::default()).done().await?;
+        }
+        store.flush().await
+    }
+}
+
+/// Ranges that touch, as one.
+fn joined(ranges: Ranges) -> Vec<(u64, Vec<u8>)> {
+    let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (offset, data) in ranges {
+        match all.last_mut() {
+            Some((start, before)) if *start + before.len() as u64 == offset => {
+                before.extend_from_slice(&data);
+            }
+            _ => all.push((offset, data)),
+        }
+    }
+    all
+}
+
+fn name_of(blob: &BlobRef, chunk: u64) -> String {
+    format!("{PREFIX}{}/{}/{chunk}", blob.folder, blob.id)
+}
+
+/// The blob that an object of a store is a chunk of; of an unknown length.
+fn parse(name: &str) -> Option<BlobRef> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('/');
+    let (folder, id, chunk) = (parts.next()?, parts.next()?, parts.next()?);
+    let chunk: u64 = chunk.parse().ok()?;
+    parts.next().is_none().then(|| BlobRef {
+        folder: folder.to_owned(),
+        id: id.to_owned(),
+        size: (chunk + 1) * CHUNK,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Bytes;
+    use device::Memory;
+    use store::ops::ObjectErrors;
+    use store::{Settings, Store};
+
+    use super::*;
+
+    async fn store(name: &str) -> Store {
+        let device = Memory::new(name, Bytes::mib(64));
+        Store::format(device, Settings::default()).await.unwrap()
+    }
+
+    fn blob(size: u64) -> BlobRef {
+        BlobRef {
+            folder: "photos".into(),
+            id: "00674869c10123456789abcdef".into(),
+            size,
+        }
+    }
+
+    fn bytes(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at >> 12) as u8 ^ at as u8).collect()
+    }
+
+    #[test]
+    fn a_blob_lies_in_chunks_over_all_stores_and_reads_back_in_any_piece() {
+        env::Runtime::simulated(1).block_on(async {
+            let stores = [store("a").await, store("b").await];
+            let ways = stores
+                .clone()
+                .map(|it| Rc::new(ObjectErrors(it)) as Rc<Objects>);
+            let blobs = Blobs::new(ways.into());
+            let all = bytes((2 * CHUNK + 12_345) as usize);
+            let blob = blob(all.len() as u64);
+            // As several pieces that are under way at once, and over the end of a chunk.
+            let pieces = all
+                .chunks(3 << 20)
+                .enumerate()
+                .map(|(n, piece)| blobs.write(&blob, (n * (3 << 20)) as u64, View::copy_of(piece)));
+            for done in env::sync::join_all(pieces).await {
+                done.unwrap();
+            }
+            blobs.flush().await.unwrap();
+            let counts = stores
+                .clone()
+                .map(|it| it.list(PREFIX, None, 10).objects.len());
+            assert_eq!(counts.iter().sum::<usize>(), 3);
+            assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
+            for (from, len) in [
+                (0, 10),
+                (CHUNK - 7, 14),
+                (CHUNK, 2 << 20),
+                (2 * CHUNK + 12_340, 5),
+            ] {
+                let read = blobs.read(&blob, from, len).await.unwrap();
+                assert!(
+                    read[..] == all[from as usize..(from + len) as usize],
+                    "{from} {len}"
+                );
+            }
+            let error = blobs.read(&blob, 2 * CHUNK + 12_340, 6).await.unwrap_err();
+            assert!(matches!(error, ObjectError::Damaged(_)), "{error}");
+            // A sweep finds what lies in each store.
+            let mut found = Vec::new();
+            for store in 0..=blobs.width() {
+                found.extend(blobs.blobs_after(store, None).await.unwrap().0);
+            }
+            assert!(
+                found.len() == 3 && found.iter().all(|it| it.id == blob.id),
+                "{found:?}"
+            );
+            blobs.delete(&blob).await.unwrap();
+            // Once more, as after a crash before it was forgotten.
+            blobs.delete(&blob).await.unwrap();
+            assert!(
+                stores
+                    .iter()
+                    .all(|it| it.list(PREFIX, None, 10).objects.is_empty())
+            );
+        });
+    }
+
+    #[test]
+    fn the_index_is_as_long_as_it_was_made_and_zero_where_nothing_was_written() {
+        env::Runtime::simulated(1).block_on(async {
+            let store = store("a").await;
+            let blobs = Blobs::new(vec![Rc::new(ObjectErrors(store.clone()))]);
+            assert_eq!(blobs.index_len().await, Ok(0));
+            let long = bytes((3 << 20) + 5);
+            let ranges =
+                Ranges::from([(4096, long.clone()), (4096 + long.len() as u64, vec![7; 3])]);
+            blobs.write_index(8 << 20, ranges).await.unwrap();
+            assert_eq!(blobs.index_len().await, Ok(8 << 20));
+            let read = blobs
+                .read_index(4000, long.len() as u64 + 200)
+                .await
+                .unwrap();
+            assert!(read[..96].iter().all(|it| *it == 0) && read[96..96 + long.len()] == long);
+            assert_eq!(read[96 + long.len()..][..4], [7, 7, 7, 0]);
+            blobs.write_index(4096, Ranges::new()).await.unwrap();
+            assert_eq!(blobs.index_len().await, Ok(4096));
+            assert_eq!(blobs.read_index(4000, 200).await.unwrap(), [0; 200]);
+            // It is none of the blobs that a sweep looks at.
+            assert_eq!(blobs.blobs_after(0, None).await.unwrap().0, []);
+            assert_eq!(store.list(INDEX, None, 10).objects.len(), 1);
+        });
+    }
+}

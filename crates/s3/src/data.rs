@@ -1,0 +1,191 @@
+//! The stores as threads of requests reach them: each call is carried out on the data thread.
+//!
+//! ```text
+//! thread of requests: Data::write, read ... -> job -> mailbox -> data thread: a task each, on Blobs -> answer
+//! ```
+//!
+//! Always true:
+//! 1. A buffer crosses threads without another owner: what is written is copied once, what is read is not.
+//! 2. Once the data thread is gone every call fails.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use base::{Parcel, View};
+use bytes::Bytes;
+use env::{Mailbox, Poster};
+use store::ops::ObjectError;
+use tokio::sync::oneshot;
+
+use crate::blobs::Blobs;
+use crate::index::record::BlobRef;
+use crate::index::{Disk, Ranges};
+
+/// Done on the data thread.
+pub type Job = Box<dyn FnOnce(Rc<Blobs>) + Send>;
+/// What is done there.
+type Work<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// A way to the stores. Cloning gives another one.
+#[derive(Clone)]
+pub struct Data(Poster<Job>);
+
+/// The data thread's end of it.
+pub struct Jobs(Mailbox<Job>);
+
+/// Why the stores did not do what they were asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// What the store says.
+    #[error("{0}")]
+    Store(#[from] ObjectError),
+    /// The daemon ends.
+    #[error("the store is not open any more: the daemon ends")]
+    Closed,
+}
+
+/// Both ends.
+pub fn data() -> (Data, Jobs) {
+    let (poster, mailbox) = env::mailbox();
+    (Data(poster), Jobs(mailbox))
+}
+
+impl Jobs {
+    /// Carries out what is asked, until nothing can ask any more.
+    pub async fn serve(mut self, blobs: Rc<Blobs>) {
+        while let Ok(job) = self.0.receive().await {
+            job(Rc::clone(&blobs));
+        }
+    }
+}
+
+impl std::fmt::Debug for Data {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Data")
+    }
+}
+
+impl Data {
+    fn post<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Rc<Blobs>) -> Work<T> + Send + 'static,
+        answer: impl FnOnce(T) + Send + 'static,
+    ) -> Result<(), DataError> {
+        let job: Job = Box::new(move |blobs| {
+            let work = work(blobs);
+            env::spawn(async move { answer(work.await) });
+        });
+        self.0.post(job).map_err(|_| DataError::Closed)
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Rc<Blobs>) -> Work<Result<T, ObjectError>> + Send + 'static,
+    ) -> Result<T, DataError> {
+        let (send, answer) = oneshot::channel();
+        // The one that asked may be gone.
+        self.post(work, |done| drop(send.send(done)))?;
+        Ok(answer.await.map_err(|_| DataError::Closed)??)
+    }
+
+    /// As [`Blobs::write`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn write(&self, blob: &BlobRef, offset: u64, data: Bytes) -> Result<(), DataError> {
+        let blob = blob.clone();
+        self.ask(move |blobs| {
+            Box::pin(async move { blobs.write(&blob, offset, View::copy_of(&data)).await })
+        })
+        .await
+    }
+
+    /// As [`Blobs::flush`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn flush(&self) -> Result<(), DataError> {
+        self.ask(|blobs| Box::pin(async move { blobs.flush().await }))
+            .await
+    }
+
+    /// As [`Blobs::read`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn read(&self, blob: &BlobRef, offset: u64, len: u64) -> Result<Bytes, DataError> {
+        let blob = blob.clone();
+        let read = move |blobs: Rc<Blobs>| -> Work<_> {
+            Box::pin(async move { blobs.read(&blob, offset, len).await.map(Parcel::new) })
+        };
+        let parcel = self.ask(read).await?;
+        Ok(Bytes::copy_from_slice(&parcel.open()))
+    }
+
+    /// As [`Blobs::delete`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn delete(&self, blob: &BlobRef) -> Result<(), DataError> {
+        let blob = blob.clone();
+        self.ask(move |blobs| Box::pin(async move { blobs.delete(&blob).await }))
+            .await
+    }
+
+    /// As [`Blobs::blobs_after`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn blobs_after(
+        &self,
+        store: usize,
+        after: Option<String>,
+    ) -> Result<(Vec<BlobRef>, Option<String>), DataError> {
+        self.ask(move |blobs| Box::pin(async move { blobs.blobs_after(store, after).await }))
+            .await
+    }
+
+    /// As [`Blobs::width`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn width(&self) -> Result<usize, DataError> {
+        self.ask(|blobs| Box::pin(async move { Ok(blobs.width()) }))
+            .await
+    }
+
+    /// Waits for an answer on a thread that may.
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Rc<Blobs>) -> Work<Result<T, ObjectError>> + Send + 'static,
+    ) -> io::Result<T> {
+        let (send, answer) = std::sync::mpsc::sync_channel(1);
+        let posted = self.post(work, move |done| drop(send.send(done)));
+        let failed = |error: DataError| io::Error::other(error.to_string());
+        posted.map_err(failed)?;
+        let done = answer.recv().map_err(|_| failed(DataError::Closed))?;
+        done.map_err(|error| failed(error.into()))
+    }
+}
+
+/// The index lies in the first store.
+impl Disk for Data {
+    fn length(&self) -> io::Result<u64> {
+        self.wait(|blobs| Box::pin(async move { blobs.index_len().await }))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let len = out.len() as u64;
+        let bytes =
+            self.wait(move |blobs| Box::pin(async move { blobs.read_index(offset, len).await }))?;
+        out.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn write(&self, len: u64, ranges: Ranges) -> io::Result<()> {
+        self.wait(move |blobs| Box::pin(async move { blobs.write_index(len, ranges).await }))
+    }
+}

@@ -1,0 +1,257 @@
+//! Objects made of others: a copy has the same bytes in the stores, a part has bytes of its own.
+//!
+//! Always true: a copy is one change of the index; it moves no bytes, whatever its length.
+
+use std::ops::Range;
+
+use s3s::dto::*;
+use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
+
+use super::conditions::Expected;
+use super::core::{Answer, Gateway, Request};
+use super::entrance::Caller;
+use super::failure::failed;
+use super::headers::{etag, moment, said};
+use super::incoming::{Promised, receive};
+use super::objects::{about_of, readable, show_checksum, shown_version};
+use super::outgoing::send;
+use super::uploads::{part_number, show_part_sum};
+use crate::index::record::{Content, Part as Record, Permission, Version};
+use crate::index::{Condition, Found, Transaction, UploadRef, Uploads};
+
+/// The longest object that one request copies: 5 GiB.
+const COPY_MAX: u64 = 5 << 30;
+
+/// The object that is copied.
+struct Source {
+    bucket: crate::Bucket,
+    found: Found,
+    content: Content,
+}
+
+fn source_of<T>(
+    gateway: &Gateway,
+    request: &Request<T>,
+    source: &CopySource,
+    expected: &Expected,
+) -> S3Result<Source> {
+    let CopySource::Bucket {
+        bucket,
+        key,
+        version_id,
+    } = source
+    else {
+        return Err(s3_error!(NotImplemented, "copies are made of BUCKET/KEY"));
+    };
+    let (bucket, caller) = gateway.any_bucket(request, bucket)?;
+    let version = version_id.as_deref();
+    let (found, content) = readable(gateway, (&bucket, &caller), key, version)?;
+    expected
+        .check(&found.version, &content)
+        .map_err(|error| match error.code() {
+            S3ErrorCode::NotModified => s3_error!(
+                PreconditionFailed,
+                "the source is not as the request expects it"
+            ),
+            _ => error,
+        })?;
+    Ok(Source {
+        bucket,
+        found,
+        content,
+    })
+}
+
+fn is_itself(request: &CopyObjectInput) -> bool {
+    match &request.copy_source {
+        CopySource::Bucket {
+            bucket,
+            key,
+            version_id: None,
+        } => **bucket == *request.bucket && **key == *request.key,
+        _ => false,
+    }
+}
+
+/// What a copy is: as its source, but for what the request replaces.
+fn content_of(input: &mut CopyObjectInput, source: &Source) -> S3Result<Content> {
+    let replaces = |directive: Option<&str>| directive == Some("REPLACE");
+    let of_object = replaces(
+        input
+            .metadata_directive
+            .as_ref()
+            .map(MetadataDirective::as_str),
+    );
+    let of_tags = replaces(
+        input
+            .tagging_directive
+            .as_ref()
+            .map(TaggingDirective::as_str),
+    );
+    if is_itself(input) && !of_object && !of_tags && input.storage_class.is_none() {
+        return Err(s3_error!(
+            InvalidRequest,
+            "an object is copied onto itself only to change its metadata or tags"
+        ));
+    }
+    let given = about_of(said!(input))?;
+    let mut content = source.content.clone();
+    if of_object {
+        (content.about.headers, content.about.metadata) = (given.headers, given.metadata);
+    }
+    if of_tags {
+        content.about.tags = given.tags;
+    }
+    Ok(content)
+}
+
+pub(super) async fn copy(
+    gateway: &Gateway,
+    mut request: Request<CopyObjectInput>,
+) -> Answer<CopyObjectOutput> {
+    let (bucket, Caller { account }) =
+        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let grants = gateway.grants(&request.headers, &account, Some(&bucket))?;
+    let expected = Expected {
+        matches: request.input.copy_source_if_match.take(),
+        none_matches: request.input.copy_source_if_none_match.take(),
+        modified_since: request.input.copy_source_if_modified_since.take(),
+        unmodified_since: request.input.copy_source_if_unmodified_since.take(),
+    };
+    let source = source_of(gateway, &request, &request.input.copy_source, &expected)?;
+    if source.content.size > COPY_MAX {
+        return Err(s3_error!(
+            InvalidRequest,
+            "one request copies at most {COPY_MAX} bytes: copy the object in parts"
+        ));
+    }
+    let content = content_of(&mut request.input, &source)?;
+    let input = &request.input;
+    let now = gateway.now();
+    let version = Version {
+        modified: now,
+        owner: account,
+        null: false,
+        grants,
+        content: Some(content.clone()),
+    };
+    let (bucket, key, inline) = (
+        input.bucket.clone(),
+        input.key.clone(),
+        source.found.inline.clone(),
+    );
+    let put =
+        move |t: &mut Transaction<'_>| t.copy((&bucket, &key), version, &inline, &Condition::Any);
+    let number = gateway.index.change(put).await.map_err(failed)?;
+    let mut result = CopyObjectResult {
+        e_tag: Some(etag(&content.etag)),
+        last_modified: Some(moment(now)),
+        ..CopyObjectResult::default()
+    };
+    show_checksum!(result, content.checksum.as_ref());
+    Ok(S3Response::new(CopyObjectOutput {
+        copy_object_result: Some(result),
+        copy_source_version_id: shown_version(&source.found, source.bucket.versioning),
+        version_id: number.map(|it| it.to_string()),
+        ..CopyObjectOutput::default()
+    }))
+}
+
+pub(super) async fn copy_part(
+    gateway: &Gateway,
+    mut request: Request<UploadPartCopyInput>,
+) -> Answer<UploadPartCopyOutput> {
+    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let number = part_number(request.input.part_number)?;
+    let expected = Expected {
+        matches: request.input.copy_source_if_match.take(),
+        none_matches: request.input.copy_source_if_none_match.take(),
+        modified_since: request.input.copy_source_if_modified_since.take(),
+        unmodified_since: request.input.copy_source_if_unmodified_since.take(),
+    };
+    let source = source_of(gateway, &request, &request.input.copy_source, &expected)?;
+    let input = request.input;
+    let found = gateway
+        .index
+        .upload(bucket.id, &input.key, &input.upload_id);
+    let (upload, _) = found.map_err(failed)?;
+    let range = range_of(input.copy_source_range.as_deref(), source.content.size)?;
+    let promised = Promised::of(&hyper::HeaderMap::new(), None, None)?
+        .or_algorithm(upload.algorithm.as_deref());
+    let bytes = send(gateway, &source.content, &source.found.inline, range).await?;
+    let received = receive(gateway, &input.bucket, Some(bytes), &promised, 0).await?;
+    let at = UploadRef {
+        bucket: input.bucket,
+        key: input.key,
+        id: input.upload_id,
+    };
+    let part = Record {
+        modified: gateway.now(),
+        size: received.size,
+        etag: received.md5.clone(),
+        checksum: received.checksum.clone(),
+        blobs: received.blobs(),
+    };
+    let mut result = CopyPartResult {
+        e_tag: Some(etag(&received.md5)),
+        last_modified: Some(moment(part.modified)),
+        ..CopyPartResult::default()
+    };
+    show_part_sum!(result, received.checksum.as_ref());
+    let put = move |t: &mut Transaction<'_>| Uploads(t).put_part(&at, number, &part);
+    gateway.index.change(put).await.map_err(failed)?;
+    received.finished();
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result: Some(result),
+        copy_source_version_id: shown_version(&source.found, source.bucket.versioning),
+        ..UploadPartCopyOutput::default()
+    }))
+}
+
+/// `bytes=FIRST-LAST` of an object of `size` bytes; both are named, and there.
+fn range_of(text: Option<&str>, size: u64) -> S3Result<Range<u64>> {
+    let Some(text) = text else {
+        return Ok(0..size);
+    };
+    let bad = || {
+        s3_error!(
+            InvalidArgument,
+            "x-amz-copy-source-range is bytes=FIRST-LAST, both within the source"
+        )
+    };
+    let (first, last) = text
+        .strip_prefix("bytes=")
+        .and_then(|it| it.split_once('-'))
+        .ok_or_else(bad)?;
+    let number = |text: &str| text.parse::<u64>().map_err(|_| bad());
+    let (first, last) = (number(first)?, number(last)?);
+    if first > last {
+        return Err(bad());
+    }
+    if last >= size {
+        return Err(S3Error::with_message(
+            S3ErrorCode::InvalidRange,
+            format!("the source has {size} bytes"),
+        ));
+    }
+    Ok(first..last + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_a_source_is_whole_or_refused() {
+        assert_eq!(range_of(None, 7).unwrap(), 0..7);
+        assert_eq!(range_of(Some("bytes=0-6"), 7).unwrap(), 0..7);
+        for (text, code) in [
+            ("0-6", S3ErrorCode::InvalidArgument),
+            ("bytes=3-", S3ErrorCode::InvalidArgument),
+            ("bytes=3-2", S3ErrorCode::InvalidArgument),
+            ("bytes=0-7", S3ErrorCode::InvalidRange),
+        ] {
+            assert_eq!(*range_of(Some(text), 7).unwrap_err().code(), code, "{text}");
+        }
+    }
+}

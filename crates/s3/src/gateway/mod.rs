@@ -1,0 +1,239 @@
+//! What an S3 client asks, done with the index and the stores.
+//!
+//! ```text
+//! request -> s3s: signature -> Entrance: which account? -> Gateway: is the bucket its own? -> buckets | objects | ...
+//! ```
+//!
+//! - `entrance` who comes in; `failure` what S3 calls an error; `incoming` bytes that come; `outgoing` bytes that go.
+//! - `buckets`, `objects`, `copies`, `listings`, `uploads`, `tags`: what is asked of each.
+//!
+//! Always true:
+//! 1. No request without a good signature reaches a function here.
+//! 2. An account reaches its own buckets alone.
+
+mod acls;
+mod attributes;
+mod buckets;
+mod conditions;
+mod copies;
+mod core;
+mod entrance;
+mod failure;
+mod grants;
+mod headers;
+mod incoming;
+mod listings;
+mod objects;
+mod outgoing;
+mod public_access;
+mod tag_set;
+mod tags;
+mod uploads;
+
+use s3s::S3;
+use s3s::dto::*;
+
+use self::core::{Answer, Request};
+
+pub use self::core::{Gateway, TRANSFERS, Terms};
+pub use entrance::{AccessKey, Keys};
+
+/// Each operation stands in a module of its own kind.
+#[async_trait::async_trait]
+impl S3 for Gateway {
+    async fn create_bucket(
+        &self,
+        request: Request<CreateBucketInput>,
+    ) -> Answer<CreateBucketOutput> {
+        buckets::create(self, request).await
+    }
+    async fn delete_bucket(
+        &self,
+        request: Request<DeleteBucketInput>,
+    ) -> Answer<DeleteBucketOutput> {
+        buckets::delete(self, request).await
+    }
+    async fn head_bucket(&self, request: Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
+        buckets::head(self, &request)
+    }
+    async fn list_buckets(&self, request: Request<ListBucketsInput>) -> Answer<ListBucketsOutput> {
+        buckets::list(self, &request)
+    }
+    async fn get_bucket_location(
+        &self,
+        request: Request<GetBucketLocationInput>,
+    ) -> Answer<GetBucketLocationOutput> {
+        buckets::location(self, &request)
+    }
+    async fn get_bucket_versioning(
+        &self,
+        request: Request<GetBucketVersioningInput>,
+    ) -> Answer<GetBucketVersioningOutput> {
+        buckets::versioning(self, &request)
+    }
+    async fn put_bucket_versioning(
+        &self,
+        request: Request<PutBucketVersioningInput>,
+    ) -> Answer<PutBucketVersioningOutput> {
+        buckets::set_versioning(self, request).await
+    }
+    async fn get_bucket_tagging(
+        &self,
+        request: Request<GetBucketTaggingInput>,
+    ) -> Answer<GetBucketTaggingOutput> {
+        tags::of_bucket(self, &request)
+    }
+    async fn put_bucket_tagging(
+        &self,
+        request: Request<PutBucketTaggingInput>,
+    ) -> Answer<PutBucketTaggingOutput> {
+        tags::set_of_bucket(self, request).await
+    }
+    async fn delete_bucket_tagging(
+        &self,
+        request: Request<DeleteBucketTaggingInput>,
+    ) -> Answer<DeleteBucketTaggingOutput> {
+        tags::delete_of_bucket(self, request).await
+    }
+    async fn get_public_access_block(
+        &self,
+        request: Request<GetPublicAccessBlockInput>,
+    ) -> Answer<GetPublicAccessBlockOutput> {
+        public_access::get(self, &request)
+    }
+    async fn put_public_access_block(
+        &self,
+        request: Request<PutPublicAccessBlockInput>,
+    ) -> Answer<PutPublicAccessBlockOutput> {
+        public_access::set(self, request).await
+    }
+    async fn delete_public_access_block(
+        &self,
+        request: Request<DeletePublicAccessBlockInput>,
+    ) -> Answer<DeletePublicAccessBlockOutput> {
+        public_access::delete(self, request).await
+    }
+    async fn get_object_attributes(
+        &self,
+        request: Request<GetObjectAttributesInput>,
+    ) -> Answer<GetObjectAttributesOutput> {
+        attributes::get(self, request)
+    }
+    async fn get_bucket_acl(
+        &self,
+        request: Request<GetBucketAclInput>,
+    ) -> Answer<GetBucketAclOutput> {
+        acls::of_bucket(self, &request)
+    }
+    async fn put_bucket_acl(
+        &self,
+        request: Request<PutBucketAclInput>,
+    ) -> Answer<PutBucketAclOutput> {
+        acls::set_of_bucket(self, request).await
+    }
+    async fn get_object_acl(
+        &self,
+        request: Request<GetObjectAclInput>,
+    ) -> Answer<GetObjectAclOutput> {
+        acls::of_object(self, &request)
+    }
+    async fn put_object_acl(
+        &self,
+        request: Request<PutObjectAclInput>,
+    ) -> Answer<PutObjectAclOutput> {
+        acls::set_of_object(self, request).await
+    }
+    async fn put_object(&self, request: Request<PutObjectInput>) -> Answer<PutObjectOutput> {
+        objects::put(self, request).await
+    }
+    async fn get_object(&self, request: Request<GetObjectInput>) -> Answer<GetObjectOutput> {
+        objects::get(self, request).await
+    }
+    async fn head_object(&self, request: Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+        objects::head(self, request).await
+    }
+    async fn delete_object(
+        &self,
+        request: Request<DeleteObjectInput>,
+    ) -> Answer<DeleteObjectOutput> {
+        objects::delete(self, request).await
+    }
+    async fn delete_objects(
+        &self,
+        request: Request<DeleteObjectsInput>,
+    ) -> Answer<DeleteObjectsOutput> {
+        objects::delete_many(self, request).await
+    }
+    async fn copy_object(&self, request: Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
+        copies::copy(self, request).await
+    }
+    async fn list_objects(&self, request: Request<ListObjectsInput>) -> Answer<ListObjectsOutput> {
+        listings::first(self, request)
+    }
+    async fn list_objects_v2(
+        &self,
+        request: Request<ListObjectsV2Input>,
+    ) -> Answer<ListObjectsV2Output> {
+        listings::second(self, request)
+    }
+    async fn list_object_versions(
+        &self,
+        request: Request<ListObjectVersionsInput>,
+    ) -> Answer<ListObjectVersionsOutput> {
+        listings::versions(self, request)
+    }
+    async fn get_object_tagging(
+        &self,
+        request: Request<GetObjectTaggingInput>,
+    ) -> Answer<GetObjectTaggingOutput> {
+        tags::of_object(self, &request)
+    }
+    async fn put_object_tagging(
+        &self,
+        request: Request<PutObjectTaggingInput>,
+    ) -> Answer<PutObjectTaggingOutput> {
+        tags::set_of_object(self, request).await
+    }
+    async fn delete_object_tagging(
+        &self,
+        request: Request<DeleteObjectTaggingInput>,
+    ) -> Answer<DeleteObjectTaggingOutput> {
+        tags::delete_of_object(self, request).await
+    }
+    async fn create_multipart_upload(
+        &self,
+        request: Request<CreateMultipartUploadInput>,
+    ) -> Answer<CreateMultipartUploadOutput> {
+        uploads::create(self, request).await
+    }
+    async fn upload_part(&self, request: Request<UploadPartInput>) -> Answer<UploadPartOutput> {
+        uploads::put_part(self, request).await
+    }
+    async fn upload_part_copy(
+        &self,
+        request: Request<UploadPartCopyInput>,
+    ) -> Answer<UploadPartCopyOutput> {
+        copies::copy_part(self, request).await
+    }
+    async fn complete_multipart_upload(
+        &self,
+        request: Request<CompleteMultipartUploadInput>,
+    ) -> Answer<CompleteMultipartUploadOutput> {
+        uploads::complete(self, request).await
+    }
+    async fn abort_multipart_upload(
+        &self,
+        request: Request<AbortMultipartUploadInput>,
+    ) -> Answer<AbortMultipartUploadOutput> {
+        uploads::abort(self, request).await
+    }
+    async fn list_parts(&self, request: Request<ListPartsInput>) -> Answer<ListPartsOutput> {
+        uploads::parts(self, request)
+    }
+    async fn list_multipart_uploads(
+        &self,
+        request: Request<ListMultipartUploadsInput>,
+    ) -> Answer<ListMultipartUploadsOutput> {
+        uploads::list(self, request)
+    }
+}

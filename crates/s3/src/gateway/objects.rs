@@ -1,0 +1,489 @@
+//! Objects: put, got, looked at, deleted.
+
+use std::ops::Range;
+
+use s3s::dto::*;
+use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
+
+use super::attributes::part_sum;
+use super::conditions::{Expected, of_change};
+use super::core::{Answer, Gateway, Request};
+use super::entrance::Caller;
+use super::failure::failed;
+use super::grants::allows;
+use super::headers::{Said, etag, said, second, seconds, show_about};
+use super::incoming::{Promised, receive};
+use super::outgoing::send;
+use crate::index::record::{
+    Bucket, Checksum as Sum, Content, INLINE_MAX, Pairs, Permission, Version as Record, VersionId,
+};
+use crate::index::{Condition, DeleteIf, Deleted, Found, IndexError, Refused, Transaction};
+
+/// Gives an output the checksum of its object.
+macro_rules! show_checksum {
+    ($output:expr, $sum:expr) => {
+        if let Some(sum) = $sum {
+            let value = Some(sum.value.clone());
+            match sum.algorithm.as_str() {
+                "CRC32" => $output.checksum_crc32 = value,
+                "CRC32C" => $output.checksum_crc32c = value,
+                "CRC64NVME" => $output.checksum_crc64nvme = value,
+                "SHA1" => $output.checksum_sha1 = value,
+                _ => $output.checksum_sha256 = value,
+            }
+            $output.checksum_type = Some($crate::gateway::objects::type_of(sum));
+        }
+    };
+}
+pub(super) use show_checksum;
+
+/// The most keys of one deletion.
+const DELETE_MAX: usize = 1000;
+
+pub(super) async fn put(
+    gateway: &Gateway,
+    mut request: Request<PutObjectInput>,
+) -> Answer<PutObjectOutput> {
+    let (bucket, caller) =
+        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let grants = gateway.grants(&request.headers, &caller.account, Some(&bucket))?;
+    let promised = Promised::of(
+        &request.headers,
+        request.trailing_headers.take(),
+        request.input.content_length,
+    )?;
+    let input = &mut request.input;
+    let about = said!(input).into_about()?;
+    let condition = of_change(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let received = receive(
+        gateway,
+        &input.bucket,
+        input.body.take(),
+        &promised,
+        INLINE_MAX,
+    )
+    .await?;
+    let version = Record {
+        modified: gateway.now(),
+        owner: caller.account,
+        null: false,
+        grants,
+        content: Some(Content {
+            size: received.size,
+            etag: received.md5.clone(),
+            about,
+            checksum: received.checksum.clone(),
+            blobs: received.blobs(),
+            ..Content::default()
+        }),
+    };
+    let (bucket, key, inline) = (
+        input.bucket.clone(),
+        input.key.clone(),
+        received.inline.clone(),
+    );
+    let put = move |t: &mut Transaction<'_>| t.put((&bucket, &key), version, &inline, &condition);
+    let number = gateway.index.change(put).await.map_err(failed)?;
+    let mut output = PutObjectOutput {
+        e_tag: Some(etag(&received.md5)),
+        version_id: number.map(|it| it.to_string()),
+        ..PutObjectOutput::default()
+    };
+    show_checksum!(output, received.checksum.as_ref());
+    received.finished();
+    Ok(S3Response::new(output))
+}
+
+pub(super) fn type_of(sum: &Sum) -> ChecksumType {
+    ChecksumType::from_static(match sum.full_object {
+        true => ChecksumType::FULL_OBJECT,
+        false => ChecksumType::COMPOSITE,
+    })
+}
+
+/// Finds the version that a read asks for, if the caller may read it.
+pub(super) fn readable(
+    gateway: &Gateway,
+    at: (&Bucket, &Caller),
+    key: &str,
+    version: Option<&str>,
+) -> S3Result<(Found, Content)> {
+    let (found, content) = find(gateway, at, key, version)?;
+    let (bucket, caller) = at;
+    let of = (&*found.version.owner, &*caller.account);
+    let may = allows(
+        bucket,
+        found.version.grants.as_deref(),
+        of,
+        Permission::Read,
+    );
+    match may || bucket.owner == caller.account {
+        true => Ok((found, content)),
+        false => Err(s3_error!(
+            AccessDenied,
+            "the object is not granted to account {}",
+            caller.account
+        )),
+    }
+}
+
+/// Finds a version; an error where it is a delete marker. What is not there learns only who may list the bucket.
+pub(super) fn find(
+    gateway: &Gateway,
+    (bucket, caller): (&Bucket, &Caller),
+    key: &str,
+    version: Option<&str>,
+) -> S3Result<(Found, Content)> {
+    let of = (&*bucket.owner, &*caller.account);
+    let lists = allows(bucket, bucket.grants.as_deref(), of, Permission::Read);
+    look_up(gateway, bucket.id, key, version).map_err(|error| match lists {
+        true => error,
+        false => s3_error!(
+            AccessDenied,
+            "the bucket is not granted to account {}",
+            caller.account
+        ),
+    })
+}
+
+fn look_up(
+    gateway: &Gateway,
+    bucket: u64,
+    key: &str,
+    version: Option<&str>,
+) -> S3Result<(Found, Content)> {
+    let no_version = || {
+        let (key, version) = (key.to_owned(), version.unwrap_or_default().to_owned());
+        failed(Refused::NoVersion { key, version }.into())
+    };
+    let id = match version {
+        Some(text) => Some(VersionId::parse(text).ok_or_else(no_version)?),
+        None => None,
+    };
+    let found = gateway.index.version(bucket, key, id).map_err(failed)?;
+    let Some(found) = found else {
+        return Err(match version {
+            Some(_) => no_version(),
+            None => failed(Refused::NoKey(key.to_owned()).into()),
+        });
+    };
+    match found.version.content.clone() {
+        Some(content) => Ok((found, content)),
+        None => Err(marked(&found, key, id.is_some())),
+    }
+}
+
+/// The answer where the version is a delete marker.
+fn marked(found: &Found, key: &str, named: bool) -> S3Error {
+    let refused = match named {
+        true => Refused::IsMarker(key.to_owned()),
+        false => Refused::NoKey(key.to_owned()),
+    };
+    let mut error = failed(refused.into());
+    let mut headers = hyper::HeaderMap::new();
+    headers.insert(
+        "x-amz-delete-marker",
+        hyper::http::HeaderValue::from_static("true"),
+    );
+    if let Ok(id) = hyper::http::HeaderValue::from_str(&found.id().to_string()) {
+        headers.insert("x-amz-version-id", id);
+    }
+    error.set_headers(headers);
+    error
+}
+
+/// Which bytes are asked for, and what is said of them.
+struct Part {
+    range: Range<u64>,
+    /// Only some: `Content-Range`.
+    shown: Option<String>,
+    /// Of an object in parts, how many it has.
+    count: Option<i32>,
+}
+
+fn part_of(
+    content: &Content,
+    range: Option<&s3s::dto::Range>,
+    number: Option<i32>,
+) -> S3Result<Part> {
+    let size = content.size;
+    let shown =
+        |range: &Range<u64>| Some(format!("bytes {}-{}/{size}", range.start, range.end - 1));
+    let (range, count) = match (range, number) {
+        (None, None) => {
+            return Ok(Part {
+                range: 0..size,
+                shown: None,
+                count: None,
+            });
+        }
+        (Some(range), None) => (range.check(size)?, None),
+        (None, Some(number)) => {
+            let found = place_of(content, number).ok_or_else(|| {
+                let error = format!("the object has no part {number}");
+                S3Error::with_message(S3ErrorCode::InvalidPart, error)
+            })?;
+            (found, Some(content.parts.len() as i32).filter(|it| *it > 0))
+        }
+        (Some(_), Some(_)) => {
+            return Err(s3_error!(
+                InvalidRequest,
+                "send Range or partNumber, not both"
+            ));
+        }
+    };
+    let shown = shown(&range).filter(|_| range.start < range.end);
+    Ok(Part {
+        range,
+        shown,
+        count,
+    })
+}
+
+/// Where a part lies in its object. What came in one piece is part 1.
+fn place_of(content: &Content, number: i32) -> Option<Range<u64>> {
+    if content.parts.is_empty() {
+        return (number == 1).then_some(0..content.size);
+    }
+    let mut begin = 0;
+    for part in &content.parts {
+        if i64::from(part.number) == i64::from(number) {
+            return Some(begin..begin + part.size);
+        }
+        begin += part.size;
+    }
+    None
+}
+
+pub(super) async fn get(
+    gateway: &Gateway,
+    request: Request<GetObjectInput>,
+) -> Answer<GetObjectOutput> {
+    let (bucket, caller) = gateway.any_bucket(&request, &request.input.bucket)?;
+    let input = request.input;
+    let version = input.version_id.as_deref();
+    let (found, content) = readable(gateway, (&bucket, &caller), &input.key, version)?;
+    let expected = Expected {
+        matches: input.if_match,
+        none_matches: input.if_none_match,
+        modified_since: input.if_modified_since,
+        unmodified_since: input.if_unmodified_since,
+    };
+    expected.check(&found.version, &content)?;
+    let part = part_of(&content, input.range.as_ref(), input.part_number)?;
+    let mut output = GetObjectOutput {
+        accept_ranges: Some("bytes".to_owned()),
+        content_length: Some((part.range.end - part.range.start) as i64),
+        content_range: part.shown,
+        e_tag: Some(etag(&content.etag)),
+        last_modified: Some(second(found.version.modified)),
+        parts_count: part.count,
+        tag_count: count_of(&content.about.tags),
+        version_id: shown_version(&found, bucket.versioning),
+        ..GetObjectOutput::default()
+    };
+    show_about!(output, content.about);
+    let whole = output.content_range.is_none();
+    if asks(input.checksum_mode.as_ref()) {
+        let sum = match input.part_number {
+            Some(number) => sum_of_part(&content, number),
+            None => content.checksum.clone().filter(|_| whole),
+        };
+        show_checksum!(output, sum.as_ref());
+    }
+    output.cache_control = input.response_cache_control.or(output.cache_control);
+    output.content_disposition = input
+        .response_content_disposition
+        .or(output.content_disposition);
+    output.content_encoding = input.response_content_encoding.or(output.content_encoding);
+    output.content_language = input.response_content_language.or(output.content_language);
+    output.content_type = input.response_content_type.or(output.content_type);
+    output.expires = input.response_expires.or(output.expires);
+    output.body = Some(send(gateway, &content, &found.inline, part.range).await?);
+    let mut response = S3Response::new(output);
+    if !whole {
+        response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
+    }
+    Ok(response)
+}
+
+/// The checksum of one part.
+fn sum_of_part(content: &Content, number: i32) -> Option<Sum> {
+    let mut parts = content.parts.iter();
+    let part = parts.find(|it| i64::from(it.number) == i64::from(number));
+    match part {
+        Some(part) => part_sum(content, part.checksum.as_ref()),
+        None => content.checksum.clone(),
+    }
+}
+
+fn asks(mode: Option<&ChecksumMode>) -> bool {
+    mode.is_some_and(|it| it.as_str() == ChecksumMode::ENABLED)
+}
+
+fn count_of(tags: &Pairs) -> Option<i32> {
+    (!tags.is_empty()).then_some(tags.len() as i32)
+}
+
+/// Versions are named only where the bucket has, or had, some.
+pub(super) fn shown_version(found: &Found, versioning: crate::Versioning) -> Option<String> {
+    (versioning != crate::Versioning::Off).then(|| found.id().to_string())
+}
+
+pub(super) async fn head(
+    gateway: &Gateway,
+    request: Request<HeadObjectInput>,
+) -> Answer<HeadObjectOutput> {
+    let (bucket, caller) = gateway.any_bucket(&request, &request.input.bucket)?;
+    let input = request.input;
+    let version = input.version_id.as_deref();
+    let (found, content) = readable(gateway, (&bucket, &caller), &input.key, version)?;
+    let expected = Expected {
+        matches: input.if_match,
+        none_matches: input.if_none_match,
+        modified_since: input.if_modified_since,
+        unmodified_since: input.if_unmodified_since,
+    };
+    expected.check(&found.version, &content)?;
+    let part = part_of(&content, input.range.as_ref(), input.part_number)?;
+    let mut output = HeadObjectOutput {
+        accept_ranges: Some("bytes".to_owned()),
+        content_length: Some((part.range.end - part.range.start) as i64),
+        content_range: part.shown,
+        e_tag: Some(etag(&content.etag)),
+        last_modified: Some(second(found.version.modified)),
+        parts_count: part.count,
+        version_id: shown_version(&found, bucket.versioning),
+        ..HeadObjectOutput::default()
+    };
+    show_about!(output, content.about);
+    if asks(input.checksum_mode.as_ref()) {
+        show_checksum!(output, content.checksum.as_ref());
+    }
+    let mut response = S3Response::new(output);
+    if let Some(count) = count_of(&content.about.tags) {
+        response.headers.insert("x-amz-tagging-count", count.into());
+    }
+    Ok(response)
+}
+
+pub(super) async fn delete(
+    gateway: &Gateway,
+    request: Request<DeleteObjectInput>,
+) -> Answer<DeleteObjectOutput> {
+    let (_, caller) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let input = request.input;
+    let version = version_of(&input.key, input.version_id.as_deref())?;
+    let expected = DeleteIf {
+        etag: of_change(input.if_match.as_ref(), None)?,
+        modified: input.if_match_last_modified_time.as_ref().map(seconds),
+        size: input.if_match_size.and_then(|it| u64::try_from(it).ok()),
+    };
+    let (key, now) = (input.key, gateway.now());
+    let delete = move |t: &mut Transaction<'_>| {
+        let at = (&*input.bucket, &*key);
+        t.delete(at, version, &expected, (&caller.account, now))
+    };
+    let deleted = gateway.index.change(delete).await.map_err(failed)?;
+    Ok(S3Response::new(DeleteObjectOutput {
+        delete_marker: deleted.marker.then_some(true),
+        version_id: deleted.version.map(|it| it.to_string()),
+        ..DeleteObjectOutput::default()
+    }))
+}
+
+/// The version that a change names.
+pub(super) fn version_of(key: &str, text: Option<&str>) -> S3Result<Option<VersionId>> {
+    let Some(text) = text.filter(|it| !it.is_empty()) else {
+        return Ok(None);
+    };
+    let found = VersionId::parse(text);
+    let (key, version) = (key.to_owned(), text.to_owned());
+    let found = found.ok_or_else(|| failed(Refused::NoVersion { key, version }.into()))?;
+    Ok(Some(found))
+}
+
+/// Deletes one of several; what is refused keeps none of the others.
+fn delete_one(
+    t: &mut Transaction<'_>,
+    bucket: &str,
+    object: &ObjectIdentifier,
+    by: (&str, u64),
+) -> Result<S3Result<Deleted>, IndexError> {
+    let version = match version_of(&object.key, object.version_id.as_deref()) {
+        Ok(version) => version,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let expected = DeleteIf {
+        etag: match &object.e_tag {
+            Some(etag) => Condition::Etag(etag.value().to_owned()),
+            None => Condition::Any,
+        },
+        modified: object.last_modified_time.as_ref().map(seconds),
+        size: object.size.and_then(|it| u64::try_from(it).ok()),
+    };
+    match t.delete((bucket, &object.key), version, &expected, by) {
+        Ok(deleted) => Ok(Ok(deleted)),
+        Err(IndexError::Refused(refused)) => Ok(Err(failed(refused.into()))),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) async fn delete_many(
+    gateway: &Gateway,
+    request: Request<DeleteObjectsInput>,
+) -> Answer<DeleteObjectsOutput> {
+    let (_, caller) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let input = request.input;
+    let named = input.delete.objects;
+    if named.len() > DELETE_MAX {
+        return Err(s3_error!(
+            MalformedXML,
+            "one request deletes at most {DELETE_MAX} keys"
+        ));
+    }
+    let now = gateway.now();
+    let bucket = input.bucket;
+    let delete = move |t: &mut Transaction<'_>| {
+        let by = (&*caller.account, now);
+        let each = named.into_iter().map(|object| {
+            let outcome = delete_one(t, &bucket, &object, by)?;
+            Ok((object, outcome))
+        });
+        each.collect::<Result<Vec<_>, _>>()
+    };
+    let done = gateway.index.change(delete).await.map_err(failed)?;
+    let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+    for (object, outcome) in done {
+        match outcome {
+            Ok(outcome) => deleted.push(shown_deletion(object, outcome)),
+            Err(error) => errors.push(Error {
+                code: Some(error.code().as_str().to_owned()),
+                message: error.message().map(str::to_owned),
+                key: Some(object.key),
+                version_id: object.version_id,
+            }),
+        }
+    }
+    let quiet = input.delete.quiet == Some(true);
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted: (!quiet).then_some(deleted),
+        errors: (!errors.is_empty()).then_some(errors),
+        ..DeleteObjectsOutput::default()
+    }))
+}
+
+fn shown_deletion(object: ObjectIdentifier, deleted: Deleted) -> DeletedObject {
+    let made_or_removed = deleted.version.map(|it| it.to_string());
+    DeletedObject {
+        delete_marker: deleted.marker.then_some(true),
+        delete_marker_version_id: made_or_removed.filter(|_| deleted.marker),
+        key: Some(object.key),
+        version_id: object.version_id,
+    }
+}
+
+/// What an input that makes an object says of it.
+pub(super) fn about_of(said: Said) -> S3Result<crate::About> {
+    said.into_about()
+}

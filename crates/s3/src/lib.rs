@@ -1,0 +1,34 @@
+//! Buckets of objects over stores, for every S3 client.
+//!
+//! ```text
+//! S3 client -> HTTP -> s3s: signature, XML -> gateway: may this account? -> blobs: bytes, durable -> index: one commit -> 200
+//!                                               '-> looks: index -> blobs -> bytes
+//! ```
+//!
+//! - `gateway` what S3 asks, done with index and blobs; on threads of requests.
+//! - `index` buckets, versions, uploads; durable in one step each.
+//! - `blobs` the bytes, on the data thread of the stores; `data` the way there.
+//!
+//! Always true:
+//! 1. An object that was answered is whole after any crash, and so is a completed upload; one that was not is whole or not there.
+//! 2. Nothing is answered without a signature.
+
+mod blobs;
+mod data;
+mod gateway;
+mod index;
+mod sweep;
+
+pub use blobs::{Blobs, CHUNK, Objects, PREFIX};
+pub use data::{Data, DataError, Job, Jobs, data};
+pub use gateway::{AccessKey, Gateway, Keys, TRANSFERS, Terms};
+pub use index::record::{
+    About, BlobRef, Bucket, Checksum, Content, INLINE_MAX, Pairs, Part, PartSize, Upload, Version,
+    VersionId, Versioning,
+};
+pub use index::{
+    BUCKETS_MAX, CACHE, Condition, DeleteIf, Deleted, Disk, Found, Index, IndexError, Listed,
+    NamedPart, PART_MIN, PARTS_MAX, Ranges, Refused, Transaction, UploadRef, Uploads, Wanted,
+    composite,
+};
+pub use sweep::sweep;

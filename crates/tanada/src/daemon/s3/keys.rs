@@ -1,0 +1,126 @@
+//! The access keys that are good now, for signatures to be compared with.
+//!
+//! ```text
+//! meta store -> sealed secrets, whose account is on -> opened -> by name
+//! ```
+//!
+//! Always true:
+//! 1. Where the meta store is silent, what was known last goes on.
+//! 2. A key whose secret does not open here is good for nothing, and said once in the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use access::s3_keys::S3Key;
+use anyhow::anyhow;
+use config::Config;
+use s3::{AccessKey, Keys};
+
+use super::seal::Seal;
+use crate::daemon::common::secrets;
+
+/// Of names, after `TA`.
+const NAME_DIGITS: usize = 18;
+/// Of names and secrets.
+const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+/// What the daemon's owner is called as an account.
+const OWNER: &str = "tanada";
+
+/// The access keys of a daemon.
+#[derive(Default)]
+pub struct KeyRing {
+    /// `None`: it has no gateway.
+    seal: Option<Seal>,
+    good: RwLock<BTreeMap<String, AccessKey>>,
+    /// Those that were said not to open.
+    unopened: Mutex<BTreeSet<String>>,
+}
+
+impl Keys for KeyRing {
+    fn find(&self, name: &str) -> Option<AccessKey> {
+        let good = self.good.read().unwrap_or_else(PoisonError::into_inner);
+        good.get(name).cloned()
+    }
+
+    fn is_account(&self, name: &str) -> bool {
+        let good = self.good.read().unwrap_or_else(PoisonError::into_inner);
+        good.values().any(|it| it.account == name)
+    }
+}
+
+impl KeyRing {
+    /// Of a daemon: its sealing key is made with its first gateway.
+    ///
+    /// # Errors
+    /// The file of the sealing key.
+    pub fn open(config: &Config) -> anyhow::Result<KeyRing> {
+        let seal = match config.s3.is_empty() {
+            true => None,
+            false => Some(Seal::new(&secrets::read_or_make(&sealing_key(
+                &config.data_dir,
+            ))?)),
+        };
+        Ok(KeyRing {
+            seal,
+            ..KeyRing::default()
+        })
+    }
+
+    /// A new name and secret, and the secret sealed; `None` where there is no gateway.
+    ///
+    /// # Errors
+    /// The system gives no randomness.
+    pub fn fresh(&self) -> anyhow::Result<Option<(String, String, String)>> {
+        let Some(seal) = &self.seal else {
+            return Ok(None);
+        };
+        let name = format!("TA{}", letters(NAME_DIGITS)?);
+        let secret = letters(40)?;
+        let sealed = seal.seal(&name, &secret)?;
+        Ok(Some((name, secret, sealed)))
+    }
+
+    /// Has the daemon a gateway?
+    pub fn is_used(&self) -> bool {
+        self.seal.is_some()
+    }
+
+    /// Goes by these from now on.
+    pub fn take_over(&self, all: Vec<(String, S3Key, bool)>) {
+        let Some(seal) = &self.seal else { return };
+        let mut good = BTreeMap::new();
+        for (name, key, _) in all.into_iter().filter(|it| it.2) {
+            let Some(secret) = seal.open(&name, &key.sealed) else {
+                let mut unopened = self.unopened.lock().unwrap_or_else(PoisonError::into_inner);
+                if unopened.insert(name.clone()) {
+                    tracing::warn!(
+                        key = name,
+                        "an access key was sealed under another key than this daemon's: copy DATA_DIR/keys/s3.seal of the \
+                         daemon that made it, or make another one"
+                    );
+                }
+                continue;
+            };
+            let account = key
+                .account
+                .map_or_else(|| OWNER.to_owned(), |it| it.to_string());
+            good.insert(name, AccessKey { secret, account });
+        }
+        *self.good.write().unwrap_or_else(PoisonError::into_inner) = good;
+    }
+}
+
+/// Where the sealing key is.
+fn sealing_key(data_dir: &Path) -> std::path::PathBuf {
+    data_dir.join("keys").join("s3.seal")
+}
+
+fn letters(count: usize) -> anyhow::Result<String> {
+    let mut bytes = vec![0; count];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| anyhow!("the system gives no randomness: {error}"))?;
+    // 32 letters: five bits of each byte, evenly.
+    let letter = |byte: &u8| char::from(ALPHABET[usize::from(byte & 31)]);
+    Ok(bytes.iter().map(letter).collect())
+}

@@ -1,0 +1,283 @@
+//! Buckets from outside: keys, objects, a kill in between, and who is kept out.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::common::{Daemon, json, run, stderr, text, without};
+
+/// Two stores, and a gateway over both.
+const GATEWAY: &str = r#"
+[[device]]
+name = "d0"
+path = "d0.img"
+size = "256MiB"
+[[device]]
+name = "d1"
+path = "d1.img"
+size = "256MiB"
+[[store]]
+name = "s0"
+device = "d0"
+listen = "unix:s0.sock"
+create = true
+[[store]]
+name = "s1"
+device = "d1"
+listen = "unix:s1.sock"
+create = true
+[[s3]]
+name = "gw"
+store = ["s0", "s1"]
+listen = "127.0.0.1:0"
+[admin]
+listen = "unix:admin.sock"
+"#;
+
+/// curl, signing with an access key.
+struct Client<'a> {
+    dir: &'a Path,
+    url: String,
+    user: String,
+}
+
+impl Client<'_> {
+    /// Sends a request; its status and the bytes of its body.
+    fn ask(&self, arguments: &[&str], path: &str) -> (u16, Vec<u8>) {
+        let body = self.dir.join("answer");
+        // What an earlier answer left is not this one's.
+        let _ = fs::remove_file(&body);
+        let mut curl = Command::new("curl");
+        curl.current_dir(self.dir).args([
+            "-s",
+            "--max-time",
+            "60",
+            "-o",
+            "answer",
+            "-w",
+            "%{http_code}",
+        ]);
+        if !self.user.is_empty() {
+            curl.args(["--aws-sigv4", "aws:amz:us-east-1:s3", "-u", &self.user]);
+            curl.args(["-H", "x-amz-content-sha256: UNSIGNED-PAYLOAD"]);
+        }
+        let output = curl
+            .args(arguments)
+            .arg(format!("{}{path}", self.url))
+            .output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let status = said
+            .parse()
+            .unwrap_or_else(|_| panic!("{said} {}", stderr(&output)));
+        (status, fs::read(body).unwrap_or_default())
+    }
+
+    fn said(&self, arguments: &[&str], path: &str) -> (u16, String) {
+        let (status, body) = self.ask(arguments, path);
+        (status, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    fn put(&self, file: &str, bytes: &[u8], path: &str) {
+        fs::write(self.dir.join(file), bytes).unwrap();
+        let (status, said) = self.said(&["-T", file], path);
+        assert_eq!(status, 200, "{said}");
+    }
+}
+
+/// Can this machine's curl sign?
+fn signs() -> bool {
+    let help = Command::new("curl").args(["--help", "all"]).output();
+    let signs = help.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("--aws-sigv4"));
+    if !signs {
+        without("curl with --aws-sigv4");
+    }
+    signs
+}
+
+/// Where the gateway listens.
+fn url(dir: &Path) -> String {
+    let gateways = json(dir, &["s3", "list", "--json"]);
+    format!("http://{}", gateways[0]["listen"][0].as_str().unwrap())
+}
+
+/// An access key, `ID:SECRET`.
+fn key(dir: &Path, arguments: &[&str]) -> String {
+    let made = json(
+        dir,
+        &[&["s3", "key", "create", "--json"], arguments].concat(),
+    );
+    let id = made["about"]["id"].as_str().unwrap();
+    format!("{id}:{}", made["secret"].as_str().unwrap())
+}
+
+#[test]
+fn objects_are_put_and_got_by_any_client_and_outlive_a_kill() {
+    if !signs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut daemon = Daemon::start(dir, GATEWAY);
+    assert!(
+        daemon.welcome.contains("S3 gateway gw, over s0, s1"),
+        "{}",
+        daemon.welcome
+    );
+    let client = Client {
+        dir,
+        url: url(dir),
+        user: key(dir, &[]),
+    };
+    assert_eq!(client.said(&["-X", "PUT"], "/photos").0, 200);
+    let (small, big) = (
+        b"hello".to_vec(),
+        (0..20_000_003_u32)
+            .map(|n| (n >> 3) as u8)
+            .collect::<Vec<u8>>(),
+    );
+    client.put("small", &small, "/photos/a/small");
+    client.put("big", &big, "/photos/a/big");
+    client.put("big", &big[..100_000], "/photos/b");
+    assert_eq!(client.ask(&[], "/photos/a/small"), (200, small));
+    assert!(client.ask(&[], "/photos/a/big") == (200, big.clone()));
+    let part = client.ask(&["-r", "16777210-16777230"], "/photos/a/big");
+    assert_eq!(part, (206, big[16_777_210..=16_777_230].to_vec()));
+    let (status, list) = client.said(&[], "/photos?delimiter=%2F&list-type=2");
+    assert!(
+        status == 200 && list.contains("<Prefix>a/</Prefix>") && list.contains("<Key>b</Key>"),
+        "{list}"
+    );
+    daemon.signal("KILL");
+    daemon.ended();
+
+    let daemon = Daemon::start(dir, GATEWAY);
+    let client = Client {
+        url: url(dir),
+        ..client
+    };
+    assert!(client.ask(&[], "/photos/a/big") == (200, big));
+    // What is deleted gives its room back to the stores.
+    let used = || {
+        let stores = json(dir, &["store", "list", "--json"]);
+        let all = stores.as_array().unwrap().iter();
+        all.map(|it| it["node"]["space"]["used_bytes"].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    let before = used();
+    for path in ["/photos/a/small", "/photos/a/big", "/photos/b"] {
+        assert_eq!(client.said(&["-X", "DELETE"], path).0, 204, "{path}");
+    }
+    assert_eq!(client.said(&[], "/photos/b").0, 404);
+    // Each look starts a program: some seconds in all.
+    let freed = (0..1000).any(|_| used() + 20_000_000 < before);
+    assert!(freed, "{before} before, {} after", used());
+    assert_eq!(client.said(&["-X", "DELETE"], "/photos").0, 204);
+    let (code, log) = daemon.stop();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+#[test]
+fn without_a_key_that_is_good_nothing_is_answered() {
+    if !signs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let daemon = Daemon::start(dir, GATEWAY);
+    text(dir, &["account", "create", "astro"]);
+    let client = |user: &str| Client {
+        dir,
+        url: url(dir),
+        user: user.to_owned(),
+    };
+    let (status, said) = client("").said(&[], "/");
+    assert!(
+        status == 403 && said.contains("AccessDenied"),
+        "{status} {said}"
+    );
+    let (owner, astro) = (key(dir, &[]), key(dir, &["astro", "--note", "backups"]));
+    assert_eq!(client(&owner).said(&["-X", "PUT"], "/photos").0, 200);
+    client(&owner).put("x", b"x", "/photos/x");
+    // Another account's bucket, with a good key.
+    let (status, said) = client(&astro).said(&[], "/photos/x");
+    assert!(
+        status == 403 && said.contains("not granted to account astro"),
+        "{status} {said}"
+    );
+    let granted = client(&owner).said(
+        &["-X", "PUT", "-H", "x-amz-grant-read: id=astro"],
+        "/photos/x?acl=",
+    );
+    assert_eq!(granted.0, 200, "{}", granted.1);
+    assert_eq!(client(&astro).said(&[], "/photos/x"), (200, "x".to_owned()));
+    // A good name with another secret.
+    let wrong = format!("{}x", &owner[..owner.len() - 1]);
+    let (status, said) = client(&wrong).said(&[], "/photos/x");
+    assert!(
+        status == 403 && said.contains("SignatureDoesNotMatch"),
+        "{status} {said}"
+    );
+    // The account is switched off, then its key deleted.
+    text(dir, &["account", "set", "astro", "--off"]);
+    let is_out = || {
+        client(&astro)
+            .said(&[], "/")
+            .1
+            .contains("InvalidAccessKeyId")
+    };
+    let refused = (0..1000).any(|_| is_out());
+    assert!(refused, "the key of an account that is off");
+    let keys: Value = json(dir, &["s3", "key", "list", "--json"]);
+    let of_astro = keys
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["account"] == "astro")
+        .unwrap();
+    assert_eq!(
+        (&of_astro["good"], &of_astro["note"]),
+        (&false.into(), &"backups".into())
+    );
+    let id = owner.split(':').next().unwrap();
+    text(dir, &["s3", "key", "delete", id]);
+    let (status, said) = client(&owner).said(&[], "/photos/x");
+    assert!(
+        status == 403 && said.contains("InvalidAccessKeyId"),
+        "{status} {said}"
+    );
+    let gone = run(dir, &["s3", "key", "delete", id]);
+    assert!(
+        stderr(&gone).contains("there is no access key"),
+        "{}",
+        stderr(&gone)
+    );
+    // No secret is in a file but sealed.
+    let secret = owner.split(':').nth(1).unwrap().as_bytes();
+    for file in ["accounts.redb", "audit.jsonl"] {
+        let bytes = fs::read(dir.join("tanada-data").join(file)).unwrap();
+        assert!(
+            !bytes.windows(secret.len()).any(|it| it == secret),
+            "{file}"
+        );
+    }
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
+#[test]
+fn a_daemon_without_a_gateway_says_how_to_have_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let _daemon = Daemon::start(dir, "[admin]\nlisten = \"unix:admin.sock\"\n");
+    assert!(text(dir, &["s3", "list"]).contains("an [[s3]] in the configuration makes one"));
+    let refused = run(dir, &["s3", "key", "create"]);
+    assert_eq!(refused.status.code(), Some(5));
+    let said = stderr(&refused);
+    assert!(
+        said.contains("no gateway") && said.contains("[[s3]]"),
+        "{said}"
+    );
+}
