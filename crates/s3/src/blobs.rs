@@ -26,6 +26,8 @@ const INDEX: &str = "s3/.index";
 pub const CHUNK: u64 = 8 << 20;
 /// The longest read or write of a store that is asked for.
 const PIECE: u64 = 1 << 20;
+/// So much of a store stays for the index, without which nothing can be deleted; less of a small one: a twentieth.
+const RESERVE: u64 = 1 << 30;
 /// How many pieces of the index are written at once.
 const AT_ONCE: usize = 16;
 
@@ -146,6 +148,20 @@ impl Blobs {
         Ok((found.collect(), listing.next))
     }
 
+    /// Has a store too little room left for more than the index and what is deleted?
+    ///
+    /// # Errors
+    /// What a store says.
+    pub async fn is_full(&self) -> Result<bool, ObjectError> {
+        for store in &self.stores {
+            let space = store.space().await?;
+            if space.free.0 < (space.total.0 / 20).min(RESERVE) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// How many stores there are.
     pub fn width(&self) -> usize {
         self.stores.len()
@@ -216,12 +232,15 @@ impl Blobs {
         Ok(bytes)
     }
 
-    /// Makes the index `len` bytes long and `ranges` of it durable.
+    /// Cuts the index to `cut` bytes, makes it `len` bytes long and `ranges` of it durable.
     ///
     /// # Errors
     /// What the store says; some of it may be done.
-    pub async fn write_index(&self, len: u64, ranges: Ranges) -> Result<(), ObjectError> {
+    pub async fn write_index(&self, cut: u64, len: u64, ranges: Ranges) -> Result<(), ObjectError> {
         let store = &self.stores[0];
+        if cut < self.index_len().await? {
+            store.truncate(INDEX, cut, Change::default()).done().await?;
+        }
         let most = PIECE.min(store.limits().write_max) as usize;
         let mut pieces = Vec::new();
         for (offset, data) in joined(ranges) {
@@ -372,7 +391,7 @@ mod tests {
             let long = bytes((3 << 20) + 5);
             let ranges =
                 Ranges::from([(4096, long.clone()), (4096 + long.len() as u64, vec![7; 3])]);
-            blobs.write_index(8 << 20, ranges).await.unwrap();
+            blobs.write_index(0, 8 << 20, ranges).await.unwrap();
             assert_eq!(blobs.index_len().await, Ok(8 << 20));
             let read = blobs
                 .read_index(4000, long.len() as u64 + 200)
@@ -380,9 +399,15 @@ mod tests {
                 .unwrap();
             assert!(read[..96].iter().all(|it| *it == 0) && read[96..96 + long.len()] == long);
             assert_eq!(read[96 + long.len()..][..4], [7, 7, 7, 0]);
-            blobs.write_index(4096, Ranges::new()).await.unwrap();
+            blobs.write_index(4096, 4096, Ranges::new()).await.unwrap();
             assert_eq!(blobs.index_len().await, Ok(4096));
             assert_eq!(blobs.read_index(4000, 200).await.unwrap(), [0; 200]);
+            // What was cut is zero where it grows again.
+            blobs
+                .write_index(4096, 8192, Ranges::from([(0, vec![1; 8])]))
+                .await
+                .unwrap();
+            assert_eq!(blobs.read_index(4096, 4096).await.unwrap(), [0; 4096]);
             // It is none of the blobs that a sweep looks at.
             assert_eq!(blobs.blobs_after(0, None).await.unwrap().0, []);
             assert_eq!(store.list(INDEX, None, 10).objects.len(), 1);

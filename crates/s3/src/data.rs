@@ -148,6 +148,15 @@ impl Data {
             .await
     }
 
+    /// As [`Blobs::is_full`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn is_full(&self) -> Result<bool, DataError> {
+        self.ask(|blobs| Box::pin(async move { blobs.is_full().await }))
+            .await
+    }
+
     /// As [`Blobs::width`].
     ///
     /// # Errors
@@ -185,7 +194,20 @@ impl Disk for Data {
         Ok(())
     }
 
-    fn write(&self, len: u64, ranges: Ranges) -> io::Result<()> {
-        self.wait(move |blobs| Box::pin(async move { blobs.write_index(len, ranges).await }))
+    fn write(&self, cut: u64, len: u64, ranges: Ranges) -> io::Result<()> {
+        self.wait(move |blobs| Box::pin(async move { blobs.write_index(cut, len, ranges).await }))
+    }
+
+    fn has_blobs(&self) -> io::Result<bool> {
+        self.wait(|blobs| {
+            Box::pin(async move {
+                for store in 0..blobs.width() {
+                    if !blobs.blobs_after(store, None).await?.0.is_empty() {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            })
+        })
     }
 }

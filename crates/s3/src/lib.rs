@@ -21,7 +21,7 @@ mod sweep;
 
 pub use blobs::{Blobs, CHUNK, Objects, PREFIX};
 pub use data::{Data, DataError, Job, Jobs, data};
-pub use gateway::{AccessKey, Gateway, Keys, TRANSFERS, Terms};
+pub use gateway::{AccessKey, FORM_MAX, Gateway, Keys, TRANSFERS, Terms};
 pub use index::record::{
     About, BlobRef, Bucket, Checksum, Content, INLINE_MAX, Pairs, Part, PartSize, Upload, Version,
     VersionId, Versioning,

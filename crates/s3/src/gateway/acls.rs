@@ -3,6 +3,7 @@
 use s3s::dto::*;
 use s3s::{S3Response, s3_error};
 
+use super::buckets::name_of;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
 use super::grants::{self, Owners, allows, of_headers, of_policy, unblocked};
@@ -17,11 +18,11 @@ fn named<T>(
     policy: Option<AccessControlPolicy>,
     (bucket, owners): (&Bucket, Owners<'_>),
 ) -> s3s::S3Result<Vec<Grant>> {
-    let is_account = |name: &str| gateway.is_account(name);
-    let in_headers = of_headers(&request.headers, owners, &is_account)?;
+    let account = |name: &str| gateway.account(name);
+    let in_headers = of_headers(&request.headers, owners, &account)?;
     let grants = match (in_headers, policy) {
         (Some(grants), None) => Ok(grants),
-        (None, Some(policy)) => of_policy(policy, owners.owner, &is_account),
+        (None, Some(policy)) => of_policy(policy, owners.owner, &account),
         (Some(_), Some(_)) => Err(s3_error!(
             UnexpectedContent,
             "send a list in headers or in XML, not both"
@@ -84,7 +85,7 @@ pub(super) fn of_object(
         return Err(s3_error!(
             AccessDenied,
             "its list is not for account {}",
-            caller.account
+            name_of(&caller.account)
         ));
     }
     Ok(S3Response::new(GetObjectAclOutput {
@@ -113,7 +114,7 @@ pub(super) async fn set_of_object(
         return Err(s3_error!(
             AccessDenied,
             "its list is not changed by account {}",
-            caller.account
+            name_of(&caller.account)
         ));
     }
     let owners = Owners {

@@ -19,7 +19,13 @@ pub(super) fn get(
     let input = request.input;
     let version = input.version_id.as_deref();
     let (found, content) = readable(gateway, (&bucket, &caller), &input.key, version)?;
-    let asks = |name: &str| input.object_attributes.iter().any(|it| it.as_str() == name);
+    // Clients send one header with all names, or one each.
+    let names = input
+        .object_attributes
+        .iter()
+        .flat_map(|it| it.as_str().split(','));
+    let asked: Vec<&str> = names.map(str::trim).collect();
+    let asks = |name: &str| asked.contains(&name);
     let parts = match asks(ObjectAttributes::OBJECT_PARTS) && !content.parts.is_empty() {
         true => Some(parts_of(
             &content,

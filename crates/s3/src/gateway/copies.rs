@@ -109,7 +109,7 @@ pub(super) async fn copy(
     gateway: &Gateway,
     mut request: Request<CopyObjectInput>,
 ) -> Answer<CopyObjectOutput> {
-    let (bucket, Caller { account }) =
+    let (bucket, Caller { account, .. }) =
         gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
     let grants = gateway.grants(&request.headers, &account, Some(&bucket))?;
     let expected = Expected {
@@ -135,13 +135,17 @@ pub(super) async fn copy(
         grants,
         content: Some(content.clone()),
     };
-    let (bucket, key, inline) = (
+    let (name, key, inline) = (
         input.bucket.clone(),
         input.key.clone(),
         source.found.inline.clone(),
     );
-    let put =
-        move |t: &mut Transaction<'_>| t.copy((&bucket, &key), version, &inline, &Condition::Any);
+    let id = bucket.id;
+    gateway.check_room()?;
+    let put = move |t: &mut Transaction<'_>| {
+        t.is_still(&name, id)?;
+        t.copy((&name, &key), version, &inline, &Condition::Any)
+    };
     let number = gateway.index.change(put).await.map_err(failed)?;
     let mut result = CopyObjectResult {
         e_tag: Some(etag(&content.etag)),
@@ -161,7 +165,8 @@ pub(super) async fn copy_part(
     gateway: &Gateway,
     mut request: Request<UploadPartCopyInput>,
 ) -> Answer<UploadPartCopyOutput> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let (bucket, caller) =
+        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
     let number = part_number(request.input.part_number)?;
     let expected = Expected {
         matches: request.input.copy_source_if_match.take(),
@@ -178,8 +183,22 @@ pub(super) async fn copy_part(
     let range = range_of(input.copy_source_range.as_deref(), source.content.size)?;
     let promised = Promised::of(&hyper::HeaderMap::new(), None, None)?
         .or_algorithm(upload.algorithm.as_deref());
-    let bytes = send(gateway, &source.content, &source.found.inline, range).await?;
-    let received = receive(gateway, &input.bucket, Some(bytes), &promised, 0).await?;
+    let bytes = send(
+        (gateway, &caller.account),
+        &source.content,
+        &source.found.inline,
+        range,
+    )
+    .await?;
+    let received = receive(
+        gateway,
+        (&input.bucket, &caller.account),
+        Some(bytes),
+        &promised,
+        0,
+    )
+    .await?;
+    gateway.may_still(&caller, (&input.bucket, bucket.id), Permission::Write)?;
     let at = UploadRef {
         bucket: input.bucket,
         key: input.key,
@@ -192,12 +211,7 @@ pub(super) async fn copy_part(
         checksum: received.checksum.clone(),
         blobs: received.blobs(),
     };
-    let mut result = CopyPartResult {
-        e_tag: Some(etag(&received.md5)),
-        last_modified: Some(moment(part.modified)),
-        ..CopyPartResult::default()
-    };
-    show_part_sum!(result, received.checksum.as_ref());
+    let result = result_of(&part);
     let put = move |t: &mut Transaction<'_>| Uploads(t).put_part(&at, number, &part);
     gateway.index.change(put).await.map_err(failed)?;
     received.finished();
@@ -206,6 +220,17 @@ pub(super) async fn copy_part(
         copy_source_version_id: shown_version(&source.found, source.bucket.versioning),
         ..UploadPartCopyOutput::default()
     }))
+}
+
+/// What is answered of a part that was copied.
+fn result_of(part: &Record) -> CopyPartResult {
+    let mut result = CopyPartResult {
+        e_tag: Some(etag(&part.etag)),
+        last_modified: Some(moment(part.modified)),
+        ..CopyPartResult::default()
+    };
+    show_part_sum!(result, part.checksum.as_ref());
+    result
 }
 
 /// `bytes=FIRST-LAST` of an object of `size` bytes; both are named, and there.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{S3Error, S3Request, S3Response, S3Result, s3_error};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
 use super::entrance::{Caller, Entrance, Keys};
 use super::failure::failed;
 use super::grants::{Owners, allows, of_headers, unblocked};
+use super::turns::Turns;
 use crate::data::Data;
 use crate::index::record::{BlobRef, Bucket, Grant, Permission};
 use crate::index::{Index, Refused};
@@ -24,6 +25,8 @@ pub struct Terms {
     pub transfers: usize,
 }
 
+/// The longest object that comes in a form, which is in memory until it is known to be good: 16 MiB.
+pub const FORM_MAX: u64 = 16 << 20;
 /// As many unless asked otherwise: each has some 6 MiB of buffers.
 pub const TRANSFERS: usize = 64;
 
@@ -34,9 +37,9 @@ pub struct Gateway {
     pub(super) terms: Terms,
     keys: Arc<dyn Keys>,
     /// Turns of what comes. Who has one waits for none of the others.
-    pub(super) coming: Arc<Semaphore>,
+    pub(super) coming: Turns,
     /// Turns of what goes.
-    pub(super) going: Arc<Semaphore>,
+    pub(super) going: Turns,
 }
 
 impl Gateway {
@@ -46,8 +49,8 @@ impl Gateway {
             index,
             data,
             keys,
-            coming: Arc::new(Semaphore::new(terms.transfers)),
-            going: Arc::new(Semaphore::new(terms.transfers)),
+            coming: Turns::new(terms.transfers),
+            going: Turns::new(terms.transfers),
             terms,
         }
     }
@@ -58,12 +61,56 @@ impl Gateway {
         let mut builder = S3ServiceBuilder::new(self);
         builder.set_auth(Entrance(Arc::clone(&keys)));
         builder.set_access(Entrance(keys));
+        builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
         builder.build()
     }
 
-    /// Can something be granted to an account of this name?
-    pub(super) fn is_account(&self, name: &str) -> bool {
-        self.keys.is_account(name)
+    /// The account of this name, if something can be granted to it.
+    pub(super) fn account(&self, name: &str) -> Option<String> {
+        self.keys.account(name)
+    }
+
+    /// Is there room for more?
+    pub(super) fn check_room(&self) -> S3Result<()> {
+        if !self.index.is_full() {
+            return Ok(());
+        }
+        let code = S3ErrorCode::Custom("InsufficientStorage".into());
+        let mut error = S3Error::with_message(
+            code,
+            "the stores of this gateway are full but for what deletions need: delete objects",
+        );
+        error.set_status_code(hyper::StatusCode::INSUFFICIENT_STORAGE);
+        Err(error)
+    }
+
+    /// May a request whose bytes took their time still do this? Its key, its bucket and what is granted may have ended.
+    pub(super) fn may_still(
+        &self,
+        caller: &Caller,
+        (name, id): (&str, u64),
+        wanted: Permission,
+    ) -> S3Result<()> {
+        if self
+            .keys
+            .find(&caller.key)
+            .is_none_or(|it| it.account != caller.account)
+        {
+            return Err(s3_error!(
+                InvalidAccessKeyId,
+                "the access key has ended meanwhile"
+            ));
+        }
+        let found = self.index.bucket(name).map_err(failed)?;
+        let of = |bucket: &Bucket| {
+            let of = (&*bucket.owner, &*caller.account);
+            allows(bucket, bucket.grants.as_deref(), of, wanted)
+        };
+        match found.filter(|it| it.id == id) {
+            Some(bucket) if of(&bucket) => Ok(()),
+            Some(_) => Err(denied(name)),
+            None => Err(failed(Refused::NoBucket(name.to_owned()).into())),
+        }
     }
 
     pub(super) fn now(&self) -> u64 {
@@ -90,7 +137,7 @@ impl Gateway {
     ) -> S3Result<Option<Vec<Grant>>> {
         let of_bucket = bucket.map_or(owner, |it| &it.owner);
         let owners = Owners { owner, of_bucket };
-        let grants = of_headers(headers, owners, &|name| self.is_account(name))?;
+        let grants = of_headers(headers, owners, &|name| self.account(name))?;
         match (grants, bucket) {
             (Some(grants), Some(bucket)) => unblocked(bucket, grants).map(Some),
             (grants, _) => Ok(grants),
@@ -138,17 +185,21 @@ impl Gateway {
     }
 }
 
+/// What a request may take of memory before it is known to be good.
+fn limits() -> S3Config {
+    let mut limits = S3Config::default();
+    limits.xml_max_body_size = 4 << 20;
+    limits.form_max_field_size = 20 << 10;
+    limits.form_max_fields_size = 64 << 10;
+    limits.post_object_max_file_size = FORM_MAX;
+    limits
+}
+
 fn denied(bucket: &str) -> S3Error {
     s3_error!(
         AccessDenied,
         "bucket {bucket} belongs to another account, which has not granted this"
     )
-}
-
-/// Waits for a turn to move a long object.
-pub(super) async fn turn(turns: &Arc<Semaphore>) -> S3Result<OwnedSemaphorePermit> {
-    let turn = Arc::clone(turns).acquire_owned().await;
-    turn.map_err(s3s::S3Error::internal_error)
 }
 
 pub(super) type Request<T> = S3Request<T>;

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use hyper::HeaderMap;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Request, S3Result, s3_error};
@@ -13,7 +14,7 @@ use s3s::{S3Request, S3Result, s3_error};
 pub struct AccessKey {
     /// With which requests are signed.
     pub secret: String,
-    /// Whose it is.
+    /// Whose it is: a name, and where there may be a later account of it, a dot and what tells them apart.
     pub account: String,
 }
 
@@ -28,14 +29,16 @@ pub trait Keys: Send + Sync + 'static {
     /// What the key of this name is good for; `None`: nothing.
     fn find(&self, name: &str) -> Option<AccessKey>;
 
-    /// Has an account of this name a key that is good?
-    fn is_account(&self, name: &str) -> bool;
+    /// The account that is called so, or is this one, if it has a key that is good.
+    fn account(&self, name: &str) -> Option<String>;
 }
 
 /// Whose a request is, once its signature is verified.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     pub account: String,
+    /// The name of the access key.
+    pub key: String,
 }
 
 impl Caller {
@@ -50,6 +53,63 @@ fn unsigned() -> s3s::S3Error {
         AccessDenied,
         "sign the request with an access key: `tanada s3 key create`"
     )
+}
+
+/// Headers that may come unsigned: they say nothing of what is asked, or are looked at with the signature itself.
+const UNSIGNED: [&str; 7] = [
+    "x-amz-checksum-mode",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    "x-amz-security-token",
+    "x-amz-trailer",
+    "x-amz-user-agent",
+];
+/// How long a signed URL is good at most, in seconds: seven days.
+const EXPIRES_MAX: u64 = 7 * 24 * 3600;
+
+/// Refuses what the signature does not cover, and signatures of before 2014: a signed URL that was handed on does what it was
+/// signed for, and nothing else.
+fn check_signed(headers: &HeaderMap, query: &str) -> S3Result<()> {
+    let of_query = |wanted: &str| {
+        let pairs = query
+            .split('&')
+            .map(|it| it.split_once('=').unwrap_or((it, "")));
+        let mut found = pairs.filter(|it| it.0.eq_ignore_ascii_case(wanted));
+        found
+            .next()
+            .map(|it| it.1.replace("%3B", ";").replace("%3b", ";"))
+    };
+    let shown = headers.get("authorization").and_then(|it| it.to_str().ok());
+    let is_old = shown.is_some_and(|it| it.starts_with("AWS "));
+    if is_old || of_query("AWSAccessKeyId").is_some() || of_query("Signature").is_some() {
+        return Err(s3_error!(InvalidRequest, "sign with Signature Version 4"));
+    }
+    let seconds = of_query("X-Amz-Expires").and_then(|it| it.parse::<u64>().ok());
+    if seconds.is_some_and(|it| it > EXPIRES_MAX) {
+        return Err(s3_error!(
+            AuthorizationQueryParametersError,
+            "a signed URL is good for at most {EXPIRES_MAX} s"
+        ));
+    }
+    let in_header = shown.and_then(|it| {
+        let rest = it.split("SignedHeaders=").nth(1)?;
+        rest.split([',', ' ']).next().map(str::to_owned)
+    });
+    // A form is signed by its policy, which covers no header.
+    let signed = in_header
+        .or_else(|| of_query("X-Amz-SignedHeaders"))
+        .unwrap_or_default();
+    let is_signed = |name: &str| signed.split(';').any(|it| it.eq_ignore_ascii_case(name));
+    let asks = |name: &str| name.starts_with("x-amz-") && !UNSIGNED.contains(&name);
+    let mut names = headers.keys().map(|it| it.as_str());
+    match names.find(|name| asks(name) && !is_signed(name)) {
+        Some(name) => Err(s3_error!(
+            AccessDenied,
+            "the signature does not cover the header {name}"
+        )),
+        None => Ok(()),
+    }
 }
 
 pub(super) struct Entrance(pub Arc<dyn Keys>);
@@ -76,8 +136,42 @@ impl S3Auth for Entrance {
 impl S3Access for Entrance {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let shown = cx.credentials().ok_or_else(unsigned)?;
-        let account = self.find(&shown.access_key)?.account;
-        cx.extensions_mut().insert(Caller { account });
+        let key = shown.access_key.clone();
+        let account = self.find(&key)?.account;
+        check_signed(cx.headers(), cx.uri().query().unwrap_or_default())?;
+        cx.extensions_mut().insert(Caller { account, key });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pairs: &[(&'static str, &str)], query: &str) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, value.parse().unwrap());
+        }
+        check_signed(&headers, query).is_ok()
+    }
+
+    #[test]
+    fn a_header_that_is_not_signed_asks_for_nothing() {
+        let signed = "AWS4-HMAC-SHA256 Credential=TA/1/r/s3/aws4_request, SignedHeaders=host;x-amz-acl, Signature=00";
+        let copy = ("x-amz-copy-source", "/b/k");
+        assert!(check(
+            &[("authorization", signed), ("x-amz-acl", "private")],
+            ""
+        ));
+        assert!(!check(&[("authorization", signed), copy], ""));
+        // A signed URL that is handed on.
+        let url = "X-Amz-SignedHeaders=host%3Bx-amz-acl&X-Amz-Expires=60";
+        assert!(check(&[("x-amz-acl", "private"), ("x-amz-date", "x")], url));
+        assert!(!check(&[copy], url));
+        assert!(!check(&[], "X-Amz-SignedHeaders=host&X-Amz-Expires=604801"));
+        // Version 2, in either place.
+        assert!(!check(&[("authorization", "AWS TA:00")], ""));
+        assert!(!check(&[], "AWSAccessKeyId=TA&Expires=1&Signature=00"));
     }
 }

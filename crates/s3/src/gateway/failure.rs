@@ -32,6 +32,7 @@ fn code(refused: &Refused) -> S3ErrorCode {
         Refused::IsMarker(_) => S3ErrorCode::MethodNotAllowed,
         Refused::Precondition(_) => S3ErrorCode::PreconditionFailed,
         Refused::NoUpload(_) => S3ErrorCode::NoSuchUpload,
+        Refused::TooManyUploads(_) => S3ErrorCode::SlowDown,
         Refused::NoPart(_) => S3ErrorCode::InvalidPart,
         Refused::PartOrder => S3ErrorCode::InvalidPartOrder,
         Refused::OtherChecksum { .. } => S3ErrorCode::BadDigest,
@@ -45,10 +46,7 @@ pub(super) fn unstored(error: DataError) -> S3Error {
     match &error {
         DataError::Store(ObjectError::Full(_)) => {
             // S3 has no word for a full store; clients try this one again later.
-            s3_error!(
-                ServiceUnavailable,
-                "{error}; delete objects, or add a store"
-            )
+            s3_error!(ServiceUnavailable, "{error}; delete objects")
         }
         DataError::Closed => s3_error!(ServiceUnavailable, "{error}"),
         DataError::Store(_) => S3Error::internal_error(error),

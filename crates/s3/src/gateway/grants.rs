@@ -38,8 +38,8 @@ pub(super) struct Owners<'a> {
     pub of_bucket: &'a str,
 }
 
-/// Is there such an account?
-pub(super) type IsAccount<'a> = &'a dyn Fn(&str) -> bool;
+/// The account of a name, if there is one.
+pub(super) type FindAccount<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// May `caller` do this with what `owner` owns in `bucket`?
 pub(super) fn allows(
@@ -75,7 +75,7 @@ pub(super) fn unblocked(bucket: &Bucket, grants: Vec<Grant>) -> S3Result<Vec<Gra
 pub(super) fn of_headers(
     headers: &HeaderMap,
     owners: Owners<'_>,
-    is_account: IsAccount<'_>,
+    find: FindAccount<'_>,
 ) -> S3Result<Option<Vec<Grant>>> {
     let text = |name: &str| headers.get(name).and_then(|it| it.to_str().ok());
     let mut grants = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn of_headers(
             continue;
         };
         for grantee in text.split(',') {
-            let to = of_text(grantee.trim(), is_account)?;
+            let to = of_text(grantee.trim(), find)?;
             grants.push(Grant { to, permission });
         }
     }
@@ -127,11 +127,11 @@ fn canned(word: &str, owners: Owners<'_>) -> S3Result<Vec<Grant>> {
 }
 
 /// `id="ACCOUNT"` or `uri="GROUP"`.
-fn of_text(text: &str, is_account: IsAccount<'_>) -> S3Result<Grantee> {
+fn of_text(text: &str, find: FindAccount<'_>) -> S3Result<Grantee> {
     let (kind, value) = text.split_once('=').unwrap_or((text, ""));
     let value = value.trim().trim_matches('"');
     match kind.trim().to_ascii_lowercase().as_str() {
-        "id" => account(value, is_account),
+        "id" => account(value, find),
         "uri" => group(value),
         "emailaddress" => Err(s3_error!(
             UnresolvableGrantByEmailAddress,
@@ -144,10 +144,10 @@ fn of_text(text: &str, is_account: IsAccount<'_>) -> S3Result<Grantee> {
     }
 }
 
-fn account(name: &str, is_account: IsAccount<'_>) -> S3Result<Grantee> {
-    match is_account(name) {
-        true => Ok(Grantee::Account(name.to_owned())),
-        false => Err(s3_error!(
+fn account(name: &str, find: FindAccount<'_>) -> S3Result<Grantee> {
+    match find(name) {
+        Some(account) => Ok(Grantee::Account(account)),
+        None => Err(s3_error!(
             InvalidArgument,
             "no account with an access key is called {name:?}"
         )),
@@ -176,7 +176,7 @@ fn checked(grants: Vec<Grant>) -> S3Result<Vec<Grant>> {
 pub(super) fn of_policy(
     policy: AccessControlPolicy,
     owner: &str,
-    is_account: IsAccount<'_>,
+    find: FindAccount<'_>,
 ) -> S3Result<Vec<Grant>> {
     let said = policy.owner.and_then(|it| it.id);
     if said.is_some_and(|it| it != owner) {
@@ -196,9 +196,9 @@ pub(super) fn of_policy(
         let known = PERMISSIONS.iter().find(|it| it.1 == word.as_str());
         let permission = known.ok_or_else(bad)?.2;
         let to = match (&grantee.id, &grantee.uri, &grantee.email_address) {
-            (Some(id), ..) => account(id, is_account)?,
+            (Some(id), ..) => account(id, find)?,
             (_, Some(uri), _) => group(uri)?,
-            (_, _, Some(address)) => of_text(&format!("emailaddress={address}"), is_account)?,
+            (_, _, Some(address)) => of_text(&format!("emailaddress={address}"), find)?,
             _ => return Err(bad()),
         };
         Ok(Grant { to, permission })
@@ -288,7 +288,9 @@ mod tests {
             owner: "astro",
             of_bucket: "bio",
         };
-        of_headers(&headers, owners, &|name| name == "astro" || name == "bio")
+        of_headers(&headers, owners, &|name| {
+            (["astro", "bio"].contains(&name)).then(|| name.to_owned())
+        })
     }
 
     #[test]
@@ -315,7 +317,7 @@ mod tests {
                 grants: Some(shown(list.as_deref(), "astro")),
                 owner: Some(owner("astro")),
             };
-            let back = of_policy(policy, "astro", &|_| true).unwrap();
+            let back = of_policy(policy, "astro", &|name| Some(name.to_owned())).unwrap();
             let own = shown(None, "astro").len();
             assert_eq!(back.len(), list.as_ref().map_or(own, Vec::len));
             assert!(list.is_none_or(|it| it == back));
@@ -338,6 +340,6 @@ mod tests {
             grants: None,
             owner: Some(owner("bio")),
         };
-        assert!(of_policy(of_other, "astro", &|_| true).is_err());
+        assert!(of_policy(of_other, "astro", &|name| Some(name.to_owned())).is_err());
     }
 }

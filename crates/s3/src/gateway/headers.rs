@@ -7,6 +7,8 @@ use s3s::{S3Result, s3_error};
 
 use crate::index::record::{About, Pairs};
 
+/// The most bytes of headers that describe an object, names and values.
+const HEADERS_MAX: usize = 8192;
 /// The most bytes of metadata, names and values.
 const METADATA_MAX: usize = 2048;
 
@@ -70,6 +72,16 @@ impl Said {
             ("expires", expires),
         ] {
             headers.extend(value.map(|value| (name.to_owned(), value)));
+        }
+        let bytes: usize = headers
+            .iter()
+            .map(|it: (&String, &String)| it.0.len() + it.1.len())
+            .sum();
+        if bytes > HEADERS_MAX {
+            return Err(s3_error!(
+                MetadataTooLarge,
+                "{bytes} bytes of headers that describe an object are more than {HEADERS_MAX}"
+            ));
         }
         let metadata: Pairs = self.metadata.unwrap_or_default().into_iter().collect();
         let bytes: usize = metadata.iter().map(|it| it.0.len() + it.1.len()).sum();

@@ -22,12 +22,12 @@ use md5::{Digest, Md5};
 use s3s::crypto::Checksum as _;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders, s3_error};
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::core::{Gateway, turn};
+use super::core::Gateway;
 use super::failure::unstored;
+use super::turns::Turn;
 use crate::index::record::{BlobRef, Checksum};
-use crate::index::{Index, Transaction, hex};
+use crate::index::{Index, Transaction, Use, hex};
 
 /// The longest object or part that comes in one request: 5 GiB.
 const BODY_MAX: u64 = 5 << 30;
@@ -142,6 +142,8 @@ impl Received {
 pub(super) struct Unfinished {
     pub blob: BlobRef,
     index: Option<Arc<Index>>,
+    /// No sweep takes it for one that was left.
+    using: Option<Use>,
 }
 
 impl Unfinished {
@@ -155,12 +157,13 @@ impl Drop for Unfinished {
         let Some(index) = self.index.take() else {
             return;
         };
-        let blob = self.blob.clone();
+        let (blob, using) = (self.blob.clone(), self.using.take());
         // Outlives the request. Without a runtime the program ends, and the sweep finds them.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 let give_up = move |t: &mut Transaction<'_>| t.give_up(&blob);
                 drop(index.change(give_up).await);
+                drop(using);
             });
         }
     }
@@ -241,14 +244,15 @@ fn value_of(computed: s3s::dto::Checksum) -> Option<String> {
         .or(computed.checksum_sha256)
 }
 
-/// Takes all bytes of a request for an object or a part in the bucket `folder`; up to `inline_max` are for the index.
+/// Takes all bytes of a request of `account` for an object or a part in the bucket `folder`; up to `inline_max` are for the index.
 pub(super) async fn receive(
     gateway: &Gateway,
-    folder: &str,
+    (folder, account): (&str, &str),
     body: Option<StreamingBlob>,
     promised: &Promised,
     inline_max: usize,
 ) -> S3Result<Received> {
+    gateway.check_room()?;
     if promised.length.is_some_and(|it| it > BODY_MAX as i64) {
         return Err(too_long());
     }
@@ -266,7 +270,7 @@ pub(super) async fn receive(
             hashes.update(&frame);
             waiting.extend_from_slice(&frame);
             if waiting.len() > inline_max && writing.is_none() {
-                writing = Some(Writing::begin(gateway, folder).await?);
+                writing = Some(Writing::begin(gateway, folder, account).await?);
             }
             if let Some(writing) = &mut writing {
                 while waiting.len() >= PIECE {
@@ -320,7 +324,7 @@ fn unread(error: s3s::StdError) -> S3Error {
 
 /// Bytes on their way to the stores.
 struct Writing<'g> {
-    _turn: OwnedSemaphorePermit,
+    _turn: Turn,
     gateway: &'g Gateway,
     unfinished: Unfinished,
     under_way: FuturesUnordered<futures::future::BoxFuture<'static, Result<(), crate::DataError>>>,
@@ -328,13 +332,16 @@ struct Writing<'g> {
 }
 
 impl<'g> Writing<'g> {
-    async fn begin(gateway: &'g Gateway, folder: &str) -> S3Result<Writing<'g>> {
+    async fn begin(gateway: &'g Gateway, folder: &str, account: &str) -> S3Result<Writing<'g>> {
+        let turn = gateway.coming.take(account).await?;
+        let blob = gateway.new_blob(folder)?;
         let unfinished = Unfinished {
-            blob: gateway.new_blob(folder)?,
+            using: Some(gateway.index.in_use().begin([&blob])),
+            blob,
             index: Some(Arc::clone(&gateway.index)),
         };
         Ok(Writing {
-            _turn: turn(&gateway.coming).await?,
+            _turn: turn,
             gateway,
             unfinished,
             under_way: FuturesUnordered::new(),

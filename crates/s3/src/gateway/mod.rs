@@ -17,6 +17,7 @@ mod buckets;
 mod conditions;
 mod copies;
 mod core;
+mod deletions;
 mod entrance;
 mod failure;
 mod grants;
@@ -28,6 +29,7 @@ mod outgoing;
 mod public_access;
 mod tag_set;
 mod tags;
+mod turns;
 mod uploads;
 
 use s3s::S3;
@@ -35,7 +37,7 @@ use s3s::dto::*;
 
 use self::core::{Answer, Request};
 
-pub use self::core::{Gateway, TRANSFERS, Terms};
+pub use self::core::{FORM_MAX, Gateway, TRANSFERS, Terms};
 pub use entrance::{AccessKey, Keys};
 
 /// Each operation stands in a module of its own kind.
@@ -156,13 +158,13 @@ impl S3 for Gateway {
         &self,
         request: Request<DeleteObjectInput>,
     ) -> Answer<DeleteObjectOutput> {
-        objects::delete(self, request).await
+        deletions::delete(self, request).await
     }
     async fn delete_objects(
         &self,
         request: Request<DeleteObjectsInput>,
     ) -> Answer<DeleteObjectsOutput> {
-        objects::delete_many(self, request).await
+        deletions::delete_many(self, request).await
     }
     async fn copy_object(&self, request: Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
         copies::copy(self, request).await

@@ -6,18 +6,20 @@ use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
 use super::attributes::part_sum;
+use super::buckets::name_of;
 use super::conditions::{Expected, of_change};
 use super::core::{Answer, Gateway, Request};
 use super::entrance::Caller;
 use super::failure::failed;
 use super::grants::allows;
-use super::headers::{Said, etag, said, second, seconds, show_about};
-use super::incoming::{Promised, receive};
+use super::headers::{Said, etag, said, second, show_about};
+use super::incoming::{Promised, Received, receive};
 use super::outgoing::send;
 use crate::index::record::{
-    Bucket, Checksum as Sum, Content, INLINE_MAX, Pairs, Permission, Version as Record, VersionId,
+    About, Bucket, Checksum as Sum, Content, INLINE_MAX, Pairs, Permission, Version as Record,
+    VersionId,
 };
-use crate::index::{Condition, DeleteIf, Deleted, Found, IndexError, Refused, Transaction};
+use crate::index::{Found, Refused, Transaction};
 
 /// Gives an output the checksum of its object.
 macro_rules! show_checksum {
@@ -37,8 +39,19 @@ macro_rules! show_checksum {
 }
 pub(super) use show_checksum;
 
-/// The most keys of one deletion.
-const DELETE_MAX: usize = 1000;
+/// The longest key, in bytes: paths are looked at before, keys in XML and forms are not.
+pub(super) const KEY_MAX: usize = 1024;
+/// What an object is of which these bytes came.
+fn content_of(received: &Received, about: About) -> Content {
+    Content {
+        size: received.size,
+        etag: received.md5.clone(),
+        about,
+        checksum: received.checksum.clone(),
+        blobs: received.blobs(),
+        ..Content::default()
+    }
+}
 
 pub(super) async fn put(
     gateway: &Gateway,
@@ -53,36 +66,37 @@ pub(super) async fn put(
         request.input.content_length,
     )?;
     let input = &mut request.input;
+    if input.key.is_empty() || input.key.len() > KEY_MAX {
+        return Err(s3_error!(KeyTooLongError, "a key has 1 to {KEY_MAX} bytes"));
+    }
     let about = said!(input).into_about()?;
     let condition = of_change(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let received = receive(
         gateway,
-        &input.bucket,
+        (&input.bucket, &caller.account),
         input.body.take(),
         &promised,
         INLINE_MAX,
     )
     .await?;
+    let at = (&*input.bucket, bucket.id);
+    gateway.may_still(&caller, at, Permission::Write)?;
     let version = Record {
         modified: gateway.now(),
         owner: caller.account,
         null: false,
         grants,
-        content: Some(Content {
-            size: received.size,
-            etag: received.md5.clone(),
-            about,
-            checksum: received.checksum.clone(),
-            blobs: received.blobs(),
-            ..Content::default()
-        }),
+        content: Some(content_of(&received, about)),
     };
-    let (bucket, key, inline) = (
+    let (name, key, inline) = (
         input.bucket.clone(),
         input.key.clone(),
         received.inline.clone(),
     );
-    let put = move |t: &mut Transaction<'_>| t.put((&bucket, &key), version, &inline, &condition);
+    let put = move |t: &mut Transaction<'_>| {
+        t.is_still(&name, bucket.id)?;
+        t.put((&name, &key), version, &inline, &condition)
+    };
     let number = gateway.index.change(put).await.map_err(failed)?;
     let mut output = PutObjectOutput {
         e_tag: Some(etag(&received.md5)),
@@ -122,7 +136,7 @@ pub(super) fn readable(
         false => Err(s3_error!(
             AccessDenied,
             "the object is not granted to account {}",
-            caller.account
+            name_of(&caller.account)
         )),
     }
 }
@@ -141,7 +155,7 @@ pub(super) fn find(
         false => s3_error!(
             AccessDenied,
             "the bucket is not granted to account {}",
-            caller.account
+            name_of(&caller.account)
         ),
     })
 }
@@ -232,7 +246,7 @@ fn part_of(
             ));
         }
     };
-    let shown = shown(&range).filter(|_| range.start < range.end);
+    let shown = (range.start < range.end).then(|| shown(&range)).flatten();
     Ok(Part {
         range,
         shown,
@@ -299,7 +313,15 @@ pub(super) async fn get(
     output.content_language = input.response_content_language.or(output.content_language);
     output.content_type = input.response_content_type.or(output.content_type);
     output.expires = input.response_expires.or(output.expires);
-    output.body = Some(send(gateway, &content, &found.inline, part.range).await?);
+    output.body = Some(
+        send(
+            (gateway, &caller.account),
+            &content,
+            &found.inline,
+            part.range,
+        )
+        .await?,
+    );
     let mut response = S3Response::new(output);
     if !whole {
         response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
@@ -367,31 +389,6 @@ pub(super) async fn head(
     Ok(response)
 }
 
-pub(super) async fn delete(
-    gateway: &Gateway,
-    request: Request<DeleteObjectInput>,
-) -> Answer<DeleteObjectOutput> {
-    let (_, caller) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
-    let input = request.input;
-    let version = version_of(&input.key, input.version_id.as_deref())?;
-    let expected = DeleteIf {
-        etag: of_change(input.if_match.as_ref(), None)?,
-        modified: input.if_match_last_modified_time.as_ref().map(seconds),
-        size: input.if_match_size.and_then(|it| u64::try_from(it).ok()),
-    };
-    let (key, now) = (input.key, gateway.now());
-    let delete = move |t: &mut Transaction<'_>| {
-        let at = (&*input.bucket, &*key);
-        t.delete(at, version, &expected, (&caller.account, now))
-    };
-    let deleted = gateway.index.change(delete).await.map_err(failed)?;
-    Ok(S3Response::new(DeleteObjectOutput {
-        delete_marker: deleted.marker.then_some(true),
-        version_id: deleted.version.map(|it| it.to_string()),
-        ..DeleteObjectOutput::default()
-    }))
-}
-
 /// The version that a change names.
 pub(super) fn version_of(key: &str, text: Option<&str>) -> S3Result<Option<VersionId>> {
     let Some(text) = text.filter(|it| !it.is_empty()) else {
@@ -403,87 +400,7 @@ pub(super) fn version_of(key: &str, text: Option<&str>) -> S3Result<Option<Versi
     Ok(Some(found))
 }
 
-/// Deletes one of several; what is refused keeps none of the others.
-fn delete_one(
-    t: &mut Transaction<'_>,
-    bucket: &str,
-    object: &ObjectIdentifier,
-    by: (&str, u64),
-) -> Result<S3Result<Deleted>, IndexError> {
-    let version = match version_of(&object.key, object.version_id.as_deref()) {
-        Ok(version) => version,
-        Err(refused) => return Ok(Err(refused)),
-    };
-    let expected = DeleteIf {
-        etag: match &object.e_tag {
-            Some(etag) => Condition::Etag(etag.value().to_owned()),
-            None => Condition::Any,
-        },
-        modified: object.last_modified_time.as_ref().map(seconds),
-        size: object.size.and_then(|it| u64::try_from(it).ok()),
-    };
-    match t.delete((bucket, &object.key), version, &expected, by) {
-        Ok(deleted) => Ok(Ok(deleted)),
-        Err(IndexError::Refused(refused)) => Ok(Err(failed(refused.into()))),
-        Err(error) => Err(error),
-    }
-}
-
-pub(super) async fn delete_many(
-    gateway: &Gateway,
-    request: Request<DeleteObjectsInput>,
-) -> Answer<DeleteObjectsOutput> {
-    let (_, caller) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
-    let input = request.input;
-    let named = input.delete.objects;
-    if named.len() > DELETE_MAX {
-        return Err(s3_error!(
-            MalformedXML,
-            "one request deletes at most {DELETE_MAX} keys"
-        ));
-    }
-    let now = gateway.now();
-    let bucket = input.bucket;
-    let delete = move |t: &mut Transaction<'_>| {
-        let by = (&*caller.account, now);
-        let each = named.into_iter().map(|object| {
-            let outcome = delete_one(t, &bucket, &object, by)?;
-            Ok((object, outcome))
-        });
-        each.collect::<Result<Vec<_>, _>>()
-    };
-    let done = gateway.index.change(delete).await.map_err(failed)?;
-    let (mut deleted, mut errors) = (Vec::new(), Vec::new());
-    for (object, outcome) in done {
-        match outcome {
-            Ok(outcome) => deleted.push(shown_deletion(object, outcome)),
-            Err(error) => errors.push(Error {
-                code: Some(error.code().as_str().to_owned()),
-                message: error.message().map(str::to_owned),
-                key: Some(object.key),
-                version_id: object.version_id,
-            }),
-        }
-    }
-    let quiet = input.delete.quiet == Some(true);
-    Ok(S3Response::new(DeleteObjectsOutput {
-        deleted: (!quiet).then_some(deleted),
-        errors: (!errors.is_empty()).then_some(errors),
-        ..DeleteObjectsOutput::default()
-    }))
-}
-
-fn shown_deletion(object: ObjectIdentifier, deleted: Deleted) -> DeletedObject {
-    let made_or_removed = deleted.version.map(|it| it.to_string());
-    DeletedObject {
-        delete_marker: deleted.marker.then_some(true),
-        delete_marker_version_id: made_or_removed.filter(|_| deleted.marker),
-        key: Some(object.key),
-        version_id: object.version_id,
-    }
-}
-
 /// What an input that makes an object says of it.
-pub(super) fn about_of(said: Said) -> S3Result<crate::About> {
+pub(super) fn about_of(said: Said) -> S3Result<About> {
     said.into_about()
 }

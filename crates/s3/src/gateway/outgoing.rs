@@ -15,11 +15,13 @@ use futures::{Stream, StreamExt};
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{Body, S3Result, StdError};
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
-use super::core::{Gateway, turn};
+use super::core::Gateway;
 use super::failure::unstored;
+use super::turns::Turn;
 use crate::data::{Data, DataError};
+use crate::index::Use;
 use crate::index::record::{BlobRef, Content};
 
 /// What is read at once.
@@ -29,7 +31,7 @@ const AT_ONCE: usize = 4;
 
 /// The bytes `range` of an object, whose bytes in the index are `inline`.
 pub(super) async fn send(
-    gateway: &Gateway,
+    (gateway, account): (&Gateway, &str),
     content: &Content,
     inline: &[u8],
     range: Range<u64>,
@@ -40,6 +42,7 @@ pub(super) async fn send(
             bytes,
         ))));
     }
+    let using = gateway.index.in_use().begin(&content.blobs);
     let pieces = pieces(&content.blobs, range.clone());
     if let [(blob, offset, len)] = &pieces[..] {
         let bytes = gateway
@@ -50,8 +53,13 @@ pub(super) async fn send(
         return Ok(StreamingBlob::from(Body::from(bytes)));
     }
     let (sender, pieces_read) = mpsc::channel(1);
-    let turn = turn(&gateway.going).await?;
-    tokio::spawn(read_ahead(gateway.data.clone(), pieces, sender, turn));
+    let turn = gateway.going.take(account).await?;
+    tokio::spawn(read_ahead(
+        gateway.data.clone(),
+        pieces,
+        sender,
+        (turn, using),
+    ));
     Ok(StreamingBlob::new(Pieces {
         pieces: pieces_read,
         left: (range.end - range.start) as usize,
@@ -82,7 +90,7 @@ async fn read_ahead(
     data: Data,
     pieces: Vec<(BlobRef, u64, u64)>,
     sender: mpsc::Sender<Result<Bytes, DataError>>,
-    _turn: OwnedSemaphorePermit,
+    _while_it_lasts: (Turn, Use),
 ) {
     let reads = pieces.into_iter().map(|(blob, offset, len)| {
         let data = data.clone();

@@ -96,7 +96,8 @@ pub(super) async fn put_part(
     gateway: &Gateway,
     mut request: Request<UploadPartInput>,
 ) -> Answer<UploadPartOutput> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let (bucket, caller) =
+        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
     let promised = Promised::of(
         &request.headers,
         request.trailing_headers.take(),
@@ -109,7 +110,15 @@ pub(super) async fn put_part(
         .upload(bucket.id, &input.key, &input.upload_id);
     let (upload, _) = found.map_err(failed)?;
     let promised = promised.or_algorithm(upload.algorithm.as_deref());
-    let received = receive(gateway, &input.bucket, input.body.take(), &promised, 0).await?;
+    let received = receive(
+        gateway,
+        (&input.bucket, &caller.account),
+        input.body.take(),
+        &promised,
+        0,
+    )
+    .await?;
+    gateway.may_still(&caller, (&input.bucket, bucket.id), Permission::Write)?;
     let at = UploadRef {
         bucket: input.bucket.clone(),
         key: input.key.clone(),
@@ -312,7 +321,7 @@ pub(super) fn parts(
 
 fn initiator(account: &str) -> Initiator {
     Initiator {
-        display_name: Some(account.to_owned()),
+        display_name: Some(super::buckets::name_of(account).to_owned()),
         id: Some(account.to_owned()),
     }
 }

@@ -33,11 +33,18 @@ pub trait Disk: std::fmt::Debug + Send + Sync + 'static {
     /// What stands in the way.
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
 
-    /// Makes it `len` bytes long, and `ranges` and the length durable. Cut off, any part of them may be there.
+    /// Cuts it to `cut` bytes, makes it `len` bytes long, zeroes behind what was cut, and makes `ranges` and the length
+    /// durable. Cut off, any part of them may be there.
     ///
     /// # Errors
     /// What stands in the way; some of it may be done.
-    fn write(&self, len: u64, ranges: Ranges) -> io::Result<()>;
+    fn write(&self, cut: u64, len: u64, ranges: Ranges) -> io::Result<()>;
+
+    /// Are there bytes of objects beside it?
+    ///
+    /// # Errors
+    /// What stands in the way.
+    fn has_blobs(&self) -> io::Result<bool>;
 }
 
 /// A [`Disk`] as the database sees it.
@@ -51,6 +58,8 @@ pub(super) struct Backend<D> {
 #[derive(Debug)]
 struct Waiting {
     len: u64,
+    /// The least length since it was durable: behind it lies what was cut.
+    least: u64,
     /// The length has changed.
     resized: bool,
     ranges: Ranges,
@@ -58,8 +67,10 @@ struct Waiting {
 
 impl<D: Disk> Backend<D> {
     pub fn new(disk: D) -> io::Result<Backend<D>> {
+        let len = disk.length()?;
         let waiting = Waiting {
-            len: disk.length()?,
+            len,
+            least: len,
             resized: false,
             ranges: Ranges::new(),
         };
@@ -92,11 +103,19 @@ impl<D: Disk> StorageBackend for Backend<D> {
                 overlay(&waiting.ranges, offset, out);
                 return Ok(());
             }
+            if offset >= waiting.least {
+                out.fill(0);
+                overlay(&waiting.ranges, offset, out);
+                return Ok(());
+            }
         }
         // The lock is not held meanwhile: what waits is written by the thread that commits, and no page of a transaction
         // that can be read is among it.
         self.disk.read(offset, out)?;
-        overlay(&self.waiting().ranges, offset, out);
+        let waiting = self.waiting();
+        let cut = waiting.least.clamp(offset, end) - offset;
+        out[cut as usize..].fill(0);
+        overlay(&waiting.ranges, offset, out);
         Ok(())
     }
 
@@ -107,6 +126,7 @@ impl<D: Disk> StorageBackend for Backend<D> {
             cut(&mut waiting.ranges, len, before);
         }
         waiting.len = len;
+        waiting.least = waiting.least.min(len);
         waiting.resized = true;
         Ok(())
     }
@@ -116,19 +136,21 @@ impl<D: Disk> StorageBackend for Backend<D> {
             return Err(io::Error::other("an earlier write of the index failed"));
         }
         // They stay to be read until they are on the disk.
-        let (len, ranges) = {
+        let (cut, len, ranges) = {
             let mut waiting = self.waiting();
             let resized = std::mem::take(&mut waiting.resized);
             if !resized && waiting.ranges.is_empty() {
                 return Ok(());
             }
-            (waiting.len, waiting.ranges.clone())
+            (waiting.least, waiting.len, waiting.ranges.clone())
         };
-        if let Err(error) = self.disk.write(len, ranges) {
+        if let Err(error) = self.disk.write(cut, len, ranges) {
             self.failed.store(true, Ordering::SeqCst);
             return Err(error);
         }
-        self.waiting().ranges.clear();
+        let mut waiting = self.waiting();
+        waiting.ranges.clear();
+        waiting.least = len;
         Ok(())
     }
 
@@ -203,6 +225,56 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A disk that is what was written to it.
+    #[derive(Debug, Default)]
+    struct Plain(Mutex<Vec<u8>>);
+
+    impl Disk for Plain {
+        fn length(&self) -> io::Result<u64> {
+            Ok(self.0.lock().unwrap().len() as u64)
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            let bytes = self.0.lock().unwrap();
+            for (at, byte) in out.iter_mut().enumerate() {
+                *byte = bytes.get(offset as usize + at).copied().unwrap_or(0);
+            }
+            Ok(())
+        }
+
+        fn write(&self, cut: u64, len: u64, ranges: Ranges) -> io::Result<()> {
+            let mut bytes = self.0.lock().unwrap();
+            bytes.truncate(cut as usize);
+            bytes.resize(len as usize, 0);
+            for (offset, data) in ranges {
+                bytes[offset as usize..][..data.len()].copy_from_slice(&data);
+            }
+            Ok(())
+        }
+
+        fn has_blobs(&self) -> io::Result<bool> {
+            Ok(false)
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_and_grows_again_is_zero_before_and_after_it_is_durable() {
+        let backend = Backend::new(Plain::default()).unwrap();
+        backend.set_len(8).unwrap();
+        backend.write(0, &[1; 8]).unwrap();
+        backend.sync_data().unwrap();
+        backend.set_len(4).unwrap();
+        backend.set_len(8).unwrap();
+        let read = || {
+            let mut out = [9; 8];
+            backend.read(0, &mut out).unwrap();
+            out
+        };
+        assert_eq!(read(), [1, 1, 1, 1, 0, 0, 0, 0]);
+        backend.sync_data().unwrap();
+        assert_eq!(read(), [1, 1, 1, 1, 0, 0, 0, 0]);
+    }
 
     proptest! {
         #[test]

@@ -43,6 +43,9 @@ pub enum Refused {
     /// No upload is called so, or it has ended.
     #[error("there is no upload {0} of this key: it was completed or ended")]
     NoUpload(String),
+    /// The bucket has as many uploads under way as it may.
+    #[error("a bucket has at most {0} uploads under way: complete or end some first")]
+    TooManyUploads(usize),
     /// A part that is named did not come, or another one did.
     #[error("part {0} did not come, or its ETag is another one")]
     NoPart(u32),
@@ -82,6 +85,23 @@ pub enum IndexError {
     /// A record is not what was written.
     #[error("a record of the index is damaged: {0}")]
     Record(#[from] RecordError),
+    /// There is none, and there should be.
+    #[error(
+        "the first store has no index, and the stores have bytes of objects: their index is elsewhere or lost; name the stores in \
+         the order they had, or bring the right disk back"
+    )]
+    Lost,
+    /// It is of other stores, or of these in another order.
+    #[error(
+        "the gateway was made over the stores {made}, and {now} are named; name the same ones in the same order: they cannot be \
+         changed yet"
+    )]
+    OtherStores {
+        /// Those that it was made over.
+        made: String,
+        /// Those that are named.
+        now: String,
+    },
     /// The index of a later program.
     #[error("the index has layout {0}, and this program knows layout {known}; start the program that wrote it", known = super::tables::LAYOUT)]
     Layout(u64),

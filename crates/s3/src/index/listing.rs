@@ -49,6 +49,9 @@ impl Listed {
     }
 }
 
+/// The most rows that one listing looks at.
+pub(super) const ROWS_MAX: usize = 20_000;
+
 /// Where a search begins.
 type Place = (Vec<u8>, u64);
 
@@ -75,6 +78,8 @@ pub fn list(
         wanted,
         listed: Listed::default(),
         met: (wanted.after_number.and(wanted.after.as_ref())).map(|it| it.clone().into_bytes()),
+        rows: 0,
+        passed: None,
     };
     let mut next = first_place(wanted).filter(|_| wanted.most > 0);
     while let Some((key, turned)) = next.take() {
@@ -100,16 +105,42 @@ struct Search<'w> {
     listed: Listed,
     /// The key whose newest version was met, shown or not.
     met: Option<Vec<u8>>,
+    /// Rows that were looked at.
+    rows: usize,
+    /// The last of them.
+    passed: Option<(String, u64)>,
 }
 
 impl Search<'_> {
+    /// Ends before a row of `key`, where enough was looked at. A common prefix of which nothing was shown so far is shown then:
+    /// what of it was not looked at may show.
+    fn stop_at(&mut self, key: &str) {
+        if let Some(common) = common_prefix(key, self.wanted)
+            && self.listed.prefixes.last().is_none_or(|it| it != common)
+        {
+            self.listed.prefixes.push(common.to_owned());
+            self.listed.next = Some((common.to_owned(), None));
+            return;
+        }
+        let versions = self.wanted.versions;
+        let passed = self.passed.take();
+        self.listed.next = passed.map(|(key, number)| (key, versions.then_some(number)));
+    }
+
     /// Takes one row.
     fn take(&mut self, key: &[u8], turned: u64, value: &[u8]) -> Result<Step, IndexError> {
         let wanted = self.wanted;
         if !key.starts_with(wanted.prefix.as_bytes()) {
             return Ok(Step::End);
         }
+        // Deleted keys and old versions are not shown, and may be without number.
+        self.rows += 1;
+        if self.rows > ROWS_MAX {
+            self.stop_at(text(key));
+            return Ok(Step::End);
+        }
         let is_newest = self.met.as_deref() != Some(key);
+        self.passed = Some((text(key).to_owned(), u64::MAX - turned));
         if is_newest {
             self.met = Some(key.to_vec());
         } else if !wanted.versions {
@@ -122,7 +153,7 @@ impl Search<'_> {
         {
             return Ok(Step::From((behind(common), 0)));
         }
-        let found = Found::decode(turned, value)?;
+        let found = Found::decode_alone(turned, value)?;
         if !wanted.versions && found.version.content.is_none() {
             return Ok(Step::Next);
         }

@@ -15,6 +15,7 @@
 
 mod disk;
 mod error;
+mod in_use;
 mod listing;
 pub mod record;
 mod tables;
@@ -25,18 +26,21 @@ mod uploads;
 mod writer;
 
 use std::io;
+use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
 use tokio::sync::oneshot;
 
 use disk::Backend;
 use record::{BlobRef, Bucket, Part, Upload, VersionId, decode};
-use tables::{BLOBS, BUCKETS, COUNTERS, DEAD, LAYOUT, OBJECTS, PARTS, UPLOADS};
+use tables::{ABOUT, BLOBS, BUCKETS, COUNTERS, DEAD, LAYOUT, OBJECTS, PARTS, UPLOADS};
 use writer::{Answer, Job, Writer};
 
 pub use disk::{Disk, Ranges};
 pub use error::{IndexError, Refused};
+pub use in_use::{InUse, Use};
 pub use listing::{Listed, Wanted};
 pub use tables::Found;
 pub use transaction::{BUCKETS_MAX, Condition, DeleteIf, Deleted, Transaction};
@@ -51,35 +55,48 @@ pub struct Index {
     // Its thread has the database, too.
     writer: Writer,
     database: Arc<Database>,
+    in_use: Arc<InUse>,
+    /// The stores have little room left.
+    full: AtomicBool,
 }
 
 type Done<T> = Result<T, IndexError>;
 
 impl Index {
-    /// Opens the index on `disk`, or makes one where nothing is. Waits for the disk.
+    /// Opens the index on `disk`, or makes one where nothing is, for what lies in `stores`, by their identities. Waits for the
+    /// disk.
     ///
     /// # Errors
-    /// [`IndexError::Layout`] if a later program wrote it; else the disk or the database.
+    /// [`IndexError::Lost`] if there is none and the stores have bytes of objects; [`IndexError::OtherStores`] if it is of
+    /// others; [`IndexError::Layout`] if a later program wrote it; else the disk or the database.
     ///
     /// # Example
     /// ```no_run
     /// # fn open(disk: impl s3::Disk) -> Result<(), s3::IndexError> {
-    /// let index = s3::Index::open(disk, s3::CACHE)?;
+    /// let index = s3::Index::open(disk, s3::CACHE, "s0")?;
     /// assert!(index.bucket("photos")?.is_none());
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open(disk: impl Disk, cache: usize) -> Done<Index> {
+    pub fn open(disk: impl Disk, cache: usize, stores: &str) -> Done<Index> {
         forget_unfinished(&disk)?;
+        if disk.length()? == 0 && disk.has_blobs()? {
+            return Err(IndexError::Lost);
+        }
         let backend = Backend::new(disk).map_err(redb::Error::from)?;
         let mut builder = Database::builder();
         builder.set_cache_size(cache);
         let database = builder.create_with_backend(backend)?;
-        format(&database)?;
+        format(&database, stores)?;
         let database = Arc::new(database);
         let begun = Writer::begin(Arc::clone(&database));
         let writer = begun.map_err(|error| IndexError::from(redb::Error::from(error)))?;
-        Ok(Index { writer, database })
+        Ok(Index {
+            writer,
+            database,
+            in_use: Arc::default(),
+            full: AtomicBool::new(false),
+        })
     }
 
     // --- looks ----------------------------------------------------------------------------------------
@@ -120,6 +137,17 @@ impl Index {
         listing::list(&self.look()?.open_table(OBJECTS)?, bucket, wanted)
     }
 
+    /// An upload that is under way, without its parts.
+    ///
+    /// # Errors
+    /// [`Refused::NoUpload`].
+    pub fn begun(&self, bucket: u64, key: &str, id: &str) -> Done<Upload> {
+        let table = self.look()?.open_table(UPLOADS)?;
+        let found = table.get((bucket, key.as_bytes(), id))?;
+        let found = found.ok_or_else(|| Refused::NoUpload(id.to_owned()))?;
+        Ok(decode(found.value())?)
+    }
+
     /// An upload that is under way, and all its parts by number.
     ///
     /// # Errors
@@ -151,11 +179,27 @@ impl Index {
         Ok(found)
     }
 
-    /// Up to `most` blobs whose bytes are to be deleted.
-    pub fn dead(&self, most: usize) -> Done<Vec<BlobRef>> {
+    /// Up to `most` blobs whose bytes are to be deleted, behind the one called `after`.
+    pub fn dead(&self, after: Option<&str>, most: usize) -> Done<Vec<BlobRef>> {
         let table = self.look()?.open_table(DEAD)?;
-        let rows = table.iter()?.take(most);
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let rows = table.range::<&str>((from, Bound::Unbounded))?.take(most);
         rows.map(|row| Ok(decode(row?.1.value())?)).collect()
+    }
+
+    /// Blobs that are being written and read.
+    pub fn in_use(&self) -> &Arc<InUse> {
+        &self.in_use
+    }
+
+    /// The stores have little room left, or enough.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
+    }
+
+    /// Have the stores little room left?
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Has a version or a part this blob, or is it in the list of what is to be deleted?
@@ -183,9 +227,10 @@ impl Index {
         let job: Job = Box::new(move |transaction| {
             let done = change(transaction);
             // A refusal has written nothing; whatever else failed may have.
-            let broken = match &done {
-                Ok(_) | Err(IndexError::Refused(_) | IndexError::Record(_)) => None,
-                Err(other) => Some(other.to_string()),
+            let spoilt = match &done {
+                Ok(_) | Err(IndexError::Refused(_)) => None,
+                Err(error @ IndexError::Record(_)) => Some((error.to_string(), false)),
+                Err(other) => Some((other.to_string(), true)),
             };
             let reply = move |why: Option<&str>| {
                 let done = match why {
@@ -197,7 +242,7 @@ impl Index {
             };
             Answer {
                 send: Box::new(reply),
-                broken,
+                spoilt,
             }
         });
         let ended =
@@ -220,14 +265,26 @@ fn forget_unfinished(disk: &impl Disk) -> io::Result<()> {
     let mut begin = [0; MAGIC];
     disk.read(0, &mut begin)?;
     match begin == [0; MAGIC] {
-        true => disk.write(0, Ranges::new()),
+        true => disk.write(0, 0, Ranges::new()),
         false => Ok(()),
     }
 }
 
 /// Makes the tables where there are none; refuses those of a later program.
-fn format(database: &Database) -> Done<()> {
+fn format(database: &Database, stores: &str) -> Done<()> {
     let transaction = database.begin_write()?;
+    {
+        let mut about = transaction.open_table(ABOUT)?;
+        let made = about.get("stores")?.map(|it| it.value().to_owned());
+        match made {
+            Some(made) if made != stores => {
+                let now = stores.to_owned();
+                return Err(IndexError::OtherStores { made, now });
+            }
+            Some(_) => {}
+            None => drop(about.insert("stores", stores)?),
+        }
+    }
     {
         let mut counters = transaction.open_table(COUNTERS)?;
         let layout = counters.get("version")?.map(|it| it.value());

@@ -8,6 +8,7 @@
 //! blobs     blob                                  -> how many versions and parts have it
 //! dead      blob                                  -> BlobRef; its bytes are to be deleted
 //! counters  what                                  -> number
+//! about     what                                  -> text
 //! ```
 //!
 //! Bytes compare as S3 wants it: keys by their UTF-8.
@@ -28,6 +29,7 @@ pub const UPLOADS: TableDefinition<UploadKey, &[u8]> = TableDefinition::new("upl
 pub const PARTS: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("parts");
 pub const BLOBS: TableDefinition<&str, u64> = TableDefinition::new("blobs");
 pub const DEAD: TableDefinition<&str, &[u8]> = TableDefinition::new("dead");
+pub const ABOUT: TableDefinition<&str, &str> = TableDefinition::new("about");
 pub const COUNTERS: TableDefinition<&str, u64> = TableDefinition::new("tanada-s3");
 
 /// Of the whole index, under `version` in [`COUNTERS`].
@@ -51,6 +53,16 @@ impl Found {
             true => VersionId::Null,
             false => VersionId::Number(self.number),
         }
+    }
+
+    /// The same, without the object's bytes.
+    pub(super) fn decode_alone(turned: u64, value: &[u8]) -> Result<Found, IndexError> {
+        let (version, _) = decode_version(value)?;
+        Ok(Found {
+            number: u64::MAX - turned,
+            version,
+            inline: Vec::new(),
+        })
     }
 
     /// The value of a row of [`OBJECTS`].

@@ -17,6 +17,8 @@ struct TestDisk(Arc<Mutex<State>>);
 struct State {
     bytes: Vec<u8>,
     writes: usize,
+    /// The stores have bytes of objects.
+    blobs: bool,
     /// At this write the power is cut: which blocks are written, by the bits of the number.
     cut: Option<(usize, u64)>,
 }
@@ -34,7 +36,7 @@ impl Disk for TestDisk {
         Ok(())
     }
 
-    fn write(&self, len: u64, ranges: Ranges) -> io::Result<()> {
+    fn write(&self, cut: u64, len: u64, ranges: Ranges) -> io::Result<()> {
         let mut state = self.0.lock().unwrap();
         let is_cut = state.cut.filter(|it| it.0 == state.writes);
         state.writes += 1;
@@ -44,6 +46,9 @@ impl Disk for TestDisk {
             bits = bits.rotate_right(1);
             bit
         };
+        if next() {
+            state.bytes.truncate(cut as usize);
+        }
         if next() {
             state.bytes.resize(len as usize, 0);
         }
@@ -60,6 +65,10 @@ impl Disk for TestDisk {
             Some(_) => Err(io::Error::other("the power is cut")),
         }
     }
+
+    fn has_blobs(&self) -> io::Result<bool> {
+        Ok(self.0.lock().unwrap().blobs)
+    }
 }
 
 fn run<T>(scene: impl Future<Output = T>) -> T {
@@ -68,7 +77,7 @@ fn run<T>(scene: impl Future<Output = T>) -> T {
 }
 
 fn open(disk: &TestDisk) -> Index {
-    Index::open(disk.clone(), 1 << 20).unwrap()
+    Index::open(disk.clone(), 1 << 20, "s0").unwrap()
 }
 
 fn object(text: &str) -> Version {
@@ -145,7 +154,7 @@ fn etag(found: Option<Found>) -> Option<String> {
 }
 
 fn dead(index: &Index) -> Vec<String> {
-    let all = index.dead(100).unwrap();
+    let all = index.dead(None, 100).unwrap();
     all.into_iter().map(|it| it.id).collect()
 }
 
@@ -431,6 +440,90 @@ fn an_upload_that_is_ended_leaves_nothing() {
     });
 }
 
+#[test]
+fn an_index_is_of_its_stores_and_a_lost_one_is_not_made_anew() {
+    let disk = TestDisk::default();
+    drop(open(&disk));
+    let error = Index::open(disk, 0, "s1").err().unwrap();
+    assert!(matches!(error, IndexError::OtherStores { .. }), "{error}");
+    let disk = TestDisk::default();
+    disk.0.lock().unwrap().blobs = true;
+    let error = Index::open(disk, 0, "s0").err().unwrap();
+    assert!(matches!(error, IndexError::Lost), "{error}");
+}
+
+#[test]
+fn bytes_that_a_version_has_are_not_given_up_by_a_request_that_was_cut_off() {
+    let index = open(&TestDisk::default());
+    run(async {
+        bucket(&index).await;
+        put(&index, "a", with_blob("1", "b1")).await;
+        for id in ["b1", "b2"] {
+            let blob = blob(id);
+            let give_up = move |t: &mut Transaction<'_>| t.give_up(&blob);
+            index.change(give_up).await.unwrap();
+        }
+        assert_eq!(dead(&index), ["b2"]);
+    });
+}
+
+#[test]
+fn a_bucket_that_was_made_anew_is_another_one() {
+    let index = open(&TestDisk::default());
+    run(async {
+        let first = bucket(&index).await.id;
+        let again = index.change(|t: &mut Transaction<'_>| {
+            t.delete_bucket("photos")?;
+            t.create_bucket("photos", "bio", 2)
+        });
+        let second = again.await.unwrap().id;
+        let still = |id| index.change(move |t: &mut Transaction<'_>| t.is_still("photos", id));
+        assert!(still(first).await.is_err() && still(second).await.is_ok());
+    });
+}
+
+#[test]
+fn a_listing_looks_at_so_many_rows_and_goes_on_behind_them() {
+    let index = open(&TestDisk::default());
+    run(async {
+        let id = bucket(&index).await.id;
+        version_all(&index, Versioning::Enabled).await;
+        // Deleted keys alone, and two that are there at the end.
+        let make = |t: &mut Transaction<'_>| {
+            for n in 0..listing::ROWS_MAX {
+                let key = format!("d/{n:06}");
+                t.delete(("photos", &key), None, &DeleteIf::default(), ("astro", 2))?;
+            }
+            for key in ["d/z", "e"] {
+                t.put(("photos", key), object("1"), b"", &Condition::Any)?;
+            }
+            Ok(())
+        };
+        index.change(make).await.unwrap();
+        for (delimiter, expected) in [("", vec!["d/z", "e"]), ("/", vec!["e"])] {
+            let mut wanted = Wanted {
+                delimiter: delimiter.to_owned(),
+                most: 10,
+                ..Wanted::default()
+            };
+            let (mut keys, mut prefixes, mut parts) = (Vec::new(), Vec::new(), 0);
+            loop {
+                let listed = index.list(id, &wanted).unwrap();
+                keys.extend(listed.entries.into_iter().map(|it| it.0));
+                prefixes.extend(listed.prefixes);
+                parts += 1;
+                let Some((next, _)) = listed.next else { break };
+                wanted.after = Some(next);
+            }
+            assert_eq!(
+                (keys, parts),
+                (expected.iter().map(ToString::to_string).collect(), 2)
+            );
+            assert_eq!(prefixes.len(), delimiter.len());
+        }
+    });
+}
+
 /// Keys that were not deleted and their ETags.
 type Plain = BTreeMap<String, String>;
 
@@ -459,7 +552,7 @@ fn after_a_power_cut_at_any_write_all_that_was_answered_is_there_and_nothing_is_
             let mut plain = Plain::new();
             // What is under way when the power is cut may be there or not.
             let mut under_way = None;
-            if let Ok(index) = Index::open(disk.clone(), 0) {
+            if let Ok(index) = Index::open(disk.clone(), 0, "s0") {
                 run(async {
                     let make = |t: &mut Transaction<'_>| t.create_bucket("photos", "astro", 1);
                     if index.change(make).await.is_err() {

@@ -202,6 +202,17 @@ impl<'t> Transaction<'t> {
         found.ok_or_else(|| Refused::NoBucket(name.to_owned()).into())
     }
 
+    /// Is the bucket of this name still the one that a request was let in to?
+    ///
+    /// # Errors
+    /// [`Refused::NoBucket`].
+    pub fn is_still(&self, name: &str, id: u64) -> Done<()> {
+        match self.bucket(name)?.id == id {
+            true => Ok(()),
+            false => Err(Refused::NoBucket(name.to_owned()).into()),
+        }
+    }
+
     // --- objects --------------------------------------------------------------------------------------
 
     /// Puts an object whose bytes are durable in the stores, or `inline`; its version's number where the bucket gives some.
@@ -219,6 +230,10 @@ impl<'t> Transaction<'t> {
         let now = newest(&self.objects, bucket.id, key)?;
         condition.check(key, now.as_ref().and_then(|it| it.version.content.as_ref()))?;
         version.null = bucket.versioning != Versioning::Enabled;
+        if version.null {
+            // What cannot be read is met before the first write.
+            named(&self.objects, bucket.id, key, VersionId::Null)?;
+        }
         for blob in version.content.iter().flat_map(|it| &it.blobs) {
             self.count_up(blob)?;
         }
@@ -384,8 +399,12 @@ impl<'t> Transaction<'t> {
         Ok(())
     }
 
-    /// Bytes that no version has were written and are not needed: they are to be deleted.
+    /// Bytes that were written and are not needed are to be deleted; not those that a version has.
     pub fn give_up(&mut self, blob: &BlobRef) -> Done<()> {
+        // Its version came after all: the request was cut off while its change went on.
+        if self.blobs.get(&*blob.id)?.is_some() {
+            return Ok(());
+        }
         self.dead.insert(&*blob.id, &*encode(blob))?;
         Ok(())
     }

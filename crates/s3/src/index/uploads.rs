@@ -26,6 +26,9 @@ pub const PART_MIN: u64 = 5 << 20;
 /// The greatest number of a part.
 pub const PARTS_MAX: u32 = 10_000;
 
+/// The most uploads of one bucket that are under way.
+pub const UPLOADS_MAX: usize = 1000;
+
 /// A part as the client that completes an upload names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedPart {
@@ -58,6 +61,10 @@ impl Uploads<'_, '_> {
     /// [`Refused::NoBucket`].
     pub fn begin(&mut self, at: &UploadRef, upload: &Upload) -> Done<()> {
         let bucket = self.0.bucket(&at.bucket)?.id;
+        let all = (self.0.uploads).range((bucket, &[][..], "")..(bucket + 1, &[][..], ""))?;
+        if all.take(UPLOADS_MAX).count() == UPLOADS_MAX {
+            return Err(Refused::TooManyUploads(UPLOADS_MAX).into());
+        }
         let row = (bucket, at.key.as_bytes(), &*at.id);
         self.0.uploads.insert(row, &*encode(upload))?;
         Ok(())
@@ -80,11 +87,12 @@ impl Uploads<'_, '_> {
     /// [`Refused::NoBucket`], [`Refused::NoUpload`].
     pub fn put_part(&mut self, at: &UploadRef, number: u32, part: &Part) -> Done<()> {
         self.upload(at)?;
+        let before = self.0.parts.get((&*at.id, number))?;
+        let before: Option<Part> = before.map(|it| decode(it.value())).transpose()?;
         for blob in &part.blobs {
             self.0.count_up(blob)?;
         }
-        let before = self.0.parts.insert((&*at.id, number), &*encode(part))?;
-        let before: Option<Part> = before.map(|it| decode(it.value())).transpose()?;
+        self.0.parts.insert((&*at.id, number), &*encode(part))?;
         for blob in before.iter().flat_map(|it| &it.blobs) {
             self.0.count_down(blob)?;
         }
@@ -210,17 +218,23 @@ impl Uploads<'_, '_> {
 /// The parts that are named, in their order, and the rest.
 type Chosen = (Vec<(u32, Part)>, Vec<(u32, Part)>);
 
-fn chosen(mut came: Vec<(u32, Part)>, named: &[NamedPart]) -> Result<Chosen, Refused> {
+fn chosen(came: Vec<(u32, Part)>, named: &[NamedPart]) -> Result<Chosen, Refused> {
     if named.is_empty() || !named.is_sorted_by(|a, b| a.number < b.number) {
         return Err(Refused::PartOrder);
     }
-    let mut used = Vec::new();
-    for part in named {
-        let is_it = |it: &(u32, Part)| {
-            it.0 == part.number && part.etag.as_ref().is_none_or(|etag| *etag == it.1.etag)
-        };
-        let place = came.iter().position(is_it);
-        used.push(came.remove(place.ok_or(Refused::NoPart(part.number))?));
+    let (mut used, mut unused) = (Vec::new(), Vec::new());
+    let mut wanted = named.iter().peekable();
+    for one in came {
+        match wanted.next_if(|it| it.number == one.0) {
+            None => unused.push(one),
+            Some(part) if part.etag.as_ref().is_none_or(|etag| *etag == one.1.etag) => {
+                used.push(one);
+            }
+            Some(part) => return Err(Refused::NoPart(part.number)),
+        }
+    }
+    if let Some(part) = wanted.next() {
+        return Err(Refused::NoPart(part.number));
     }
     let all_but_last = &used[..used.len() - 1];
     if let Some((number, part)) = all_but_last.iter().find(|it| it.1.size < PART_MIN) {
@@ -230,7 +244,7 @@ fn chosen(mut came: Vec<(u32, Part)>, named: &[NamedPart]) -> Result<Chosen, Ref
             least: PART_MIN,
         });
     }
-    Ok((used, came))
+    Ok((used, unused))
 }
 
 /// The MD5 of the parts' MD5s, and how many there are.

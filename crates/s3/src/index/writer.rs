@@ -7,6 +7,7 @@
 //! Always true:
 //! 1. A job is answered well only when what it wrote is durable.
 //! 2. After a commit that failed nothing is taken any more: what is on the disk is not known until it is opened again.
+//! 3. A job that meets a damaged record spoils what waits with it, and nothing else: none of it is committed.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -28,8 +29,8 @@ pub(super) type SendAnswer = Box<dyn FnOnce(Option<&str>) + Send>;
 /// What comes after a job.
 pub(super) struct Answer {
     pub send: SendAnswer,
-    /// The database failed under it: the transaction is not to be committed.
-    pub broken: Option<String>,
+    /// The transaction is not to be committed: why, and whether nothing is taken from then on.
+    pub spoilt: Option<(String, bool)>,
 }
 
 /// The thread, as long as it is used.
@@ -84,36 +85,42 @@ fn work(database: &Database, waiting: &Receiver<Job>) {
 /// Carries the jobs out and answers them; why nothing more may be done.
 fn commit(database: &Database, jobs: Vec<Job>) -> Option<String> {
     let (answers, done) = carry_out(database, jobs);
-    let why = done.err().map(|error| {
-        tracing::error!("the index of the gateway cannot be written: {error}");
-        error.to_string()
-    });
-    for answer in answers {
-        (answer.send)(why.as_deref());
+    let why = done.err();
+    if let Some((why, _)) = &why {
+        tracing::error!("the index of the gateway was not written: {why}");
     }
-    why
+    for answer in answers {
+        (answer.send)(why.as_ref().map(|it| &*it.0));
+    }
+    why.filter(|it| it.1).map(|it| it.0)
 }
 
-fn carry_out(database: &Database, jobs: Vec<Job>) -> (Vec<Answer>, Result<(), IndexError>) {
+/// The answers of those that were carried out, and why none of it is durable, and for how long.
+type CarriedOut = (Vec<Answer>, Result<(), (String, bool)>);
+
+fn carry_out(database: &Database, jobs: Vec<Job>) -> CarriedOut {
     let mut answers = Vec::with_capacity(jobs.len());
+    let failed = |error: IndexError| Err((error.to_string(), true));
     let transaction = match database.begin_write() {
         Ok(transaction) => transaction,
-        Err(error) => return (answers, Err(error.into())),
+        Err(error) => return (answers, failed(error.into())),
     };
     {
         let mut open = match Transaction::open(&transaction) {
             Ok(open) => open,
-            Err(error) => return (answers, Err(error)),
+            Err(error) => return (answers, failed(error)),
         };
         for job in jobs {
             let answer = job(&mut open);
-            let broken = answer.broken.clone();
+            let spoilt = answer.spoilt.clone();
             answers.push(answer);
-            if let Some(why) = broken {
-                return (answers, Err(IndexError::Ended(why)));
+            if let Some(spoilt) = spoilt {
+                return (answers, Err(spoilt));
             }
         }
     }
-    let done = transaction.commit().map_err(IndexError::from);
-    (answers, done)
+    match transaction.commit() {
+        Ok(()) => (answers, Ok(())),
+        Err(error) => (answers, failed(error.into())),
+    }
 }

@@ -13,6 +13,9 @@ pub struct S3Gateway {
     pub listen: Vec<String>,
     /// What clients call the place of its buckets.
     pub region: String,
+    /// Why it is not served; absent: it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// An access key, without its secret.

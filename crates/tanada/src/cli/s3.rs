@@ -104,7 +104,10 @@ fn gateways(all: &[S3Gateway]) -> String {
         vec![
             it.name.clone(),
             it.stores.join(", "),
-            it.listen.join(", "),
+            match &it.failed {
+                Some(why) => format!("not served: {why}"),
+                None => it.listen.join(", "),
+            },
             it.region.clone(),
         ]
     };

@@ -109,6 +109,10 @@ fn made_of(kind: &Kind) -> String {
 fn print_gateway(text: &mut String, gateway: &S3Gateway, admin: Option<&Address>) {
     let stores = gateway.stores.join(", ");
     let _ = writeln!(text, "\nS3 gateway {}, over {stores}:", gateway.name);
+    if let Some(why) = &gateway.failed {
+        let _ = writeln!(text, "  NOT SERVED: {why}");
+        return;
+    }
     let _ = writeln!(
         text,
         "  eval \"$(tanada s3 key create{})\"   # an access key, for this shell",

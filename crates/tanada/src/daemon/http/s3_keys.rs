@@ -31,8 +31,10 @@ pub async fn look(control: &Control) {
     let found = control.records.with(&control.threads, async |meta| {
         S3Keys(&Registry::new(meta)).all().await
     });
-    if let Ok(Ok(all)) = found.await {
-        control.s3.keys.take_over(all);
+    match found.await {
+        Ok(Ok(all)) => control.s3.keys.take_over(all),
+        Ok(Err(error)) => tracing::warn!("access keys stay as they were: {error}"),
+        Err(silent) => tracing::warn!("access keys stay as they were: {silent}"),
     }
 }
 
@@ -153,11 +155,12 @@ pub(super) async fn delete_key(
         .ask(async |it| S3Keys(it).all().await)
         .await?;
     let found = all.iter().find(|it| it.0 == id);
-    // Whose it is learns only who may see it.
-    caller.check(Action::Tokens, found.and_then(|it| it.1.account.as_ref()))?;
+    if let Some((_, key, _)) = found {
+        caller.check(Action::Tokens, key.account.as_ref())?;
+    }
     let name = id.clone();
     let gone = Accounts(&control).ask(async move |it| S3Keys(it).delete(&name).await);
     let key = gone.await?;
-    look(&control).await;
+    control.s3.keys.end(&id);
     Ok(Json(shown(id, &key, false)))
 }

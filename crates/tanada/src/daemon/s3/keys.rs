@@ -35,6 +35,8 @@ pub struct KeyRing {
     good: RwLock<BTreeMap<String, AccessKey>>,
     /// Those that were said not to open.
     unopened: Mutex<BTreeSet<String>>,
+    /// Those that this daemon deleted.
+    ended: Mutex<BTreeSet<String>>,
 }
 
 impl Keys for KeyRing {
@@ -43,9 +45,13 @@ impl Keys for KeyRing {
         good.get(name).cloned()
     }
 
-    fn is_account(&self, name: &str) -> bool {
+    fn account(&self, name: &str) -> Option<String> {
         let good = self.good.read().unwrap_or_else(PoisonError::into_inner);
-        good.values().any(|it| it.account == name)
+        let is_it = |account: &str| {
+            account == name || account.rsplit_once('.').is_some_and(|it| it.0 == name)
+        };
+        let mut all = good.values().map(|it| &it.account);
+        all.find(|it| is_it(it)).cloned()
     }
 }
 
@@ -86,6 +92,14 @@ impl KeyRing {
         self.seal.is_some()
     }
 
+    /// The key of this name was deleted: it is good for nothing from now on, whatever a look found before.
+    pub fn end(&self, name: &str) {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.insert(name.to_owned());
+        let mut good = self.good.write().unwrap_or_else(PoisonError::into_inner);
+        good.remove(name);
+    }
+
     /// Goes by these from now on.
     pub fn take_over(&self, all: Vec<(String, S3Key, bool)>) {
         let Some(seal) = &self.seal else { return };
@@ -102,11 +116,15 @@ impl KeyRing {
                 }
                 continue;
             };
-            let account = key
-                .account
-                .map_or_else(|| OWNER.to_owned(), |it| it.to_string());
+            // A later account of the name has another number; the owner's name has no dot.
+            let account = key.account.map_or_else(
+                || OWNER.to_owned(),
+                |it| format!("{it}.{:016x}", key.account_id),
+            );
             good.insert(name, AccessKey { secret, account });
         }
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        good.retain(|name, _| !ended.contains(name));
         *self.good.write().unwrap_or_else(PoisonError::into_inner) = good;
     }
 }

@@ -193,8 +193,26 @@ async fn answer(
 /// Counts requests, to name them.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
+/// Forms under way: what they bring is in memory before it is known whose it is.
+static FORMS: Semaphore = Semaphore::const_new(8);
+
+fn is_form(request: &Request<Incoming>) -> bool {
+    let kind = request.headers().get(hyper::header::CONTENT_TYPE);
+    let kind = kind.and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let is_multipart = kind
+        .trim_start()
+        .to_ascii_lowercase()
+        .starts_with("multipart/");
+    request.method() == hyper::Method::POST && is_multipart
+}
+
 async fn one(service: &S3Service, request: Request<Incoming>) -> Response<s3s::Body> {
     let timed = |body| s3s::Body::http_body_unsync(Timed::new(body));
+    let _form = match is_form(&request) {
+        // It is closed never.
+        true => FORMS.acquire().await.ok(),
+        false => None,
+    };
     let mut response = match service.call(request.map(timed)).await {
         Ok(response) => response,
         Err(error) => {
@@ -216,6 +234,8 @@ async fn one(service: &S3Service, request: Request<Incoming>) -> Response<s3s::B
 struct Timed {
     body: Incoming,
     pause: Pin<Box<Sleep>>,
+    /// It was not asked for since the frame before: that is no pause of the client's.
+    idle: bool,
 }
 
 impl Timed {
@@ -223,6 +243,7 @@ impl Timed {
         Timed {
             body,
             pause: Box::pin(tokio::time::sleep(BODY_TIMEOUT)),
+            idle: true,
         }
     }
 }
@@ -235,9 +256,13 @@ impl Body for Timed {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        if self.idle {
+            let end = Instant::now() + BODY_TIMEOUT;
+            self.pause.as_mut().reset(end);
+            self.idle = false;
+        }
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
-            let next = Instant::now() + BODY_TIMEOUT;
-            self.pause.as_mut().reset(next);
+            self.idle = true;
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
         std::task::ready!(self.pause.as_mut().poll(cx));

@@ -6,7 +6,9 @@
 //! access keys: meta store -> KeyRing, each second anew                   -'
 //! ```
 //!
-//! Always true: gateways end before the data threads that they stand on.
+//! Always true:
+//! 1. Gateways end before the data threads that they stand on.
+//! 2. A gateway whose index cannot be used keeps nothing else from being served.
 
 pub mod keys;
 mod listen;
@@ -19,6 +21,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, anyhow};
 use config::{Config, S3Config};
 use env::net::Address;
+use report::terminal::said;
 use s3::{Blobs, Data, Gateway, Index, Objects, Terms};
 use store::ops::ObjectErrors;
 use store::qos::session::Access;
@@ -119,7 +122,7 @@ async fn open(
     threads: &[ThreadHandle],
     (keys, tls): (&Arc<KeyRing>, Option<&Arc<HttpTls>>),
 ) -> anyhow::Result<Open> {
-    let data = stores(config, threads).await?;
+    let stores = stores(config, threads).await?;
     let listeners = Listeners::open(&config.listen, tls).await?;
     let addresses = listeners.addresses();
     let listen = addresses.iter().map(Address::to_string);
@@ -128,6 +131,7 @@ async fn open(
         stores: config.stores.clone(),
         listen: listen.collect(),
         region: config.region.clone(),
+        failed: None,
     };
     let (ended, until) = watch::channel(false);
     let (ready, started) = oneshot::channel();
@@ -140,22 +144,29 @@ async fn open(
     // Its requests hash what comes and goes: no thread of the daemon's waits for them.
     let thread = std::thread::Builder::new()
         .name("s3".to_owned())
-        .spawn(move || run(data, terms, keys, listeners, (ready, until)))
+        .spawn(move || run(stores, terms, keys, listeners, (ready, until)))
         .context("cannot start a thread")?;
-    let open = Open {
+    let mut open = Open {
         shown,
         ended,
         thread: Some(thread),
     };
-    started
-        .await
-        .context("its thread ended before it began")??;
+    let started = started.await;
+    let started = started
+        .context("its thread ended before it began")
+        .flatten();
+    if let Err(why) = started {
+        let (name, why) = (&open.shown.name, said::words(&why));
+        tracing::error!(gateway = name, "it is not served: {why}");
+        open.shown.failed = Some(why);
+        open.shown.listen.clear();
+    }
     Ok(open)
 }
 
 /// A thread of its own: opens the index, serves until the end, closes the index.
 fn run(
-    data: Data,
+    (data, identities): (Data, String),
     terms: Terms,
     keys: Arc<KeyRing>,
     listeners: Listeners,
@@ -166,7 +177,7 @@ fn run(
         .thread_name("s3 requests")
         .enable_all()
         .build();
-    let opened = Index::open(data.clone(), s3::CACHE).map_err(anyhow::Error::from);
+    let opened = Index::open(data.clone(), s3::CACHE, &identities).map_err(anyhow::Error::from);
     let (runtime, index) = match (runtime, opened) {
         (Ok(runtime), Ok(index)) => (runtime, Arc::new(index)),
         (Err(error), _) => return drop(ready.send(Err(error.into()))),
@@ -184,7 +195,7 @@ fn run(
 }
 
 /// The stores of a gateway, which live on one data thread.
-async fn stores(config: &S3Config, threads: &[ThreadHandle]) -> anyhow::Result<Data> {
+async fn stores(config: &S3Config, threads: &[ThreadHandle]) -> anyhow::Result<(Data, String)> {
     let (data, jobs) = s3::data();
     let has_all = |thread: &&ThreadHandle| {
         config
@@ -203,19 +214,23 @@ async fn stores(config: &S3Config, threads: &[ThreadHandle]) -> anyhow::Result<D
         job: Box::new(job),
     });
     posted.map_err(|_| anyhow!("the data thread of its stores has ended"))?;
-    done.await
+    let identities = done
+        .await
         .context("the data thread of its stores has ended")??;
-    Ok(data)
+    Ok((data, identities))
 }
 
-/// On the data thread: opens a session at each store, and carries out what the gateway asks from now on.
-fn begin(names: &[String], stores: &[Rc<OpenStore>], jobs: s3::Jobs) -> anyhow::Result<()> {
+/// On the data thread: opens a session at each store, and carries out what the gateway asks from now on. The identities of the
+/// stores, in their order.
+fn begin(names: &[String], stores: &[Rc<OpenStore>], jobs: s3::Jobs) -> anyhow::Result<String> {
+    let mut identities = Vec::new();
     let mut sessions: Vec<Rc<Objects>> = Vec::new();
     for (name, store) in names.iter().zip(stores) {
         let session = store.node.open_session(Access::NodeKey);
         let session = session.with_context(|| format!("store {name}"))?;
         sessions.push(Rc::new(ObjectErrors(session)));
+        identities.push(format!("{:032x}", store.node.store().uuid()));
     }
     env::spawn(jobs.serve(Rc::new(Blobs::new(sessions))));
-    Ok(())
+    Ok(identities.join(", "))
 }
