@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 
 /// Each format, and where its version stands: a file and a constant.
-const SOURCES: [(&str, &str, &str); 17] = [
+const SOURCES: [(&str, &str, &str); 18] = [
     ("ledger", "crates/ledger/src/layout.rs", "VERSION"),
     (
         "hybrid-label",
@@ -43,6 +43,7 @@ const SOURCES: [(&str, &str, &str); 17] = [
     ("volume", "crates/replication/src/record.rs", "VERSION"),
     ("trash", "crates/replication/src/trash.rs", "VERSION"),
     ("stores", "crates/vdisk/src/cluster/stores.rs", "VERSION"),
+    ("s3-index", "crates/s3/src/index/tables.rs", "LAYOUT"),
     (
         "meta-store",
         "crates/vdisk/src/meta/redb/error.rs",
