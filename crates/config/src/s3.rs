@@ -147,3 +147,93 @@ fn check_addresses(
         keys.complain_at(listen.at, "listen", what);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    const STORES: &str = r#"
+        [[device]]
+        name = "a"
+        path = "a.img"
+        size = "64MiB"
+        [[device]]
+        name = "b"
+        path = "b.img"
+        size = "64MiB"
+        [[store]]
+        name = "s0"
+        device = "a"
+        listen = "127.0.0.1:10881"
+        [[store]]
+        name = "s1"
+        device = "b"
+        listen = "unix:s1.sock"
+    "#;
+
+    fn read(gateways: &str) -> Result<crate::Config, String> {
+        let read = crate::read(
+            &format!("{STORES}{gateways}"),
+            "t.toml",
+            Some(Path::new("d")),
+        );
+        read.map_err(|error| {
+            let mistakes = error.mistakes.iter().map(ToString::to_string);
+            mistakes.collect::<Vec<_>>().join("\n")
+        })
+    }
+
+    #[test]
+    fn a_gateway_is_read_with_its_stores_in_their_order() {
+        let config = read(
+            "[[s3]]\nname = \"gw\"\nstore = [\"s1\", \"s0\"]\nlisten = [\"127.0.0.1:10882\", \"tls:10.0.0.1:443\"]\n",
+        );
+        let gateway = &config.unwrap().s3[0];
+        assert_eq!((&*gateway.name, &*gateway.region), ("gw", "us-east-1"));
+        assert_eq!(gateway.stores, ["s1", "s0"]);
+        assert_eq!(gateway.listen.len(), 2);
+    }
+
+    #[test]
+    fn every_mistake_of_a_gateway_is_named() {
+        for (keys, said) in [
+            ("listen = \"127.0.0.1:1\"", "store is missing"),
+            ("store = \"s0\"", "listen is missing"),
+            (
+                "store = \"s2\"\nlisten = \"127.0.0.1:1\"",
+                "there is no store 's2'",
+            ),
+            (
+                "store = [\"s0\", \"s0\"]\nlisten = \"127.0.0.1:1\"",
+                "named twice",
+            ),
+            ("store = \"s0\"\nlisten = \"10.0.0.1:1\"", "in the clear"),
+            ("store = \"s0\"\nlisten = \"unix:s3.sock\"", "a Unix socket"),
+            (
+                "store = \"s0\"\nlisten = \"127.0.0.1:10881\"",
+                "the store \"s0\" listens",
+            ),
+            ("store = \"s0\"\nlisten = []", "at least one address"),
+            (
+                "store = \"s0\"\nlisten = \"127.0.0.1:1\"\nregion = \"EU\"",
+                "is no region",
+            ),
+            (
+                "store = \"s0\"\nlisten = \"127.0.0.1:1\"\nbucket = \"b\"",
+                "bucket",
+            ),
+        ] {
+            let error = read(&format!("[[s3]]\nname = \"gw\"\n{keys}\n")).unwrap_err();
+            assert!(error.contains(said), "{keys}: {error}");
+        }
+        let one = "[[s3]]\nname = \"gw\"\nstore = \"s0\"\nlisten = \"127.0.0.1:1\"\n";
+        let error = read(&one.repeat(2)).unwrap_err();
+        for said in [
+            "gw",
+            "is a store of the gateway",
+            "the gateway \"gw\" listens",
+        ] {
+            assert!(error.contains(said), "{said}: {error}");
+        }
+    }
+}
