@@ -180,6 +180,86 @@ fn objects_are_put_and_got_by_any_client_and_outlive_a_kill() {
     assert!(!log.contains("ERROR"), "{log}");
 }
 
+/// The object that the `n`th put of a thread makes: some lie in the index, others in stores.
+fn numbered(thread: usize, n: usize) -> Vec<u8> {
+    let len = [10, 4096, 16_385, 1_500_000][n % 4];
+    let mut bytes = format!("{thread} {n} ").into_bytes();
+    bytes.resize(len, (n % 251) as u8);
+    bytes
+}
+
+/// Puts one object after the other until one is not answered: the last that was, and the one that may be there.
+fn put_until_killed(client: &Client<'_>, thread: usize, first: usize) -> (usize, usize) {
+    let path = format!("/photos/{thread}");
+    for n in first.. {
+        fs::write(client.dir.join("bytes"), numbered(thread, n)).unwrap();
+        let (status, _) = client.ask(&["-T", "bytes"], &path);
+        if status != 200 {
+            return (n - 1, n);
+        }
+    }
+    unreachable!("the daemon is killed before");
+}
+
+#[test]
+fn kills_amid_puts_lose_and_tear_nothing() {
+    if !signs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let mut daemon = Daemon::start(dir, GATEWAY);
+    let user = key(dir, &[]);
+    let folders: Vec<_> = (0..3).map(|n| dir.join(n.to_string())).collect();
+    folders.iter().for_each(|it| fs::create_dir(it).unwrap());
+    let mut first = vec![1; folders.len()];
+    for round in 0..3 {
+        let at = url(dir);
+        let of = |n: usize| Client {
+            dir: &folders[n],
+            url: at.clone(),
+            user: user.clone(),
+        };
+        if round == 0 {
+            assert_eq!(of(0).said(&["-X", "PUT"], "/photos").0, 200);
+        }
+        let ends: Vec<(usize, usize)> = std::thread::scope(|scope| {
+            let putting: Vec<_> = (first.iter().enumerate())
+                .map(|(n, first)| {
+                    let client = of(n);
+                    scope.spawn(move || put_until_killed(&client, n, *first))
+                })
+                .collect();
+            // Some puts of each, whose number differs from round to round.
+            for _ in 0..15 + 10 * round {
+                drop(text(dir, &["s3", "list"]));
+            }
+            daemon.signal("KILL");
+            putting.into_iter().map(|it| it.join().unwrap()).collect()
+        });
+        daemon.ended();
+        daemon = Daemon::start(dir, GATEWAY);
+        let at = url(dir);
+        for (n, (last, next)) in ends.into_iter().enumerate() {
+            let found = Client {
+                dir: &folders[n],
+                url: at.clone(),
+                user: user.clone(),
+            }
+            .ask(&[], &format!("/photos/{n}"));
+            let is_one = found == (200, numbered(n, last)) || found == (200, numbered(n, next));
+            assert!(
+                is_one || last == 0 && found.0 == 404,
+                "round {round}, thread {n}: {last}, {}",
+                found.0
+            );
+            assert!(last >= first[n], "thread {n} put some");
+            first[n] = next;
+        }
+    }
+    assert_eq!(daemon.stop().0, Some(0));
+}
+
 #[test]
 fn a_gateway_over_other_stores_is_not_served_and_deletes_nothing() {
     if !signs() {
