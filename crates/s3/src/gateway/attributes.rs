@@ -5,7 +5,7 @@ use s3s::{S3Response, S3Result, s3_error};
 
 use super::core::{Answer, Gateway, Request};
 use super::headers::{etag, second};
-use super::objects::{readable, show_checksum, shown_version};
+use super::objects::{readable, show_checksum, show_part_sum, shown_version};
 use crate::index::record::{Checksum as Sum, Content};
 
 /// The most parts of one answer.
@@ -77,7 +77,7 @@ fn parts_of(
                 ..ObjectPart::default()
             };
             let sum = part_sum(content, part.checksum.as_ref());
-            super::uploads::show_part_sum!(shown, sum.as_ref());
+            show_part_sum!(shown, sum.as_ref());
             shown
         })
         .collect();

@@ -13,11 +13,23 @@ use super::entrance::Caller;
 use super::failure::failed;
 use super::headers::{etag, moment, said};
 use super::incoming::{Promised, receive};
-use super::objects::{about_of, readable, show_checksum, shown_version};
+use super::objects::{readable, show_checksum, show_part_sum, shown_version};
 use super::outgoing::send;
-use super::uploads::{part_number, show_part_sum};
+use super::uploads::part_number;
 use crate::index::record::{Content, Part as Record, Permission, Version};
 use crate::index::{Condition, Found, Transaction, UploadRef, Uploads};
+
+/// What a copy expects of its source, of either kind.
+macro_rules! of_source {
+    ($input:expr) => {
+        Expected {
+            matches: $input.copy_source_if_match.take(),
+            none_matches: $input.copy_source_if_none_match.take(),
+            modified_since: $input.copy_source_if_modified_since.take(),
+            unmodified_since: $input.copy_source_if_unmodified_since.take(),
+        }
+    };
+}
 
 /// The longest object that one request copies: 5 GiB.
 const COPY_MAX: u64 = 5 << 30;
@@ -94,7 +106,7 @@ fn content_of(input: &mut CopyObjectInput, source: &Source) -> S3Result<Content>
             "an object is copied onto itself only to change its metadata or tags"
         ));
     }
-    let given = about_of(said!(input))?;
+    let given = said!(input).into_about()?;
     let mut content = source.content.clone();
     if of_object {
         (content.about.headers, content.about.metadata) = (given.headers, given.metadata);
@@ -112,12 +124,7 @@ pub(super) async fn copy(
     let (bucket, Caller { account, .. }) =
         gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
     let grants = gateway.grants(&request.headers, &account, Some(&bucket))?;
-    let expected = Expected {
-        matches: request.input.copy_source_if_match.take(),
-        none_matches: request.input.copy_source_if_none_match.take(),
-        modified_since: request.input.copy_source_if_modified_since.take(),
-        unmodified_since: request.input.copy_source_if_unmodified_since.take(),
-    };
+    let expected = of_source!(request.input);
     let source = source_of(gateway, &request, &request.input.copy_source, &expected)?;
     if source.content.size > COPY_MAX {
         return Err(s3_error!(
@@ -168,18 +175,11 @@ pub(super) async fn copy_part(
     let (bucket, caller) =
         gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
     let number = part_number(request.input.part_number)?;
-    let expected = Expected {
-        matches: request.input.copy_source_if_match.take(),
-        none_matches: request.input.copy_source_if_none_match.take(),
-        modified_since: request.input.copy_source_if_modified_since.take(),
-        unmodified_since: request.input.copy_source_if_unmodified_since.take(),
-    };
+    let expected = of_source!(request.input);
     let source = source_of(gateway, &request, &request.input.copy_source, &expected)?;
     let input = request.input;
-    let found = gateway
-        .index
-        .upload(bucket.id, &input.key, &input.upload_id);
-    let (upload, _) = found.map_err(failed)?;
+    let found = gateway.index.begun(bucket.id, &input.key, &input.upload_id);
+    let upload = found.map_err(failed)?;
     let range = range_of(input.copy_source_range.as_deref(), source.content.size)?;
     let promised = Promised::of(&hyper::HeaderMap::new(), None, None)?
         .or_algorithm(upload.algorithm.as_deref());

@@ -12,7 +12,7 @@ use super::core::{Answer, Gateway, Request};
 use super::entrance::Caller;
 use super::failure::failed;
 use super::grants::allows;
-use super::headers::{Said, etag, said, second, show_about};
+use super::headers::{etag, said, second, show_about};
 use super::incoming::{Promised, Received, receive};
 use super::outgoing::send;
 use crate::index::record::{
@@ -21,8 +21,8 @@ use crate::index::record::{
 };
 use crate::index::{Found, Refused, Transaction};
 
-/// Gives an output the checksum of its object.
-macro_rules! show_checksum {
+/// Gives an output the checksum of a part.
+macro_rules! show_part_sum {
     ($output:expr, $sum:expr) => {
         if let Some(sum) = $sum {
             let value = Some(sum.value.clone());
@@ -33,6 +33,16 @@ macro_rules! show_checksum {
                 "SHA1" => $output.checksum_sha1 = value,
                 _ => $output.checksum_sha256 = value,
             }
+        }
+    };
+}
+pub(super) use show_part_sum;
+
+/// Gives an output the checksum of its object, and of what it is.
+macro_rules! show_checksum {
+    ($output:expr, $sum:expr) => {
+        if let Some(sum) = $sum {
+            $crate::gateway::objects::show_part_sum!($output, Some(sum));
             $output.checksum_type = Some($crate::gateway::objects::type_of(sum));
         }
     };
@@ -398,9 +408,4 @@ pub(super) fn version_of(key: &str, text: Option<&str>) -> S3Result<Option<Versi
     let (key, version) = (key.to_owned(), text.to_owned());
     let found = found.ok_or_else(|| failed(Refused::NoVersion { key, version }.into()))?;
     Ok(Some(found))
-}
-
-/// What an input that makes an object says of it.
-pub(super) fn about_of(said: Said) -> S3Result<About> {
-    said.into_about()
 }

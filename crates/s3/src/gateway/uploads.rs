@@ -12,26 +12,9 @@ use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
 use super::headers::{etag, moment, said};
 use super::incoming::{Promised, checksum_of, receive};
-use super::objects::{about_of, show_checksum};
+use super::objects::{show_checksum, show_part_sum};
 use crate::index::record::{Checksum as Sum, Part as Record, Permission, Upload};
 use crate::index::{NamedPart, PARTS_MAX, Refused, Transaction, UploadRef, Uploads, composite};
-
-/// Gives an output the checksum of a part.
-macro_rules! show_part_sum {
-    ($output:expr, $sum:expr) => {
-        if let Some(sum) = $sum {
-            let value = Some(sum.value.clone());
-            match sum.algorithm.as_str() {
-                "CRC32" => $output.checksum_crc32 = value,
-                "CRC32C" => $output.checksum_crc32c = value,
-                "CRC64NVME" => $output.checksum_crc64nvme = value,
-                "SHA1" => $output.checksum_sha1 = value,
-                _ => $output.checksum_sha256 = value,
-            }
-        }
-    };
-}
-pub(super) use show_part_sum;
 
 /// The most rows of one answer.
 const ROWS_MAX: i32 = 1000;
@@ -44,7 +27,7 @@ pub(super) async fn create(
         gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
     let grants = gateway.grants(&request.headers, &caller.account, Some(&bucket))?;
     let input = &mut request.input;
-    let about = about_of(said!(input))?;
+    let about = said!(input).into_about()?;
     let algorithm = input.checksum_algorithm.clone();
     let full = match input.checksum_type.as_ref().map(ChecksumType::as_str) {
         Some(kind) => kind == ChecksumType::FULL_OBJECT,
@@ -105,10 +88,8 @@ pub(super) async fn put_part(
     )?;
     let input = &mut request.input;
     let number = part_number(input.part_number)?;
-    let found = gateway
-        .index
-        .upload(bucket.id, &input.key, &input.upload_id);
-    let (upload, _) = found.map_err(failed)?;
+    let found = gateway.index.begun(bucket.id, &input.key, &input.upload_id);
+    let upload = found.map_err(failed)?;
     let promised = promised.or_algorithm(upload.algorithm.as_deref());
     let received = receive(
         gateway,

@@ -325,24 +325,30 @@ fn part(size: u64, etag: &str, id: &str) -> Part {
     }
 }
 
+/// An upload to be begun, and which.
+fn upload() -> (UploadRef, Upload) {
+    let at = UploadRef {
+        bucket: "photos".into(),
+        key: "big".into(),
+        id: "u1".into(),
+    };
+    let upload = Upload {
+        begun: 1,
+        owner: "astro".into(),
+        about: About::default(),
+        grants: None,
+        algorithm: None,
+        full_object: false,
+    };
+    (at, upload)
+}
+
 #[test]
 fn an_upload_becomes_an_object_of_the_parts_that_are_named() {
     let index = open(&TestDisk::default());
     run(async {
         let id = bucket(&index).await.id;
-        let at = UploadRef {
-            bucket: "photos".into(),
-            key: "big".into(),
-            id: "u1".into(),
-        };
-        let upload = Upload {
-            begun: 1,
-            owner: "astro".into(),
-            about: About::default(),
-            grants: None,
-            algorithm: None,
-            full_object: false,
-        };
+        let (at, upload) = upload();
         let begun = at.clone();
         index
             .change(move |t: &mut Transaction<'_>| Uploads(t).begin(&begun, &upload))
@@ -405,19 +411,7 @@ fn an_upload_that_is_ended_leaves_nothing() {
     let index = open(&TestDisk::default());
     run(async {
         let id = bucket(&index).await.id;
-        let at = UploadRef {
-            bucket: "photos".into(),
-            key: "big".into(),
-            id: "u1".into(),
-        };
-        let upload = Upload {
-            begun: 1,
-            owner: "astro".into(),
-            about: About::default(),
-            grants: None,
-            algorithm: None,
-            full_object: false,
-        };
+        let (at, upload) = upload();
         let (begun, put, ended) = (at.clone(), at.clone(), at.clone());
         index
             .change(move |t: &mut Transaction<'_>| Uploads(t).begin(&begun, &upload))
