@@ -301,9 +301,10 @@ impl Printed {
                 return Err(format!("not all records were found: {line}"));
             }
         }
+        let mean_us = number("micros/op")?;
         let operations = number("operations")?;
         Ok(Printed {
-            mean_us: number("micros/op")?,
+            mean_us,
             // It is printed without a fraction: fewer than one a second are 0.
             throughput: match before("ops/sec")?.parse() {
                 Ok(0) => operations / number("seconds")?,
