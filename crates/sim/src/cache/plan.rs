@@ -7,6 +7,7 @@
 //! Always true: the rows do not depend on the number of threads.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -164,6 +165,22 @@ impl Plan {
         trace: &Compact,
         done: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Vec<Row>, SizeError> {
+        let rows = self.run_while(trace, &|now, of| {
+            done(now, of);
+            ControlFlow::Continue(())
+        })?;
+        Ok(rows.expect("nothing breaks it off"))
+    }
+
+    /// As [`Plan::run`], until `done` breaks it off: then `None`. What runs at that moment is finished.
+    ///
+    /// # Errors
+    /// As for [`Plan::run`].
+    pub fn run_while(
+        &self,
+        trace: &Compact,
+        done: &(dyn Fn(usize, usize) -> ControlFlow<()> + Sync),
+    ) -> Result<Option<Vec<Row>>, SizeError> {
         let mut cells = Vec::new();
         for &method in &self.methods {
             for size in &self.sizes {
@@ -177,8 +194,8 @@ impl Plan {
         let finished = AtomicUsize::new(0);
         let rows = cells.par_iter().map(|(method, size, objects)| {
             let row = self.cell(trace, future.as_ref(), *method, size, *objects);
-            done(finished.fetch_add(1, Ordering::Relaxed) + 1, cells.len());
-            row
+            let goes_on = done(finished.fetch_add(1, Ordering::Relaxed) + 1, cells.len());
+            goes_on.is_continue().then_some(row)
         });
         Ok(rows.collect())
     }

@@ -101,6 +101,15 @@ pub(super) fn objects_in(percent: f64, footprint: u32) -> u64 {
 }
 
 impl Size {
+    /// The sizes that are looked at where none are said.
+    pub const USUAL: [Size; 5] = [
+        Size::Percent(0.1),
+        Size::Percent(1.0),
+        Size::Percent(5.0),
+        Size::Percent(10.0),
+        Size::Percent(25.0),
+    ];
+
     /// Objects of `trace` that fit, at least one. Percent are rounded to the nearest.
     ///
     /// # Errors

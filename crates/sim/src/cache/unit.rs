@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use base::Bytes;
+use trace::Format;
 
 /// What counts as one object of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +18,22 @@ pub enum Unit {
 impl Unit {
     /// Pages of 4 KiB, the unit in which the production cache maps.
     pub const PAGE: Unit = Unit::Block(Bytes::kib(4));
+
+    /// The unit for a trace of `format` where none is said: objects with names of their own stay apart.
+    ///
+    /// # Example
+    /// ```
+    /// use sim::cache::Unit;
+    /// assert_eq!(Unit::usual(trace::Format::Msr), Unit::PAGE);
+    /// assert_eq!(Unit::usual(trace::Format::OracleGeneral), Unit::Request);
+    /// ```
+    #[must_use]
+    pub fn usual(format: Format) -> Unit {
+        match format.names_objects() {
+            true => Unit::Request,
+            false => Unit::PAGE,
+        }
+    }
 }
 
 impl fmt::Display for Unit {

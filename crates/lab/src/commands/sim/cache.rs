@@ -72,9 +72,6 @@ pub struct SimCache {
     pub html: Option<PathBuf>,
 }
 
-/// Sizes looked at when none are given.
-const SIZES: [f64; 5] = [0.1, 1.0, 5.0, 10.0, 25.0];
-
 /// How far apart objects without a place are taken to lie.
 const SECTOR_SIZE: Bytes = Bytes(SECTOR);
 
@@ -94,7 +91,7 @@ fn plan(arguments: &SimCache) -> anyhow::Result<Plan> {
     let methods = Method::list(&arguments.policy).map_err(|error| Usage(error.to_string()))?;
     let mut sizes = arguments.size.clone();
     if sizes.is_empty() && !arguments.curve {
-        sizes.extend(SIZES.map(Size::Percent));
+        sizes.extend(Size::USUAL);
     }
     if arguments.write == WriteMode::Pass {
         let what = "--write pass caches nothing, so there is nothing to simulate";
@@ -165,12 +162,10 @@ pub fn run(arguments: &SimCache) -> anyhow::Result<()> {
     }
 }
 
-/// Drawn on a terminal only.
 /// What one object is, unless it is `asked` for. Objects with names of their own stay apart.
 fn unit(asked: Option<Unit>, format: Format) -> Unit {
     match asked {
-        None if format.names_objects() => Unit::Request,
-        None => Unit::PAGE,
+        None => Unit::usual(format),
         Some(unit) => {
             if let Unit::Block(block) = unit
                 && block > SECTOR_SIZE
