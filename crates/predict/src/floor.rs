@@ -17,7 +17,7 @@
 use std::collections::BTreeMap;
 
 use crate::data::{Reduce, Reduced, Row, Value, What};
-use crate::units::Kind;
+use crate::units::{Kind, Quantity, UnitError};
 
 /// The least a device is taken for, in us: a smaller difference of two means is not known.
 pub const OWN_MIN: f64 = 1.0;
@@ -114,6 +114,12 @@ pub enum FloorError {
         /// All there are.
         figures: String,
     },
+    /// What is given is no time.
+    #[error("{why}")]
+    NoTime {
+        /// What is wrong with it.
+        why: String,
+    },
     /// It is no time.
     #[error("a floor for {regressor}: floors are of latencies")]
     NoLatency {
@@ -147,6 +153,22 @@ impl Floors {
     /// And `us` for `regressor`, on all devices alike: before what was measured.
     pub fn give(&mut self, regressor: &str, us: f64) {
         self.given.insert(regressor.to_owned(), us);
+    }
+
+    /// As [`Floors::give`], of a text such as `70us`.
+    ///
+    /// # Errors
+    /// [`FloorError::NoTime`].
+    pub fn give_text(&mut self, regressor: &str, text: &str) -> Result<(), FloorError> {
+        let wrong = |why: String| FloorError::NoTime { why };
+        let quantity: Quantity = text
+            .parse()
+            .map_err(|error: UnitError| wrong(error.to_string()))?;
+        if quantity.unit.kind() != Kind::Latency {
+            return Err(wrong("a floor is a time, such as 70us".to_owned()));
+        }
+        self.give(regressor, quantity.reckoned());
+        Ok(())
     }
 
     fn on(&self, device: &str, regressor: &str) -> Option<f64> {

@@ -27,4 +27,5 @@ pub mod paper;
 pub mod queue;
 mod spread;
 pub mod study;
+mod target;
 pub mod units;

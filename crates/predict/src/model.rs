@@ -56,6 +56,35 @@ impl Default for Form {
 }
 
 impl Form {
+    /// One operation waits `n` times for `regressor`, as was counted: a term of its own, where it is none yet.
+    ///
+    /// # Example
+    /// ```
+    /// use predict::model::Form;
+    /// let mut form = Form::default();
+    /// assert!(form.count("read-16K-latency", 0.63) && form.count("flush-latency", 1.0));
+    /// assert_eq!(form.terms.len(), 3);
+    /// assert!(!form.count("flush-latency", -1.0));
+    /// ```
+    #[must_use = "a number below 0 counts nothing"]
+    pub fn count(&mut self, regressor: &str, n: f64) -> bool {
+        if !(n.is_finite() && n >= 0.0) {
+            return false;
+        }
+        match self
+            .terms
+            .iter_mut()
+            .find(|term| term.regressor == regressor)
+        {
+            Some(term) => term.counted = Some(n),
+            None => self.terms.push(Term {
+                regressor: regressor.to_owned(),
+                counted: Some(n),
+            }),
+        }
+        true
+    }
+
     /// The form with these terms, none counted.
     pub fn of(terms: &[&str]) -> Form {
         Form {

@@ -21,6 +21,8 @@ use super::judge::{self, Judgement, LeftOut, Method, Score, Verdict};
 use super::model::{self, Fit, Form, Group, ModelError, Term};
 use super::queue::{self, Load, Queued};
 
+pub use super::target::{Target, TargetError};
+
 /// How far outside the measured figures a prediction is still made without being asked for.
 pub const FAR: f64 = 2.0;
 
@@ -159,33 +161,6 @@ fn warnings(data: &Reduced, form: &Form, groups: &[Group]) -> Vec<String> {
         }
     }
     warnings
-}
-
-/// A device whose results are asked for: its name and its own figures, in the reckoning units.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Target {
-    /// Its name.
-    pub name: String,
-    /// Its figures, by name.
-    pub figures: BTreeMap<String, f64>,
-}
-
-impl Target {
-    /// A device of the data set.
-    pub fn of(data: &Reduced, device: &str) -> Option<Target> {
-        let figures: BTreeMap<String, f64> = data
-            .regressors
-            .iter()
-            .filter_map(|r| Some((r.name.clone(), r.values.get(device)?.value)))
-            .collect();
-        data.devices
-            .iter()
-            .any(|name| name == device)
-            .then(|| Target {
-                name: device.to_owned(),
-                figures,
-            })
-    }
 }
 
 /// A figure of the target outside those that were measured.

@@ -18,12 +18,11 @@ use predict::data::{Cell, DataSet, Reduce, Reduced};
 use predict::floor::{self, Floors};
 use predict::import::Format;
 use predict::judge::Verdict;
-use predict::model::{Form, Term};
+use predict::model::Form;
 use predict::noise::{self, Noise};
 use predict::page::page;
 use predict::paper::{self, CellFit};
 use predict::study::{self};
-use predict::units::{Kind, Quantity};
 use report::terminal;
 use report::terminal::Usage;
 use report::terminal::table::table;
@@ -225,15 +224,9 @@ fn floors(data: &Reduced, said: &[String]) -> anyhow::Result<Floors> {
                 "--floor {one}: write REGRESSOR=VALUE, such as read-16K-latency=70us, or {MEASURED}"
             ))
         })?;
-        let quantity: Quantity = value
-            .parse()
+        floors
+            .give_text(name, value)
             .map_err(|error| usage(format!("--floor {one}: {error}")))?;
-        if quantity.unit.kind() != Kind::Latency {
-            return Err(usage(format!(
-                "--floor {one}: a floor is a time, such as 70us"
-            )));
-        }
-        floors.give(name, quantity.reckoned());
     }
     Ok(floors)
 }
@@ -338,21 +331,12 @@ pub(super) fn form(terms: &Terms) -> anyhow::Result<Form> {
     };
     form.pooled.clone_from(&terms.pool);
     for one in &terms.counts {
-        let (name, n) = one
-            .split_once('=')
-            .and_then(|(name, n)| Some((name, n.parse::<f64>().ok()?)))
-            .filter(|(_, n)| n.is_finite() && *n >= 0.0)
-            .ok_or_else(|| {
-                usage(format!(
-                    "--count {one}: write REGRESSOR=N with N from 0, such as read-16K-latency=0.63"
-                ))
-            })?;
-        match form.terms.iter_mut().find(|term| term.regressor == name) {
-            Some(term) => term.counted = Some(n),
-            None => form.terms.push(Term {
-                regressor: name.to_owned(),
-                counted: Some(n),
-            }),
+        let said = one.split_once('=');
+        let said = said.and_then(|(name, n)| Some((name, n.parse::<f64>().ok()?)));
+        if !said.is_some_and(|(name, n)| form.count(name, n)) {
+            return Err(usage(format!(
+                "--count {one}: write REGRESSOR=N with N from 0, such as read-16K-latency=0.63"
+            )));
         }
     }
     Ok(form)

@@ -9,11 +9,10 @@ use predict::model::Group;
 use predict::paper::{Candidate, CellFit, Line};
 use predict::queue::Load;
 use predict::study::{self, Ask, Outside, Study, Target};
-use predict::units::{Kind, Quantity};
+use predict::units::Kind;
 use report::terminal;
 use report::terminal::table::table;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 /// The device asked for, with the figures given on the command line.
 pub(super) fn target(data: &Reduced, arguments: &Estimate) -> anyhow::Result<Target> {
@@ -29,10 +28,7 @@ pub(super) fn target(data: &Reduced, arguments: &Estimate) -> anyhow::Result<Tar
                 "which device? --device NAME takes one of the data set, --at REGRESSOR=VALUE describes one",
             ));
         }
-        None => Target {
-            name: "the device asked for".to_owned(),
-            figures: BTreeMap::new(),
-        },
+        None => Target::described(),
     };
     for one in &arguments.at {
         let (name, value) = one.split_once('=').ok_or_else(|| {
@@ -40,23 +36,9 @@ pub(super) fn target(data: &Reduced, arguments: &Estimate) -> anyhow::Result<Tar
                 "--at {one}: write REGRESSOR=VALUE, such as write-64K-latency=50us"
             ))
         })?;
-        let value: Quantity = value
-            .parse()
-            .map_err(|error| usage(format!("--at {one}: {error}")))?;
-        let value = Quantity::of(name, value.value, value.unit)
-            .map_err(|error| usage(format!("--at {one}: {error}")))?;
-        let known = data.regressors.iter().find(|r| r.name == name);
-        if let Some(known) = known.filter(|known| known.kind != value.unit.kind()) {
-            return Err(usage(format!(
-                "--at {one}: the data set has {name} in {}",
-                known.kind.unit()
-            )));
-        }
-        // What is given is the device's alone, where the path's part is known.
-        let path = data.path.get(name).copied().unwrap_or(0.0);
         target
-            .figures
-            .insert(name.to_owned(), value.reckoned() + path);
+            .give(data, name, value)
+            .map_err(|error| usage(format!("--at {one}: {error}")))?;
     }
     Ok(target)
 }
