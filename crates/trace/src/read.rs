@@ -207,6 +207,32 @@ impl Trace {
         &self.gathered.notes
     }
 
+    /// All that is to be said of the reading, a line each: what was assumed, put right and left out.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let mut lines = self.notes().to_vec();
+        let disorder = self.disorder();
+        if disorder.count > 0 {
+            lines.push(format!(
+                "{} requests stood up to {} too late in the file and were put in order",
+                disorder.count, disorder.most
+            ));
+        }
+        let malformed = self.malformed();
+        if malformed.count > 0 {
+            lines.push(format!(
+                "{} malformed records were left out:",
+                malformed.count
+            ));
+            lines.extend(malformed.first.iter().map(|record| format!("  {record}")));
+            let more = malformed.count - malformed.first.len() as u64;
+            if more > 0 {
+                lines.push(format!("  and {more} more"));
+            }
+        }
+        lines
+    }
+
     fn file(&self) -> String {
         match self.streams.as_slice() {
             [one] => one.name.clone(),

@@ -164,26 +164,8 @@ impl ReadCounts {
 
 /// Says on stderr what was assumed, put right and left out.
 pub fn remarks(trace: &Trace) {
-    for note in trace.notes() {
-        eprintln!("{note}");
-    }
-    let disorder = trace.disorder();
-    if disorder.count > 0 {
-        eprintln!(
-            "{} requests stood up to {} too late in the file and were put in order",
-            disorder.count, disorder.most
-        );
-    }
-    let malformed = trace.malformed();
-    if malformed.count > 0 {
-        eprintln!("{} malformed records were left out:", malformed.count);
-        for record in &malformed.first {
-            eprintln!("  {record}");
-        }
-        let more = malformed.count - malformed.first.len() as u64;
-        if more > 0 {
-            eprintln!("  and {more} more");
-        }
+    for line in trace.remarks() {
+        eprintln!("{line}");
     }
 }
 
