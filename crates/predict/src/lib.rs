@@ -15,6 +15,7 @@
 
 pub mod data;
 pub mod floor;
+mod form;
 pub mod grid;
 pub mod import;
 pub mod interval;
