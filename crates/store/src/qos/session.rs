@@ -53,6 +53,7 @@ use crate::object::types::Change;
 use crate::object::types::ReservationId;
 use crate::qos::book::record::Record;
 use crate::qos::state::Core;
+use crate::qos::state::bookings::Whose;
 use crate::qos::state::log::Logged;
 use accounts::Named;
 use buffers::Buffers;
@@ -132,6 +133,8 @@ struct Opening<'a> {
     granted: Option<Granted>,
     phase: Phase,
     trusted: bool,
+    /// The cap of its account is its own, too.
+    is_capped: bool,
     room: Option<ReservationId>,
 }
 
@@ -140,7 +143,7 @@ impl Session {
     fn new(sessions: &Rc<Sessions>, number: u64, opening: Opening<'_>) -> Rc<Session> {
         let core = &sessions.core;
         let account = sessions.accounts.of(opening.account);
-        let capped = Some(account.name()).filter(|name| !name.is_empty() && !opening.trusted);
+        let capped = Some(account.name()).filter(|name| !name.is_empty() && opening.is_capped);
         let caps = core.options.account_caps.as_ref();
         let throttle = caps.zip(capped).map(|(caps, name)| caps.of(name));
         Rc::new(Session {
@@ -263,11 +266,7 @@ impl Session {
             return;
         };
         // One with a reservation attached goes by that one's.
-        let attached = {
-            let attached = self.attached.borrow();
-            let attached = attached.as_ref();
-            attached.and_then(|it| it.serving(&self.sessions, direction))
-        };
+        let attached = promise::serving(self, direction);
         let whose = attached.as_ref().unwrap_or(self);
         let class = whose.flow.link.class(direction);
         network.pass(direction, bytes, class).await;
@@ -291,10 +290,7 @@ impl Session {
 
     /// Whose its requests of a direction are at the device's queue.
     fn class_of(&self, direction: Direction) -> Class {
-        let attached = self.attached.borrow();
-        let serving = attached
-            .as_ref()
-            .and_then(|it| it.serving(&self.sessions, direction));
+        let serving = promise::serving(self, direction);
         let serving = serving.as_deref().unwrap_or(self);
         serving.used.asked.set(Some(env::now()));
         serving.class()
@@ -302,9 +298,7 @@ impl Session {
 
     /// How long the store's queue is now, and what of reads is promised to this session's requests.
     pub fn load_report(&self) -> State {
-        let attached = self.attached.borrow();
-        let attached = attached.as_ref();
-        let serving = attached.and_then(|it| it.serving(&self.sessions, Direction::Read));
+        let serving = promise::serving(self, Direction::Read);
         let reads = |it: Rc<Granted>| (it.direction == Direction::Read).then_some(it.rate);
         let booked = match &serving {
             Some(session) => session.promise().and_then(reads),
@@ -328,12 +322,18 @@ impl Session {
                     .to_owned(),
             );
         }
-        *self.attached.borrow_mut() = holder.map(AttachedReservations::of);
+        let whose = holder.map(|it| Whose::Holder(it.to_owned()));
+        *self.attached.borrow_mut() = whose.map(AttachedReservations::of);
         let account = self.sessions.accounts.of(holder);
         if !Rc::ptr_eq(&account, &self.paying.account.replace(Rc::clone(&account))) {
             self.open_flow().expect("best effort always finds a flow");
         }
         Ok(())
+    }
+
+    /// What the reservation attached promises its requests of `direction` now, and what came of it; `None`: nothing.
+    pub fn attached_report(&self, direction: Direction) -> Option<SessionReport> {
+        promise::serving(self, direction).map(|it| it.report())
     }
 
     /// Lets its requests have this priority from here on, where nothing is promised. What waits is done all the same.
@@ -457,11 +457,6 @@ impl Session {
         self.goes_on(what, object)?;
         let granted = self.granted();
         granted.map_or(Ok(()), |it| it.covers(what, object, direction))
-    }
-
-    /// The prefix for which a listing leaves the name out.
-    fn hidden(&self, object: &str) -> Option<&'static str> {
-        rights::hidden(self.trusted, object)
     }
 
     /// May it do anything at all still?

@@ -14,6 +14,14 @@ pub enum Access<'a> {
     Capability(&'a str),
     /// The client has proved that it has the node's key. Everything is allowed, nothing promised.
     NodeKey,
+    /// The node itself, for one of its accounts: everything is allowed. It is served as that account is, under its cap, and
+    /// as this store's parts of a reservation promise.
+    OnBehalf {
+        /// The account; `None`: the daemon's owner.
+        account: Option<&'a str>,
+        /// The number of a reservation over several stores, now or later.
+        reservation: Option<u128>,
+    },
     /// Nothing. Everything is allowed where the manager is open to all, else nothing.
     Open,
     /// The same of a client that has shown that it is this account.

@@ -1,12 +1,13 @@
 //! A session of a manager with reservations attached: which requests does which reservation serve?
 //!
 //! ```text
-//! node key, attached(holder) -> reads:  the reservation of that holder for reads, as long as it is promised, else best effort
+//! node key, attached(whose) -> reads:  the reservation of those for reads, as long as it is promised, else best effort
 //!                            writes: the one for writes, the same
+//! whose: a holder's | this store's parts of one reservation over several stores
 //! ```
 //!
 //! So the engine of virtual disks, which may do everything everywhere, does it in the flows of the holders that reserved
-//! for the disk. All sessions with one reservation attached share its session, also with those that show its capability:
+//! for the disk; and a gateway does it in those of the reservation that a client's access key names. All sessions with one reservation attached share its session, also with those that show its capability:
 //! it is promised once.
 //!
 //! Always true: while nothing is promised it is looked for the next reservation, at most once a second.
@@ -18,10 +19,11 @@ use policy::share::{Direction, Second};
 
 use super::table::Sessions;
 use super::{Phase, Session};
+use crate::qos::state::bookings::Whose;
 
 /// Under whose reservations.
 pub(super) struct AttachedReservations {
-    holder: String,
+    whose: Whose,
     reads: RefCell<Found>,
     writes: RefCell<Found>,
 }
@@ -32,11 +34,17 @@ struct Found {
     looked: Option<Second>,
 }
 
+/// The session that what is attached to `session` promises a rate for requests of `direction`.
+pub(super) fn serving(session: &Session, direction: Direction) -> Option<Rc<Session>> {
+    let attached = session.attached.borrow();
+    attached.as_ref()?.serving(&session.sessions, direction)
+}
+
 impl AttachedReservations {
-    /// Those of `holder`.
-    pub fn of(holder: &str) -> AttachedReservations {
+    /// Those.
+    pub fn of(whose: Whose) -> AttachedReservations {
         AttachedReservations {
-            holder: holder.to_owned(),
+            whose,
             reads: RefCell::default(),
             writes: RefCell::default(),
         }
@@ -59,7 +67,7 @@ impl AttachedReservations {
         };
         if look {
             *found = Found {
-                session: sessions.promised_to(&self.holder, direction, now),
+                session: sessions.promised_to(&self.whose, direction, now),
                 looked: Some(now),
             };
         }

@@ -15,12 +15,14 @@ use policy::share::{BytesPerSec, Direction, Second};
 
 use super::access::{self, Access, SessionError};
 use super::accounts::Accounts;
+use super::promise::AttachedReservations;
 use super::report::{DeliveryReport, SessionReport};
 use super::rights::{Granted, Phase};
 use super::{Opening, Session, buffers};
 use crate::ops;
 use crate::qos::book::record::{DeliveredReport, EndedReport, Record, WindowsReport};
 use crate::qos::state::Core;
+use crate::qos::state::bookings::Whose;
 
 /// Sessions that ended and are still shown.
 const CLOSED_MAX: usize = 64;
@@ -104,6 +106,7 @@ impl Sessions {
             granted: None,
             phase: Phase::Open,
             trusted,
+            is_capped: !trusted,
             room: None,
         };
         match access {
@@ -115,6 +118,18 @@ impl Sessions {
             Access::Open => self.enter(open_to_all("", None, false)),
             Access::Account(name) => self.enter(open_to_all("", Some(name), false)),
             Access::NodeKey => self.enter(open_to_all("node key", None, true)),
+            Access::OnBehalf {
+                account,
+                reservation,
+            } => {
+                let session = self.enter(Opening {
+                    is_capped: true,
+                    ..open_to_all("node key", account, true)
+                })?;
+                let whose = reservation.map(Whose::Whole);
+                *session.attached.borrow_mut() = whose.map(AttachedReservations::of);
+                Ok(session)
+            }
             Access::Capability(token) => {
                 let now = core.now();
                 let record = self.reservation_of(token, now)?;
@@ -163,18 +178,19 @@ impl Sessions {
             granted: Some(Granted::of(record)),
             phase: Phase::at(record.contract.slot, now),
             trusted: false,
+            is_capped: true,
             room: record.room,
         })
     }
 
-    /// The session of the reservation that `holder` has for `direction` now, or the next one.
+    /// The session of the reservation of `whose` that is for `direction` now, or the next one.
     pub(super) fn promised_to(
         self: &Rc<Self>,
-        holder: &str,
+        whose: &Whose,
         direction: Direction,
         now: Second,
     ) -> Option<Rc<Session>> {
-        let record = self.core.bookings.next_of(holder, direction, now)?;
+        let record = self.core.bookings.next_of(whose, direction, now)?;
         self.granted(&record, now).ok()
     }
 

@@ -10,6 +10,7 @@ use device::HeldAtCap;
 use policy::place::State;
 use policy::share::Direction;
 
+use super::rights::hidden;
 use super::{OperationError, Session};
 use crate::object::error::StoreError;
 use crate::object::names::LISTING_MAX;
@@ -99,7 +100,7 @@ async fn carry_out_uncounted(
     let Some(asked) = request.change().copied() else {
         let mut answer = ops::carry_out(store, &request).await?;
         if let Response::Damage { damage, .. } = &mut answer {
-            damage.retain(|it| session.hidden(&it.object).is_none());
+            damage.retain(|it| hidden(session.trusted, &it.object).is_none());
         }
         return Ok(answer);
     };
@@ -164,8 +165,11 @@ fn list(session: &Session, prefix: &str, mut after: Option<String>, most: usize)
     loop {
         let wanted = most - found.objects.len();
         let part = session.manager.store.list(prefix, after.as_deref(), wanted);
-        let passed = part.objects.last().and_then(|it| session.hidden(&it.name));
-        let visible = |it: &Stat| session.hidden(&it.name).is_none();
+        let passed = part
+            .objects
+            .last()
+            .and_then(|it| hidden(session.trusted, &it.name));
+        let visible = |it: &Stat| hidden(session.trusted, &it.name).is_none();
         found
             .objects
             .extend(part.objects.into_iter().filter(visible));

@@ -16,6 +16,25 @@ use crate::qos::capability::Grant;
 /// some minutes old.
 pub const LAPSE_SECONDS: u64 = 10 * 60;
 
+/// Which reservations are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// What this holder has reserved here, now or later.
+    Holder(String),
+    /// The parts of this reservation over several stores, also those made anew by an amendment.
+    Whole(u128),
+}
+
+impl Whose {
+    /// Is it one of them?
+    pub fn has(&self, record: &Record) -> bool {
+        match self {
+            Whose::Holder(holder) => record.holder == *holder,
+            Whose::Whole(id) => record.group.as_ref().is_some_and(|it| it.id == *id),
+        }
+    }
+}
+
 /// What is promised, as the book has it.
 pub(crate) struct Bookings {
     /// One change at a time.
@@ -145,13 +164,13 @@ impl Bookings {
         all.max().unwrap_or_default().max(Probability::default())
     }
 
-    /// The one that `holder` has for `direction` now, or the next one.
-    pub fn next_of(&self, holder: &str, direction: Direction, now: Second) -> Option<Record> {
+    /// The one of `whose` that is for `direction` now, or the next one.
+    pub fn next_of(&self, whose: &Whose, direction: Direction, now: Second) -> Option<Record> {
         let records = self.records.borrow();
         let fits = records.values().filter(|record| {
             let contract = &record.contract;
             record.state == State::Committed
-                && record.holder == holder
+                && whose.has(record)
                 && contract.direction == direction
                 && now < contract.slot.end
         });
