@@ -9,7 +9,7 @@
 //! - [`name`] what accounts are called; [`role`] what each role may do; [`caller`] whose request it is.
 //! - [`account`], [`token`], [`quota`], [`usage`] records and what they decide: pure.
 //! - [`registry`] the records in a meta store (`removal`: deleted with all that belongs to them); [`charge`] quotas within a transaction.
-//! - [`s3_keys`] what S3 clients sign with.
+//! - [`s3_keys`] what S3 clients sign with; [`s3_buckets`] how requests to a bucket are served.
 //! - [`audit`] the file.
 //!
 //! Always true:
@@ -27,6 +27,7 @@ pub mod quota;
 pub mod registry;
 mod removal;
 pub mod role;
+pub mod s3_buckets;
 pub mod s3_keys;
 mod swap;
 pub mod token;

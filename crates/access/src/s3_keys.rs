@@ -1,20 +1,21 @@
 //! Access keys of S3 clients, in a meta store. Signatures are compared with the secret itself, so it is sealed, not hashed.
 //!
 //! ```text
-//! s3key/NAME   {"version":1,"account":"astro","account_id":..,"sealed":"..","created":..,"note":".."}
+//! s3key/NAME   {"version":1,"account":"astro","account_id":..,"sealed":"..","created":..,"note":"..",
+//!               "terms":{"reservation":"r-..","caps":{"read":..}},"lasts":{"until":..,"session":".."}}
 //! ```
 //!
 //! The daemon seals and opens; here a secret is bytes.
 //!
 //! Always true:
 //! 1. A key is good for the account that it was made for, never for a later one of the same name.
-//! 2. The key of an account that is switched off or gone is good for nothing.
+//! 2. The key of an account that is switched off or gone is good for nothing, nor is one whose time is out.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use vdisk::meta::{Compare, Op, whole_range};
-use vdisk::record::{RecordError, read};
+use vdisk::record::{CapRecord, RecordError, read};
 
 use crate::account::AccountState;
 use crate::error::AccessError;
@@ -25,6 +26,8 @@ use crate::token::NOTE_MAX;
 
 /// Before the name, in a meta store.
 const S3_KEYS: &str = "s3key/";
+/// In seconds.
+const DAY: u64 = 24 * 3600;
 /// The most there may be.
 pub const S3_KEYS_MAX: usize = 10_000;
 
@@ -47,6 +50,41 @@ pub struct S3Key {
     /// What it is for, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// How requests with it are served.
+    #[serde(default, skip_serializing_if = "S3Terms::are_plain")]
+    pub terms: S3Terms,
+    /// It is good for a time only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<Temporary>,
+}
+
+/// How requests with a key, or to a bucket, are served; by default as any others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct S3Terms {
+    /// They come under this reservation of stores: its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// What they get at most, all together.
+    #[serde(default, skip_serializing_if = "CapRecord::is_none")]
+    pub caps: CapRecord,
+}
+
+impl S3Terms {
+    /// As any others?
+    pub fn are_plain(&self) -> bool {
+        *self == S3Terms::default()
+    }
+}
+
+/// How long a temporary key is good, and what comes with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Temporary {
+    /// The first second in which it is good no more, since 1970.
+    pub until: u64,
+    /// The SHA-256 of its session token, in hexadecimal digits.
+    pub session: String,
 }
 
 impl S3Key {
@@ -67,11 +105,11 @@ pub struct S3Keys<'a>(pub &'a Registry);
 type Result<T, E = AccessError> = std::result::Result<T, E>;
 
 impl S3Keys<'_> {
-    /// All of them, by name, and whether each is good now.
+    /// All of them, by name, and whether each is good in second `now`.
     ///
     /// # Errors
     /// The meta store, or a record.
-    pub async fn all(&self) -> Result<Vec<(String, S3Key, bool)>> {
+    pub async fn all(&self, now: u64) -> Result<Vec<(String, S3Key, bool)>> {
         let (entries, _) = whole_range(self.0.meta(), S3_KEYS).await?;
         if entries.is_empty() {
             return Ok(Vec::new());
@@ -90,52 +128,40 @@ impl S3Keys<'_> {
         };
         let keys = entries.iter().map(|entry| {
             let (name, key) = S3Key::decode(&entry.key, &entry.value)?;
-            let good = is_good(&key);
+            let lasts = key.lasts.as_ref().is_none_or(|it| now < it.until);
+            let good = lasts && is_good(&key);
             Ok((name, key, good))
         });
         keys.collect()
     }
 
-    /// Makes one called `name`, with a sealed secret; of an account, or of the daemon's owner.
+    /// Makes one called `name`: `wanted`, of which account of its name is found here. Temporary ones whose time is long out go.
     ///
     /// # Errors
     /// [`AccessError::NoAccount`], [`AccessError::BadToken`]; else the meta store or a record.
-    pub async fn make(
-        &self,
-        (name, sealed): (&str, String),
-        account: Option<&AccountName>,
-        note: &str,
-        now: u64,
-    ) -> Result<S3Key> {
+    pub async fn make(&self, name: &str, wanted: S3Key) -> Result<S3Key> {
+        let note = &wanted.note;
         if note.len() > NOTE_MAX || note.chars().any(char::is_control) {
             let why =
                 format!("its note has at most {NOTE_MAX} bytes, none that controls a terminal");
             return Err(AccessError::BadToken(why));
         }
-        if self.all().await?.len() >= S3_KEYS_MAX {
+        if self.without_old(wanted.created).await? >= S3_KEYS_MAX {
             let why = format!("there are {S3_KEYS_MAX} access keys already; delete some");
             return Err(AccessError::BadToken(why));
         }
         let at = format!("{S3_KEYS}{name}");
         let made = again(name, async || {
             let mut compares = vec![Compare::Absent(at.clone())];
-            let mut account_id = 0;
-            if let Some(account) = account {
+            let mut key = wanted.clone();
+            if let Some(account) = &wanted.account {
                 let found = self.0.account(account).await?;
-                account_id = found.id;
+                key.account_id = found.id;
                 let Some((_, entry)) = self.0.read(account).await? else {
                     return Err(self.0.no_account(account).await?);
                 };
                 compares.push(Compare::Unchanged(entry.key, entry.changed));
             }
-            let key = S3Key {
-                version: 1,
-                account: account.cloned(),
-                account_id,
-                sealed: sealed.clone(),
-                created: now,
-                note: note.to_owned(),
-            };
             if let Some(earlier) = self.0.meta().get(&at).await? {
                 // An attempt whose outcome was unknown, or chance beyond reason.
                 return match earlier.value == key.encode() {
@@ -148,6 +174,43 @@ impl S3Keys<'_> {
             Ok(done.map(|()| key))
         });
         made.await
+    }
+
+    /// How many there are, without the temporary ones that ended a day ago: those are deleted.
+    async fn without_old(&self, now: u64) -> Result<usize> {
+        let all = self.all(now).await?;
+        let is_old = |key: &S3Key| {
+            let ended = key.lasts.as_ref().map(|it| it.until);
+            ended.is_some_and(|it| it.saturating_add(DAY) < now)
+        };
+        let old: Vec<&String> = all
+            .iter()
+            .filter(|it| is_old(&it.1))
+            .map(|it| &it.0)
+            .collect();
+        for name in &old {
+            self.delete(name).await?;
+        }
+        Ok(all.len() - old.len())
+    }
+
+    /// Changes how requests with it are served.
+    ///
+    /// # Errors
+    /// [`AccessError::NoS3Key`]; else the meta store or a record.
+    pub async fn set(&self, name: &str, change: impl Fn(&mut S3Terms)) -> Result<S3Key> {
+        let at = format!("{S3_KEYS}{name}");
+        let set = again(name, async || {
+            let entry = self.0.meta().get(&at).await?;
+            let entry = entry.ok_or_else(|| AccessError::NoS3Key(name.to_owned()))?;
+            let (_, mut key) = S3Key::decode(&at, &entry.value)?;
+            change(&mut key.terms);
+            let compare = Compare::Unchanged(at.clone(), entry.changed);
+            let op = Op::put(at.clone(), key.encode());
+            let done = swap(self.0.meta(), vec![compare], vec![op]).await?;
+            Ok(done.map(|()| key))
+        });
+        set.await
     }
 
     /// Deletes one: it is good for nothing from now on.

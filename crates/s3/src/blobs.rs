@@ -12,11 +12,15 @@
 use std::rc::Rc;
 
 use base::{Buf, View};
+use policy::share::Direction;
 use store::Change;
-use store::ops::{ObjectCalls, ObjectError, ObjectOps};
+use store::ops::{ObjectCalls, ObjectError};
+use store::qos::manager::Manager;
+use store::qos::session::SessionError;
 
 use crate::index::Ranges;
 use crate::index::record::BlobRef;
+use crate::lanes::{Delivered, Lane, Lanes, Objects, Qos};
 
 /// Before the names of all objects of a gateway.
 pub const PREFIX: &str = "s3/";
@@ -31,12 +35,11 @@ const RESERVE: u64 = 1 << 30;
 /// How many pieces of the index are written at once.
 const AT_ONCE: usize = 16;
 
-/// A store as the gateway uses it.
-pub type Objects = dyn ObjectOps<Error = ObjectError>;
-
 /// The stores of a gateway.
 pub struct Blobs {
-    stores: Vec<Rc<Objects>>,
+    lanes: Lanes,
+    /// What it does for itself: the index, deletions, the sweep.
+    own: Rc<Lane>,
 }
 
 /// A piece of a chunk.
@@ -50,11 +53,16 @@ struct Place<'a> {
 impl Blobs {
     /// Those of `stores`, in the order that they have in every run.
     ///
+    /// # Errors
+    /// A store opens no session.
+    ///
     /// # Panics
     /// If there are none.
-    pub fn new(stores: Vec<Rc<Objects>>) -> Blobs {
+    pub fn new(stores: Vec<Rc<Manager>>) -> Result<Blobs, SessionError> {
         assert!(!stores.is_empty(), "a gateway stands on a store");
-        Blobs { stores }
+        let lanes = Lanes::new(stores);
+        let own = lanes.of(&Qos::default())?;
+        Ok(Blobs { lanes, own })
     }
 
     // --- objects --------------------------------------------------------------------------------------
@@ -63,9 +71,17 @@ impl Blobs {
     ///
     /// # Errors
     /// What the store says.
-    pub async fn write(&self, blob: &BlobRef, offset: u64, data: View) -> Result<(), ObjectError> {
+    pub async fn write(
+        &self,
+        qos: &Qos,
+        (blob, offset): (&BlobRef, u64),
+        data: View,
+    ) -> Result<(), ObjectError> {
+        let len = data.len() as u64;
+        self.lanes.pass(qos, Direction::Write, len).await?;
+        let lane = self.lane(qos)?;
         let mut from = 0;
-        for place in self.places(blob, offset, data.len() as u64) {
+        for place in places(&lane.stores, blob, offset, len) {
             let piece = data.slice(from, place.len as usize);
             from += piece.len();
             let change = Change::default().creating();
@@ -83,7 +99,7 @@ impl Blobs {
     /// # Errors
     /// What a store says.
     pub async fn flush(&self) -> Result<(), ObjectError> {
-        let flushed = self.stores.iter().map(|store| store.flush());
+        let flushed = self.own.stores.iter().map(|store| store.flush());
         env::sync::join_all(flushed).await.into_iter().collect()
     }
 
@@ -91,9 +107,16 @@ impl Blobs {
     ///
     /// # Errors
     /// What the store says; [`ObjectError::Damaged`] if there are fewer.
-    pub async fn read(&self, blob: &BlobRef, offset: u64, len: u64) -> Result<Buf, ObjectError> {
+    pub async fn read(
+        &self,
+        qos: &Qos,
+        (blob, offset): (&BlobRef, u64),
+        len: u64,
+    ) -> Result<Buf, ObjectError> {
+        self.lanes.pass(qos, Direction::Read, len).await?;
+        let lane = self.lane(qos)?;
         let mut whole: Option<Buf> = None;
-        for place in self.places(blob, offset, len) {
+        for place in places(&lane.stores, blob, offset, len) {
             let piece = place
                 .store
                 .read(&place.object, place.offset, place.len)
@@ -120,7 +143,7 @@ impl Blobs {
     /// What a store says.
     pub async fn delete(&self, blob: &BlobRef) -> Result<(), ObjectError> {
         for chunk in 0..blob.size.div_ceil(CHUNK).max(1) {
-            let store = self.store_of(blob, chunk);
+            let store = store_of(&self.own.stores, blob, chunk);
             let done = store.delete(&name_of(blob, chunk), Change::default()).await;
             match done {
                 Ok(()) | Err(ObjectError::Absent(_)) => {}
@@ -140,7 +163,7 @@ impl Blobs {
         store: usize,
         after: Option<String>,
     ) -> Result<(Vec<BlobRef>, Option<String>), ObjectError> {
-        let Some(from) = self.stores.get(store) else {
+        let Some(from) = self.own.stores.get(store) else {
             return Ok((Vec::new(), None));
         };
         let listing = from.list(PREFIX, after.as_deref(), 1000).await?;
@@ -153,7 +176,7 @@ impl Blobs {
     /// # Errors
     /// What a store says.
     pub async fn is_full(&self) -> Result<bool, ObjectError> {
-        for store in &self.stores {
+        for store in &self.own.stores {
             let space = store.space().await?;
             if space.free.0 < (space.total.0 / 20).min(RESERVE) {
                 return Ok(true);
@@ -164,38 +187,35 @@ impl Blobs {
 
     /// How many stores there are.
     pub fn width(&self) -> usize {
-        self.stores.len()
+        self.own.stores.len()
     }
 
-    /// The pieces of `len` bytes from `offset` on.
-    fn places<'a>(&'a self, blob: &'a BlobRef, offset: u64, len: u64) -> Vec<Place<'a>> {
-        let (mut at, end) = (offset, offset + len);
-        let mut places = Vec::new();
-        while at < end {
-            let (chunk, within) = (at / CHUNK, at % CHUNK);
-            let store = self.store_of(blob, chunk);
-            let limits = store.limits();
-            let most = PIECE.min(limits.write_max).min(limits.read_max);
-            let len = (CHUNK - within).min(end - at).min(most);
-            places.push(Place {
-                store,
-                object: name_of(blob, chunk),
-                offset: within,
-                len,
-            });
-            at += len;
-        }
-        places
+    // --- for whom -------------------------------------------------------------------------------------
+
+    /// Waits until these requests may have `bytes` more, which lie in the index.
+    ///
+    /// # Errors
+    /// [`ObjectError::Gone`]: the daemon ends.
+    pub async fn pass(
+        &self,
+        qos: &Qos,
+        direction: Direction,
+        bytes: u64,
+    ) -> Result<(), ObjectError> {
+        self.lanes.pass(qos, direction, bytes).await
     }
 
-    fn store_of(&self, blob: &BlobRef, chunk: u64) -> &Rc<Objects> {
-        // Chance decides where a blob begins.
-        let first = blob
-            .id
-            .bytes()
-            .fold(0_u64, |sum, byte| sum + u64::from(byte));
-        let place = (first + chunk) % self.stores.len() as u64;
-        &self.stores[place as usize]
+    /// What came of what is promised to these requests.
+    ///
+    /// # Errors
+    /// A store opens no session.
+    pub fn delivered(&self, qos: &Qos, direction: Direction) -> Result<Delivered, ObjectError> {
+        Ok(self.lane(qos)?.delivered(direction))
+    }
+
+    fn lane(&self, qos: &Qos) -> Result<Rc<Lane>, ObjectError> {
+        let lane = self.lanes.of(qos);
+        lane.map_err(|error| ObjectError::Refused(error.to_string()))
     }
 
     // --- the index ------------------------------------------------------------------------------------
@@ -205,7 +225,7 @@ impl Blobs {
     /// # Errors
     /// What the store says.
     pub async fn index_len(&self) -> Result<u64, ObjectError> {
-        match self.stores[0].stat(INDEX).await {
+        match self.own.stores[0].stat(INDEX).await {
             Ok(stat) => Ok(stat.size),
             Err(ObjectError::Absent(_)) => Ok(0),
             Err(error) => Err(error),
@@ -217,7 +237,7 @@ impl Blobs {
     /// # Errors
     /// What the store says.
     pub async fn read_index(&self, offset: u64, len: u64) -> Result<Vec<u8>, ObjectError> {
-        let store = &self.stores[0];
+        let store = &self.own.stores[0];
         let mut bytes = Vec::with_capacity(len as usize);
         let most = PIECE.min(store.limits().read_max);
         while (bytes.len() as u64) < len {
@@ -237,7 +257,7 @@ impl Blobs {
     /// # Errors
     /// What the store says; some of it may be done.
     pub async fn write_index(&self, cut: u64, len: u64, ranges: Ranges) -> Result<(), ObjectError> {
-        let store = &self.stores[0];
+        let store = &self.own.stores[0];
         if cut < self.index_len().await? {
             store.truncate(INDEX, cut, Change::default()).done().await?;
         }
@@ -266,6 +286,37 @@ impl Blobs {
         }
         store.flush().await
     }
+}
+
+/// The pieces of `len` bytes from `offset` on, at `stores`.
+fn places<'a>(stores: &'a [Rc<Objects>], blob: &BlobRef, offset: u64, len: u64) -> Vec<Place<'a>> {
+    let (mut at, end) = (offset, offset + len);
+    let mut places = Vec::new();
+    while at < end {
+        let (chunk, within) = (at / CHUNK, at % CHUNK);
+        let store = store_of(stores, blob, chunk);
+        let limits = store.limits();
+        let most = PIECE.min(limits.write_max).min(limits.read_max);
+        let len = (CHUNK - within).min(end - at).min(most);
+        places.push(Place {
+            store,
+            object: name_of(blob, chunk),
+            offset: within,
+            len,
+        });
+        at += len;
+    }
+    places
+}
+
+fn store_of<'a>(stores: &'a [Rc<Objects>], blob: &BlobRef, chunk: u64) -> &'a Rc<Objects> {
+    // Chance decides where a blob begins.
+    let first = blob
+        .id
+        .bytes()
+        .fold(0_u64, |sum, byte| sum + u64::from(byte));
+    let place = (first + chunk) % stores.len() as u64;
+    &stores[place as usize]
 }
 
 /// Ranges that touch, as one.
@@ -302,14 +353,16 @@ fn parse(name: &str) -> Option<BlobRef> {
 mod tests {
     use base::Bytes;
     use device::Memory;
-    use store::ops::ObjectErrors;
     use store::{Settings, Store};
 
     use super::*;
+    use crate::lanes::tests::manager;
 
-    async fn store(name: &str) -> Store {
+    async fn store(name: &str) -> Rc<Manager> {
         let device = Memory::new(name, Bytes::mib(64));
-        Store::format(device, Settings::default()).await.unwrap()
+        let made = Store::format(device.clone(), Settings::default()).await;
+        made.unwrap().close().await.unwrap();
+        manager(device).await
     }
 
     fn blob(size: u64) -> BlobRef {
@@ -328,24 +381,22 @@ mod tests {
     fn a_blob_lies_in_chunks_over_all_stores_and_reads_back_in_any_piece() {
         env::Runtime::simulated(1).block_on(async {
             let stores = [store("a").await, store("b").await];
-            let ways = stores
-                .clone()
-                .map(|it| Rc::new(ObjectErrors(it)) as Rc<Objects>);
-            let blobs = Blobs::new(ways.into());
+            let blobs = Blobs::new(stores.to_vec()).unwrap();
+            let own = Qos::default();
             let all = bytes((2 * CHUNK + 12_345) as usize);
             let blob = blob(all.len() as u64);
             // As several pieces that are under way at once, and over the end of a chunk.
-            let pieces = all
-                .chunks(3 << 20)
-                .enumerate()
-                .map(|(n, piece)| blobs.write(&blob, (n * (3 << 20)) as u64, View::copy_of(piece)));
+            let pieces = all.chunks(3 << 20).enumerate().map(|(n, piece)| {
+                let at = (&blob, (n * (3 << 20)) as u64);
+                blobs.write(&own, at, View::copy_of(piece))
+            });
             for done in env::sync::join_all(pieces).await {
                 done.unwrap();
             }
             blobs.flush().await.unwrap();
             let counts = stores
                 .clone()
-                .map(|it| it.list(PREFIX, None, 10).objects.len());
+                .map(|it| it.store().list(PREFIX, None, 10).objects.len());
             assert_eq!(counts.iter().sum::<usize>(), 3);
             assert!(counts.iter().all(|it| *it > 0), "{counts:?}");
             for (from, len) in [
@@ -354,13 +405,14 @@ mod tests {
                 (CHUNK, 2 << 20),
                 (2 * CHUNK + 12_340, 5),
             ] {
-                let read = blobs.read(&blob, from, len).await.unwrap();
+                let read = blobs.read(&own, (&blob, from), len).await.unwrap();
                 assert!(
                     read[..] == all[from as usize..(from + len) as usize],
                     "{from} {len}"
                 );
             }
-            let error = blobs.read(&blob, 2 * CHUNK + 12_340, 6).await.unwrap_err();
+            let past = blobs.read(&own, (&blob, 2 * CHUNK + 12_340), 6).await;
+            let error = past.unwrap_err();
             assert!(matches!(error, ObjectError::Damaged(_)), "{error}");
             // A sweep finds what lies in each store.
             let mut found = Vec::new();
@@ -377,7 +429,7 @@ mod tests {
             assert!(
                 stores
                     .iter()
-                    .all(|it| it.list(PREFIX, None, 10).objects.is_empty())
+                    .all(|it| it.store().list(PREFIX, None, 10).objects.is_empty())
             );
         });
     }
@@ -386,7 +438,7 @@ mod tests {
     fn the_index_is_as_long_as_it_was_made_and_zero_where_nothing_was_written() {
         env::Runtime::simulated(1).block_on(async {
             let store = store("a").await;
-            let blobs = Blobs::new(vec![Rc::new(ObjectErrors(store.clone()))]);
+            let blobs = Blobs::new(vec![Rc::clone(&store)]).unwrap();
             assert_eq!(blobs.index_len().await, Ok(0));
             let long = bytes((3 << 20) + 5);
             let ranges =
@@ -410,7 +462,7 @@ mod tests {
             assert_eq!(blobs.read_index(4096, 4096).await.unwrap(), [0; 4096]);
             // It is none of the blobs that a sweep looks at.
             assert_eq!(blobs.blobs_after(0, None).await.unwrap().0, []);
-            assert_eq!(store.list(INDEX, None, 10).objects.len(), 1);
+            assert_eq!(store.store().list(INDEX, None, 10).objects.len(), 1);
         });
     }
 }

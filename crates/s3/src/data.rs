@@ -16,12 +16,14 @@ use std::rc::Rc;
 use base::{Parcel, View};
 use bytes::Bytes;
 use env::{Mailbox, Poster};
+use policy::share::Direction;
 use store::ops::ObjectError;
 use tokio::sync::oneshot;
 
 use crate::blobs::Blobs;
 use crate::index::record::BlobRef;
 use crate::index::{Disk, Ranges};
+use crate::lanes::{Delivered, Qos};
 
 /// Done on the data thread.
 pub type Job = Box<dyn FnOnce(Rc<Blobs>) + Send>;
@@ -95,12 +97,21 @@ impl Data {
     ///
     /// # Errors
     /// [`DataError`].
-    pub async fn write(&self, blob: &BlobRef, offset: u64, data: Bytes) -> Result<(), DataError> {
-        let blob = blob.clone();
-        self.ask(move |blobs| {
-            Box::pin(async move { blobs.write(&blob, offset, View::copy_of(&data)).await })
-        })
-        .await
+    pub async fn write(
+        &self,
+        qos: &Qos,
+        (blob, offset): (&BlobRef, u64),
+        data: Bytes,
+    ) -> Result<(), DataError> {
+        let (qos, blob) = (qos.clone(), blob.clone());
+        let write = move |blobs: Rc<Blobs>| -> Work<_> {
+            let at = async move {
+                let data = View::copy_of(&data);
+                blobs.write(&qos, (&blob, offset), data).await
+            };
+            Box::pin(at)
+        };
+        self.ask(write).await
     }
 
     /// As [`Blobs::flush`].
@@ -116,13 +127,42 @@ impl Data {
     ///
     /// # Errors
     /// [`DataError`].
-    pub async fn read(&self, blob: &BlobRef, offset: u64, len: u64) -> Result<Bytes, DataError> {
-        let blob = blob.clone();
+    pub async fn read(
+        &self,
+        qos: &Qos,
+        (blob, offset): (&BlobRef, u64),
+        len: u64,
+    ) -> Result<Bytes, DataError> {
+        let (qos, blob) = (qos.clone(), blob.clone());
         let read = move |blobs: Rc<Blobs>| -> Work<_> {
-            Box::pin(async move { blobs.read(&blob, offset, len).await.map(Parcel::new) })
+            let read = async move { blobs.read(&qos, (&blob, offset), len).await };
+            Box::pin(async move { read.await.map(Parcel::new) })
         };
         let parcel = self.ask(read).await?;
         Ok(Bytes::copy_from_slice(&parcel.open()))
+    }
+
+    /// As [`Blobs::pass`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn pass(&self, qos: &Qos, direction: Direction, bytes: u64) -> Result<(), DataError> {
+        if qos.caps.is_empty() {
+            return Ok(());
+        }
+        let qos = qos.clone();
+        self.ask(move |blobs| Box::pin(async move { blobs.pass(&qos, direction, bytes).await }))
+            .await
+    }
+
+    /// As [`Blobs::delivered`].
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn delivered(&self, qos: &Qos, direction: Direction) -> Result<Delivered, DataError> {
+        let qos = qos.clone();
+        self.ask(move |blobs| Box::pin(async move { blobs.delivered(&qos, direction) }))
+            .await
     }
 
     /// As [`Blobs::delete`].

@@ -7,6 +7,7 @@
 //!
 //! - `gateway` what S3 asks, done with index and blobs; on threads of requests.
 //! - `index` buckets, versions, uploads; durable in one step each.
+//! - `lanes` for whom the stores are asked: accounts, reservations, caps.
 //! - `blobs` the bytes, on the data thread of the stores; `data` the way there.
 //!
 //! Always true:
@@ -17,11 +18,12 @@ mod blobs;
 mod data;
 mod gateway;
 mod index;
+mod lanes;
 mod sweep;
 
-pub use blobs::{Blobs, CHUNK, Objects, PREFIX};
+pub use blobs::{Blobs, CHUNK, PREFIX};
 pub use data::{Data, DataError, Job, Jobs, data};
-pub use gateway::{AccessKey, FORM_MAX, Gateway, Keys, TRANSFERS, Terms};
+pub use gateway::{AccessKey, FORM_MAX, Gateway, Keys, Reserved, ServiceTerms, TRANSFERS, Terms};
 pub use index::record::{
     About, BlobRef, Bucket, Checksum, Content, INLINE_MAX, Pairs, Part, PartSize, Upload, Version,
     VersionId, Versioning,
@@ -31,4 +33,5 @@ pub use index::{
     NamedPart, PART_MIN, PARTS_MAX, Ranges, Refused, Transaction, UploadRef, Uploads, Wanted,
     composite,
 };
+pub use lanes::{Delivered, Qos};
 pub use sweep::sweep;

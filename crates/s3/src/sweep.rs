@@ -156,17 +156,16 @@ fn is_old(blob: &BlobRef, now: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
     use base::Bytes as Size;
     use bytes::Bytes;
     use device::Memory;
-    use store::ops::ObjectErrors;
     use store::{Settings, Store};
 
     use super::*;
     use crate::blobs::{Blobs, CHUNK};
     use crate::data::data;
+    use crate::lanes::Qos;
+    use crate::lanes::tests::manager;
 
     /// A store on a data thread of its own, an index in it, and a sweeper over both.
     fn with_bed(scene: impl AsyncFnOnce(&mut Sweeper)) {
@@ -175,9 +174,10 @@ mod tests {
             let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
             runtime.block_on(async {
                 let device = Memory::new("a", Size::mib(128));
-                let store = Store::format(device, Settings::default()).await.unwrap();
-                let blobs = Blobs::new(vec![Rc::new(ObjectErrors(store))]);
-                jobs.serve(Rc::new(blobs)).await;
+                let made = Store::format(device.clone(), Settings::default()).await;
+                made.unwrap().close().await.unwrap();
+                let blobs = Blobs::new(vec![manager(device).await]).unwrap();
+                jobs.serve(std::rc::Rc::new(blobs)).await;
             });
         });
         let index = Index::open(data.clone(), 1 << 20, "a").unwrap();
@@ -206,9 +206,15 @@ mod tests {
         while at < blob.size {
             let len = (blob.size - at).min(1 << 20);
             let piece = Bytes::from(vec![7; len as usize]);
-            data.write(blob, at, piece).await.unwrap();
+            data.write(&Qos::default(), (blob, at), piece)
+                .await
+                .unwrap();
             at += len;
         }
+    }
+
+    async fn read(data: &Data, blob: &BlobRef) -> Result<Bytes, crate::DataError> {
+        data.read(&Qos::default(), (blob, 0), blob.size).await
     }
 
     /// The chunks that there are.
@@ -251,11 +257,11 @@ mod tests {
             let using = sweeper.index.in_use().begin([&old]);
             for _ in 0..3 {
                 sweeper.look().await.unwrap();
-                assert!(sweeper.data.read(&old, 0, 100).await.is_ok());
+                assert!(read(&sweeper.data, &old).await.is_ok());
             }
             drop(using);
             sweeper.look().await.unwrap();
-            assert!(sweeper.data.read(&old, 0, 100).await.is_err());
+            assert!(read(&sweeper.data, &old).await.is_err());
             assert!(sweeper.index.dead(None, 10).unwrap().is_empty());
         });
     }

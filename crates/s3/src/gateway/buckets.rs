@@ -69,7 +69,7 @@ pub(super) fn list(
 ) -> Answer<ListBucketsOutput> {
     let account = Caller::of(request)?.account;
     let input = &request.input;
-    let found = gateway.index.buckets(&account).map_err(failed)?;
+    let found = gateway.index.buckets(Some(&account)).map_err(failed)?;
     let prefix = input.prefix.clone().unwrap_or_default();
     let after = input.continuation_token.clone().unwrap_or_default();
     let wanted = |name: &str| name.starts_with(&prefix) && (after.is_empty() || name > &*after);

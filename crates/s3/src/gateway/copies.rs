@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use policy::share::Direction;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
@@ -15,6 +16,7 @@ use super::headers::{etag, moment, said};
 use super::incoming::{Promised, receive};
 use super::objects::{readable, show_checksum, show_part_sum, shown_version};
 use super::outgoing::send;
+use super::service::Service;
 use super::uploads::part_number;
 use crate::index::record::{Content, Part as Record, Permission, Version};
 use crate::index::{Condition, Found, Transaction, UploadRef, Uploads};
@@ -183,8 +185,10 @@ pub(super) async fn copy_part(
     let range = range_of(input.copy_source_range.as_deref(), source.content.size)?;
     let promised = Promised::of(&hyper::HeaderMap::new(), None, None)?
         .or_algorithm(upload.algorithm.as_deref());
+    let read = Service::of(gateway, (&source.bucket, &caller), Direction::Read);
+    let service = Service::of(gateway, (&bucket, &caller), Direction::Write);
     let bytes = send(
-        (gateway, &caller.account),
+        (gateway, &read),
         &source.content,
         &source.found.inline,
         range,
@@ -192,7 +196,7 @@ pub(super) async fn copy_part(
     .await?;
     let received = receive(
         gateway,
-        (&input.bucket, &caller.account),
+        (&input.bucket, &service),
         Some(bytes),
         &promised,
         0,

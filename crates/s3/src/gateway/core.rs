@@ -9,6 +9,7 @@ use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 use super::entrance::{Caller, Entrance, Keys};
 use super::failure::failed;
 use super::grants::{Owners, allows, of_headers, unblocked};
+use super::service::ServiceTerms;
 use super::turns::Turns;
 use crate::data::Data;
 use crate::index::record::{BlobRef, Bucket, Grant, Permission};
@@ -111,6 +112,11 @@ impl Gateway {
             Some(_) => Err(denied(name)),
             None => Err(failed(Refused::NoBucket(name.to_owned()).into())),
         }
+    }
+
+    /// How requests to this bucket are served.
+    pub(super) fn bucket_terms(&self, id: u64) -> ServiceTerms {
+        self.keys.bucket_terms(id)
     }
 
     pub(super) fn now(&self) -> u64 {

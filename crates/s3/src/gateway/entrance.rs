@@ -8,6 +8,10 @@ use hyper::HeaderMap;
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Request, S3Result, s3_error};
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::service::ServiceTerms;
 
 /// What an access key is good for. Its secret is in no `Debug`.
 #[derive(Clone)]
@@ -16,6 +20,12 @@ pub struct AccessKey {
     pub secret: String,
     /// Whose it is: a name, and where there may be a later account of it, a dot and what tells them apart.
     pub account: String,
+    /// What stores call it; `None`: the daemon's owner.
+    pub payer: Option<String>,
+    /// How its requests are served.
+    pub terms: ServiceTerms,
+    /// The SHA-256 of the session token that comes with it, signed; `None`: it comes without.
+    pub session: Option<[u8; 32]>,
 }
 
 impl std::fmt::Debug for AccessKey {
@@ -31,6 +41,9 @@ pub trait Keys: Send + Sync + 'static {
 
     /// The account that is called so, or is this one, if it has a key that is good.
     fn account(&self, name: &str) -> Option<String>;
+
+    /// How requests to the bucket of this number are served.
+    fn bucket_terms(&self, id: u64) -> ServiceTerms;
 }
 
 /// Whose a request is, once its signature is verified.
@@ -39,6 +52,10 @@ pub(super) struct Caller {
     pub account: String,
     /// The name of the access key.
     pub key: String,
+    /// What stores call the account.
+    pub payer: Option<String>,
+    /// How requests with the key are served.
+    pub terms: ServiceTerms,
 }
 
 impl Caller {
@@ -56,15 +73,16 @@ fn unsigned() -> s3s::S3Error {
 }
 
 /// Headers that may come unsigned: they say nothing of what is asked, or are looked at with the signature itself.
-const UNSIGNED: [&str; 7] = [
+const UNSIGNED: [&str; 6] = [
     "x-amz-checksum-mode",
     "x-amz-content-sha256",
     "x-amz-date",
     "x-amz-decoded-content-length",
-    "x-amz-security-token",
     "x-amz-trailer",
     "x-amz-user-agent",
 ];
+/// What a temporary access key comes with.
+const TOKEN: &str = "x-amz-security-token";
 /// How long a signed URL is good at most, in seconds: seven days.
 const EXPIRES_MAX: u64 = 7 * 24 * 3600;
 
@@ -112,6 +130,31 @@ fn check_signed(headers: &HeaderMap, query: &str) -> S3Result<()> {
     }
 }
 
+/// The token in the header, or in a signed URL, is the one that the key was made with.
+fn check_session(key: &AccessKey, headers: &HeaderMap, query: &str) -> S3Result<()> {
+    let in_header = headers.get(TOKEN).and_then(|it| it.to_str().ok());
+    let in_query = query
+        .split('&')
+        .filter_map(|it| it.split_once('='))
+        .find(|it| it.0.eq_ignore_ascii_case(TOKEN))
+        .map(|it| it.1);
+    let shown = in_header.or(in_query);
+    let is_it = match (&key.session, shown) {
+        (None, None) => true,
+        (Some(expected), Some(shown)) => {
+            bool::from(Sha256::digest(shown.as_bytes())[..].ct_eq(&expected[..]))
+        }
+        _ => false,
+    };
+    match is_it {
+        true => Ok(()),
+        false => Err(s3_error!(
+            InvalidToken,
+            "the session token is not the one that this access key was made with"
+        )),
+    }
+}
+
 pub(super) struct Entrance(pub Arc<dyn Keys>);
 
 impl Entrance {
@@ -137,9 +180,17 @@ impl S3Access for Entrance {
     async fn check(&self, cx: &mut S3AccessContext<'_>) -> S3Result<()> {
         let shown = cx.credentials().ok_or_else(unsigned)?;
         let key = shown.access_key.clone();
-        let account = self.find(&key)?.account;
-        check_signed(cx.headers(), cx.uri().query().unwrap_or_default())?;
-        cx.extensions_mut().insert(Caller { account, key });
+        let found = self.find(&key)?;
+        let query = cx.uri().query().unwrap_or_default();
+        check_signed(cx.headers(), query)?;
+        check_session(&found, cx.headers(), query)?;
+        let caller = Caller {
+            account: found.account,
+            key,
+            payer: found.payer,
+            terms: found.terms,
+        };
+        cx.extensions_mut().insert(caller);
         Ok(())
     }
 }
@@ -154,6 +205,28 @@ mod tests {
             headers.insert(*name, value.parse().unwrap());
         }
         check_signed(&headers, query).is_ok()
+    }
+
+    #[test]
+    fn a_temporary_key_comes_with_its_token_and_another_one_with_none() {
+        let mut key = AccessKey {
+            secret: String::new(),
+            account: "astro.1".into(),
+            payer: None,
+            terms: ServiceTerms::default(),
+            session: None,
+        };
+        let mut headers = HeaderMap::new();
+        let url = "X-Amz-Expires=60&X-Amz-Security-Token=tanadaset1.abc";
+        assert!(check_session(&key, &headers, "").is_ok());
+        assert!(check_session(&key, &headers, url).is_err());
+        key.session = Some(Sha256::digest("tanadaset1.abc").into());
+        assert!(check_session(&key, &headers, "").is_err());
+        assert!(check_session(&key, &headers, url).is_ok());
+        headers.insert(TOKEN, "tanadaset1.abd".parse().unwrap());
+        assert!(check_session(&key, &headers, "").is_err());
+        headers.insert(TOKEN, "tanadaset1.abc".parse().unwrap());
+        assert!(check_session(&key, &headers, "").is_ok());
     }
 
     #[test]

@@ -19,12 +19,14 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use hyper::HeaderMap;
 use md5::{Digest, Md5};
+use policy::share::Direction;
 use s3s::crypto::Checksum as _;
 use s3s::dto::StreamingBlob;
 use s3s::{S3Error, S3ErrorCode, S3Result, TrailingHeaders, s3_error};
 
 use super::core::Gateway;
 use super::failure::unstored;
+use super::service::{Service, soon};
 use super::turns::Turn;
 use crate::index::record::{BlobRef, Checksum};
 use crate::index::{Index, Transaction, Use, hex};
@@ -244,10 +246,10 @@ fn value_of(computed: s3s::dto::Checksum) -> Option<String> {
         .or(computed.checksum_sha256)
 }
 
-/// Takes all bytes of a request of `account` for an object or a part in the bucket `folder`; up to `inline_max` are for the index.
+/// Takes all bytes of a request for an object or a part in the bucket `folder`; up to `inline_max` are for the index.
 pub(super) async fn receive(
     gateway: &Gateway,
-    (folder, account): (&str, &str),
+    (folder, service): (&str, &Service),
     body: Option<StreamingBlob>,
     promised: &Promised,
     inline_max: usize,
@@ -270,7 +272,7 @@ pub(super) async fn receive(
             hashes.update(&frame);
             waiting.extend_from_slice(&frame);
             if waiting.len() > inline_max && writing.is_none() {
-                writing = Some(Writing::begin(gateway, folder, account).await?);
+                writing = Some(Writing::begin(gateway, folder, service).await?);
             }
             if let Some(writing) = &mut writing {
                 while waiting.len() >= PIECE {
@@ -286,7 +288,11 @@ pub(super) async fn receive(
     let rest = waiting.freeze();
     let (inline, blob) = match writing {
         Some(writing) => (Bytes::new(), Some(writing.end(rest, size).await?)),
-        None => (rest, None),
+        None => {
+            let passed = gateway.data.pass(&service.qos, Direction::Write, size);
+            soon(passed).await?.map_err(unstored)?;
+            (rest, None)
+        }
     };
     Ok(Received {
         size,
@@ -326,14 +332,20 @@ fn unread(error: s3s::StdError) -> S3Error {
 struct Writing<'g> {
     _turn: Turn,
     gateway: &'g Gateway,
+    service: &'g Service,
     unfinished: Unfinished,
     under_way: FuturesUnordered<futures::future::BoxFuture<'static, Result<(), crate::DataError>>>,
     offset: u64,
 }
 
 impl<'g> Writing<'g> {
-    async fn begin(gateway: &'g Gateway, folder: &str, account: &str) -> S3Result<Writing<'g>> {
-        let turn = gateway.coming.take(account).await?;
+    async fn begin(
+        gateway: &'g Gateway,
+        folder: &str,
+        service: &'g Service,
+    ) -> S3Result<Writing<'g>> {
+        let turn = gateway.coming.take(&service.lane, service.promised > 0);
+        let turn = soon(turn).await??;
         let blob = gateway.new_blob(folder)?;
         let unfinished = Unfinished {
             using: Some(gateway.index.in_use().begin([&blob])),
@@ -343,6 +355,7 @@ impl<'g> Writing<'g> {
         Ok(Writing {
             _turn: turn,
             gateway,
+            service,
             unfinished,
             under_way: FuturesUnordered::new(),
             offset: 0,
@@ -360,13 +373,14 @@ impl<'g> Writing<'g> {
         );
         self.offset += piece.len() as u64;
         self.unfinished.blob.size = self.offset;
-        let write = async move { data.write(&blob, offset, piece).await };
+        let qos = self.service.qos.clone();
+        let write = async move { data.write(&qos, (&blob, offset), piece).await };
         self.under_way.push(Box::pin(write));
         Ok(())
     }
 
     async fn next(&mut self) -> S3Result<()> {
-        match self.under_way.next().await {
+        match soon(self.under_way.next()).await? {
             Some(Err(error)) => Err(unstored(error)),
             _ => Ok(()),
         }

@@ -27,6 +27,7 @@ mod listings;
 mod objects;
 mod outgoing;
 mod public_access;
+mod service;
 mod tag_set;
 mod tags;
 mod turns;
@@ -39,6 +40,7 @@ use self::core::{Answer, Request};
 
 pub use self::core::{FORM_MAX, Gateway, TRANSFERS, Terms};
 pub use entrance::{AccessKey, Keys};
+pub use service::{Reserved, ServiceTerms};
 
 /// Each operation stands in a module of its own kind.
 #[async_trait::async_trait]

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use policy::share::Direction;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
@@ -15,6 +16,7 @@ use super::grants::allows;
 use super::headers::{etag, said, second, show_about};
 use super::incoming::{Promised, Received, receive};
 use super::outgoing::send;
+use super::service::Service;
 use crate::index::record::{
     About, Bucket, Checksum as Sum, Content, INLINE_MAX, Pairs, Permission, Version as Record,
     VersionId,
@@ -81,9 +83,10 @@ pub(super) async fn put(
     }
     let about = said!(input).into_about()?;
     let condition = of_change(input.if_match.as_ref(), input.if_none_match.as_ref())?;
+    let service = Service::of(gateway, (&bucket, &caller), Direction::Write);
     let received = receive(
         gateway,
-        (&input.bucket, &caller.account),
+        (&input.bucket, &service),
         input.body.take(),
         &promised,
         INLINE_MAX,
@@ -115,7 +118,9 @@ pub(super) async fn put(
     };
     show_checksum!(output, received.checksum.as_ref());
     received.finished();
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    service.show(gateway, &mut response.headers).await;
+    Ok(response)
 }
 
 pub(super) fn type_of(sum: &Sum) -> ChecksumType {
@@ -323,16 +328,11 @@ pub(super) async fn get(
     output.content_language = input.response_content_language.or(output.content_language);
     output.content_type = input.response_content_type.or(output.content_type);
     output.expires = input.response_expires.or(output.expires);
-    output.body = Some(
-        send(
-            (gateway, &caller.account),
-            &content,
-            &found.inline,
-            part.range,
-        )
-        .await?,
-    );
+    let service = Service::of(gateway, (&bucket, &caller), Direction::Read);
+    let body = send((gateway, &service), &content, &found.inline, part.range).await?;
+    output.body = Some(body);
     let mut response = S3Response::new(output);
+    service.show(gateway, &mut response.headers).await;
     if !whole {
         response.status = Some(hyper::StatusCode::PARTIAL_CONTENT);
     }

@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use policy::share::Direction;
 use s3s::dto::StreamingBlob;
 use s3s::stream::{ByteStream, RemainingLength};
 use s3s::{Body, S3Result, StdError};
@@ -19,10 +20,12 @@ use tokio::sync::mpsc;
 
 use super::core::Gateway;
 use super::failure::unstored;
+use super::service::{Service, soon};
 use super::turns::Turn;
 use crate::data::{Data, DataError};
 use crate::index::Use;
 use crate::index::record::{BlobRef, Content};
+use crate::lanes::Qos;
 
 /// What is read at once.
 const PIECE: u64 = 1 << 20;
@@ -31,12 +34,15 @@ const AT_ONCE: usize = 4;
 
 /// The bytes `range` of an object, whose bytes in the index are `inline`.
 pub(super) async fn send(
-    (gateway, account): (&Gateway, &str),
+    (gateway, service): (&Gateway, &Service),
     content: &Content,
     inline: &[u8],
     range: Range<u64>,
 ) -> S3Result<StreamingBlob> {
     if content.blobs.is_empty() {
+        let len = range.end - range.start;
+        let passed = gateway.data.pass(&service.qos, Direction::Read, len);
+        soon(passed).await?.map_err(unstored)?;
         let bytes = &inline[range.start as usize..range.end as usize];
         return Ok(StreamingBlob::from(Body::from(Bytes::copy_from_slice(
             bytes,
@@ -45,22 +51,26 @@ pub(super) async fn send(
     let using = gateway.index.in_use().begin(&content.blobs);
     let pieces = pieces(&content.blobs, range.clone());
     if let [(blob, offset, len)] = &pieces[..] {
-        let bytes = gateway
-            .data
-            .read(blob, *offset, *len)
-            .await
-            .map_err(unstored)?;
+        let read = gateway.data.read(&service.qos, (blob, *offset), *len);
+        let bytes = soon(read).await?.map_err(unstored)?;
         return Ok(StreamingBlob::from(Body::from(bytes)));
     }
-    let (sender, pieces_read) = mpsc::channel(1);
-    let turn = gateway.going.take(account).await?;
+    let (sender, mut pieces_read) = mpsc::channel(1);
+    let turn = gateway.going.take(&service.lane, service.promised > 0);
+    let turn = soon(turn).await??;
     tokio::spawn(read_ahead(
-        gateway.data.clone(),
+        (gateway.data.clone(), service.qos.clone()),
         pieces,
         sender,
         (turn, using),
     ));
+    // What cannot be read at all is answered so, not cut off.
+    let first = match soon(pieces_read.recv()).await? {
+        Some(read) => Some(read.map_err(unstored)?),
+        None => None,
+    };
     Ok(StreamingBlob::new(Pieces {
+        first,
         pieces: pieces_read,
         left: (range.end - range.start) as usize,
     }))
@@ -87,14 +97,14 @@ pub(super) fn pieces(blobs: &[BlobRef], range: Range<u64>) -> Vec<(BlobRef, u64,
 }
 
 async fn read_ahead(
-    data: Data,
+    (data, qos): (Data, Qos),
     pieces: Vec<(BlobRef, u64, u64)>,
     sender: mpsc::Sender<Result<Bytes, DataError>>,
     _while_it_lasts: (Turn, Use),
 ) {
     let reads = pieces.into_iter().map(|(blob, offset, len)| {
-        let data = data.clone();
-        async move { data.read(&blob, offset, len).await }
+        let (data, qos) = (data.clone(), qos.clone());
+        async move { data.read(&qos, (&blob, offset), len).await }
     });
     let mut reads = futures::stream::iter(reads).buffered(AT_ONCE);
     while let Some(read) = reads.next().await {
@@ -107,6 +117,8 @@ async fn read_ahead(
 
 /// The pieces of a body.
 struct Pieces {
+    /// Was read before the answer began.
+    first: Option<Bytes>,
     pieces: mpsc::Receiver<Result<Bytes, DataError>>,
     left: usize,
 }
@@ -115,7 +127,10 @@ impl Stream for Pieces {
     type Item = Result<Bytes, StdError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let piece = std::task::ready!(self.pieces.poll_recv(cx));
+        let piece = match self.first.take() {
+            Some(first) => Some(Ok(first)),
+            None => std::task::ready!(self.pieces.poll_recv(cx)),
+        };
         Poll::Ready(piece.map(|piece| match piece {
             Ok(bytes) => {
                 self.left -= bytes.len();

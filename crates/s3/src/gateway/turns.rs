@@ -1,4 +1,6 @@
 //! Turns of long objects: so many at once, and of each account a part of them.
+//!
+//! Requests under a reservation have turns of their own, so many as an account: they wait for no others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,18 +10,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A quarter of all turns is one account's at most.
 const SHARE: usize = 4;
+/// So many lanes are noted, and more only while they are all in use.
+const LANES_MAX: usize = 1024;
 
 /// The turns of one direction.
 pub(super) struct Turns {
     all: Arc<Semaphore>,
     share: usize,
-    by_account: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    /// Of an account, or of a reservation that promises something.
+    by_lane: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 /// A turn, until it is dropped.
 pub(super) struct Turn {
-    _of_all: OwnedSemaphorePermit,
-    _of_account: OwnedSemaphorePermit,
+    _of_all: Option<OwnedSemaphorePermit>,
+    _of_lane: OwnedSemaphorePermit,
 }
 
 impl Turns {
@@ -27,26 +32,29 @@ impl Turns {
         Turns {
             all: Arc::new(Semaphore::new(count)),
             share: (count / SHARE).max(1),
-            by_account: Mutex::default(),
+            by_lane: Mutex::default(),
         }
     }
 
-    /// Waits for a turn of this account.
-    pub async fn take(&self, account: &str) -> S3Result<Turn> {
+    /// Waits for a turn of this lane: beside those of all others, unless it is `reserved`.
+    pub async fn take(&self, lane: &str, reserved: bool) -> S3Result<Turn> {
         let own = {
-            let mut all = self
-                .by_account
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.by_lane.lock().unwrap_or_else(PoisonError::into_inner);
+            if all.len() > LANES_MAX {
+                all.retain(|_, it| Arc::strong_count(it) > 1);
+            }
             let new = || Arc::new(Semaphore::new(self.share));
-            Arc::clone(all.entry(account.to_owned()).or_insert_with(new))
+            Arc::clone(all.entry(lane.to_owned()).or_insert_with(new))
         };
         // Its own first: what waits for that takes no turn of others.
-        let of_account = own.acquire_owned().await;
-        let of_all = Arc::clone(&self.all).acquire_owned().await;
+        let of_lane = own.acquire_owned().await;
+        let of_all = match reserved {
+            true => None,
+            false => Some(Arc::clone(&self.all).acquire_owned().await),
+        };
         Ok(Turn {
-            _of_all: of_all.map_err(S3Error::internal_error)?,
-            _of_account: of_account.map_err(S3Error::internal_error)?,
+            _of_all: of_all.transpose().map_err(S3Error::internal_error)?,
+            _of_lane: of_lane.map_err(S3Error::internal_error)?,
         })
     }
 }
@@ -61,14 +69,34 @@ mod tests {
     async fn one_account_leaves_turns_for_others() {
         let turns = Turns::new(8);
         let own = [
-            turns.take("astro").await.unwrap(),
-            turns.take("astro").await.unwrap(),
+            turns.take("astro", false).await.unwrap(),
+            turns.take("astro", false).await.unwrap(),
         ];
         let brief = Duration::from_millis(1);
-        let third = tokio::time::timeout(brief, turns.take("astro")).await;
+        let third = tokio::time::timeout(brief, turns.take("astro", false)).await;
         assert!(third.is_err(), "two are its part");
-        assert!(turns.take("bio").await.is_ok());
+        assert!(turns.take("bio", false).await.is_ok());
         drop(own);
-        assert!(turns.take("astro").await.is_ok());
+        assert!(turns.take("astro", false).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_reservation_waits_for_no_account() {
+        let turns = Turns::new(4);
+        let mut all = Vec::new();
+        for account in ["a", "b", "c", "d"] {
+            all.push(turns.take(account, false).await.unwrap());
+        }
+        let brief = Duration::from_millis(1);
+        assert!(
+            tokio::time::timeout(brief, turns.take("e", false))
+                .await
+                .is_err()
+        );
+        let own = turns.take("r-1", true).await.unwrap();
+        let second = tokio::time::timeout(brief, turns.take("r-1", true)).await;
+        assert!(second.is_err(), "of its own it has so many as an account");
+        drop(own);
+        assert!(turns.take("r-1", true).await.is_ok());
     }
 }

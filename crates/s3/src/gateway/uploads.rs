@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use crc_fast::CrcAlgorithm;
+use policy::share::Direction;
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
@@ -13,6 +14,7 @@ use super::failure::failed;
 use super::headers::{etag, moment, said};
 use super::incoming::{Promised, checksum_of, receive};
 use super::objects::{show_checksum, show_part_sum};
+use super::service::Service;
 use crate::index::record::{Checksum as Sum, Part as Record, Permission, Upload};
 use crate::index::{NamedPart, PARTS_MAX, Refused, Transaction, UploadRef, Uploads, composite};
 
@@ -91,9 +93,10 @@ pub(super) async fn put_part(
     let found = gateway.index.begun(bucket.id, &input.key, &input.upload_id);
     let upload = found.map_err(failed)?;
     let promised = promised.or_algorithm(upload.algorithm.as_deref());
+    let service = Service::of(gateway, (&bucket, &caller), Direction::Write);
     let received = receive(
         gateway,
-        (&input.bucket, &caller.account),
+        (&input.bucket, &service),
         input.body.take(),
         &promised,
         0,
@@ -120,7 +123,9 @@ pub(super) async fn put_part(
     };
     show_part_sum!(output, received.checksum.as_ref());
     received.finished();
-    Ok(S3Response::new(output))
+    let mut response = S3Response::new(output);
+    service.show(gateway, &mut response.headers).await;
+    Ok(response)
 }
 
 pub(super) async fn complete(

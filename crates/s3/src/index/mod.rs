@@ -109,14 +109,14 @@ impl Index {
         tables::bucket(&self.look()?.open_table(BUCKETS)?, name)
     }
 
-    /// All buckets of an account, by name.
-    pub fn buckets(&self, owner: &str) -> Done<Vec<(String, Bucket)>> {
+    /// All buckets, or those of an account, by name.
+    pub fn buckets(&self, owner: Option<&str>) -> Done<Vec<(String, Bucket)>> {
         let table = self.look()?.open_table(BUCKETS)?;
         let mut found = Vec::new();
         for row in table.iter()? {
             let (name, value) = row?;
             let bucket: Bucket = decode(value.value())?;
-            if bucket.owner == owner {
+            if owner.is_none_or(|it| bucket.owner == it) {
                 found.push((name.value().to_owned(), bucket));
             }
         }

@@ -188,9 +188,9 @@ pub struct Came {
     pub requests: u64,
 }
 
-/// What a load's lanes tell.
+/// What a load's lanes note.
 #[derive(Default)]
-struct Notes {
+pub struct Notes {
     stop: AtomicBool,
     ticks: Mutex<Vec<Came>>,
     /// Why lanes ended before they were to.
@@ -198,7 +198,13 @@ struct Notes {
 }
 
 impl Notes {
-    fn came(&self, bytes: u64) {
+    /// Is it over?
+    pub fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes came now.
+    pub fn came(&self, bytes: u64) {
         let mut ticks = self.ticks.lock().expect("no lane panics with it");
         let now = tick(Instant::now());
         if ticks.len() <= now {
@@ -239,6 +245,31 @@ impl Load {
         };
         opened.recv()??;
         Ok(load)
+    }
+
+    /// Clients of another kind: each works on a thread of its own until it is over, or fails.
+    pub fn of<C>(clients: Vec<C>) -> Result<Load, Box<dyn Error>>
+    where
+        C: FnOnce(&Notes) -> Result<(), String> + Send + 'static,
+    {
+        let notes = Arc::<Notes>::default();
+        let noting = Arc::clone(&notes);
+        let thread = Builder::new().spawn(move || {
+            std::thread::scope(|scope| {
+                for client in clients {
+                    let noting = &noting;
+                    scope.spawn(move || {
+                        if let Err(why) = client(noting) {
+                            noting.ended(why);
+                        }
+                    });
+                }
+            });
+        })?;
+        Ok(Load {
+            notes,
+            thread: Some(thread),
+        })
     }
 
     /// What came in each tick of a span.
@@ -324,7 +355,7 @@ struct Asking {
 impl Asking {
     async fn run(mut self, notes: Arc<Notes>) {
         let mut nth = 0_u64;
-        while !notes.stop.load(Ordering::Relaxed) {
+        while !notes.stops() {
             let (at, length) = self.place();
             let sector = Sector((self.target.from + at) / 512);
             let each = self.pattern.read_each;

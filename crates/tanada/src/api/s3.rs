@@ -32,6 +32,77 @@ pub struct S3Key {
     /// What it is for.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// How requests with it are served.
+    #[serde(flatten)]
+    pub terms: S3Terms,
+    /// It is good until then; absent: until it is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_unix_seconds: Option<u64>,
+}
+
+/// How requests with a key, or to a bucket, are served.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+pub struct S3Terms {
+    /// The id of the reservation that they come under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// At most so many bytes per second, of all requests together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_read: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_write: Option<u64>,
+    /// At most so many requests per second; each MiB of a longer one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_read_iops: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_write_iops: Option<u64>,
+}
+
+/// A change of how requests are served; what is absent stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct S3Change {
+    /// A reservation of stores, by its name in the account or its id; empty: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<String>,
+    /// Such as `20MB/s`, or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_read: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_write: Option<String>,
+    /// Such as `500`, or `off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_read_iops: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_write_iops: Option<String>,
+}
+
+/// A bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct S3Bucket {
+    pub gateway: String,
+    pub name: String,
+    /// Whose it is; absent: the daemon's owner's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    pub created_unix_seconds: u64,
+    /// How requests to it are served, where their access key says nothing, or less.
+    #[serde(flatten)]
+    pub terms: S3Terms,
+}
+
+/// A temporary access key to be made, under a reservation.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NewS3Credentials {
+    /// A reservation of stores, by its name in the account or its id.
+    pub reservation: String,
+    /// Whose reservation; absent: the caller's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// How long it is good, such as `1h`; at most 12 hours.
+    #[serde(rename = "for")]
+    pub span: String,
 }
 
 /// An access key to be made.
@@ -44,6 +115,9 @@ pub struct NewS3Key {
     /// What it is for, for people.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub note: String,
+    /// How requests with it are to be served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terms: Option<S3Change>,
 }
 
 /// An access key that was made.
@@ -51,5 +125,8 @@ pub struct NewS3Key {
 pub struct MadeS3Key {
     /// The secret access key: shown here and never again.
     pub secret: String,
+    /// Of a temporary one: the session token that every request with it shows, the capability set of its reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_token: Option<String>,
     pub about: S3Key,
 }

@@ -2,15 +2,20 @@
 //!
 //! Always true: a secret is printed once, at its making.
 
+use std::fmt::Write as _;
+
 use clap::{Args, Subcommand};
 use hyper::Method;
-use policy::share::Second;
+use policy::share::{BytesPerSec, Second};
+use report::terminal::Usage;
 use report::terminal::table::table;
 
 use super::ask::Ask;
 use super::client::Client;
 use super::show;
-use crate::api::s3::{MadeS3Key, NewS3Key, S3Gateway, S3Key};
+use crate::api::s3::{
+    MadeS3Key, NewS3Credentials, NewS3Key, S3Bucket, S3Change, S3Gateway, S3Key, S3Terms,
+};
 use crate::daemon::common::when;
 
 #[derive(Debug, Subcommand)]
@@ -21,7 +26,63 @@ pub enum S3 {
     /// Make, list and delete access keys.
     #[command(subcommand)]
     Key(Key),
+    /// List buckets; set how requests to them are served.
+    #[command(subcommand)]
+    Bucket(Bucket),
+    /// Make a temporary access key under a reservation; prints it once.
+    #[command(
+        after_help = "Three lines go to standard output, as shells and S3 clients read them. The session token is the \
+                      capability set of the reservation.\n\
+                      Example: eval \"$(tanada s3 credentials --reservation gold --for 1h)\""
+    )]
+    Credentials(Credentials),
 }
+
+#[derive(Debug, Args)]
+pub struct Credentials {
+    /// The reservation of stores that requests come under: its name or id.
+    #[arg(long, value_name = "RESERVATION")]
+    reservation: String,
+    /// How long the key is good, at most 12h.
+    #[arg(long = "for", value_name = "SPAN", default_value = "1h")]
+    span: String,
+    /// Whose reservation [default: the own account's].
+    #[arg(long)]
+    account: Option<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Bucket {
+    /// List buckets of all gateways: all for an admin, else those of the own account.
+    #[command(visible_alias = "ls")]
+    List(Ask),
+    /// Set under which reservation requests to a bucket come, and what they get at most.
+    #[command(after_help = TERMS_HELP)]
+    Set {
+        /// The bucket.
+        name: String,
+        #[command(flatten)]
+        set: Set,
+        /// The gateway that has it, where there are several.
+        #[arg(long, value_name = "NAME")]
+        gateway: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct Set {
+    /// What is to hold.
+    #[arg(required = true, value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    #[command(flatten)]
+    ask: Ask,
+}
+
+const TERMS_HELP: &str = "reservation=NAME  of the stores of the gateway, of the same account; reservation= ends that\n\
+                          max_read=20MB/s, max_write, max_read_iops=500, max_write_iops: of all its requests together; \
+                          off ends a cap. Caps take an admin.";
 
 #[derive(Debug, Subcommand)]
 pub enum Key {
@@ -31,6 +92,14 @@ pub enum Key {
                       Example: eval \"$(tanada s3 key create)\"; aws --endpoint-url http://127.0.0.1:10882 s3 mb s3://photos"
     )]
     Create(Create),
+    /// Set under which reservation requests with a key come, and what they get at most.
+    #[command(after_help = TERMS_HELP)]
+    Set {
+        /// The access key ID.
+        id: String,
+        #[command(flatten)]
+        set: Set,
+    },
     /// List access keys without their secrets: all for an admin, else those of the own account.
     #[command(visible_alias = "ls")]
     List(Ask),
@@ -51,6 +120,9 @@ pub struct Create {
     /// What it is for, for people.
     #[arg(long, default_value = "", value_name = "TEXT")]
     note: String,
+    /// How its requests are served, as of `tanada s3 key set`.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
     #[command(flatten)]
     ask: Ask,
 }
@@ -66,19 +138,41 @@ pub fn run(command: S3) -> anyhow::Result<()> {
             let new = NewS3Key {
                 account: create.account,
                 note: create.note,
+                terms: match create.settings.is_empty() {
+                    true => None,
+                    false => Some(change(&create.settings)?),
+                },
             };
-            let said = |made: &MadeS3Key| {
-                let id = &made.about.id;
-                eprintln!(
-                    "access key {id} of {}; its secret is not shown again",
-                    whose(&made.about)
-                );
-                format!(
-                    "export AWS_ACCESS_KEY_ID={id}\nexport AWS_SECRET_ACCESS_KEY={}\n",
-                    made.secret
-                )
+            create.ask.send(Method::POST, "/v1/s3/keys", &new, exports)
+        }
+        S3::Key(Key::Set { id, set }) => {
+            let change = change(&set.settings)?;
+            let said = |key: &S3Key| format!("access key {}: {}\n", key.id, words(&key.terms));
+            let path = format!("/v1/s3/keys/{id}");
+            set.ask.send(Method::PATCH, &path, &change, said)
+        }
+        S3::Credentials(wanted) => {
+            let new = NewS3Credentials {
+                reservation: wanted.reservation,
+                account: wanted.account,
+                span: wanted.span,
             };
-            create.ask.send(Method::POST, "/v1/s3/keys", &new, said)
+            let path = "/v1/s3/credentials";
+            wanted.ask.send(Method::POST, path, &new, exports)
+        }
+        S3::Bucket(Bucket::List(ask)) => {
+            let all: Vec<S3Bucket> = Client::new(ask.admin)?.get("/v1/s3/buckets")?;
+            show::answer(ask.json, &all, || buckets(&all))
+        }
+        S3::Bucket(Bucket::Set { name, set, gateway }) => {
+            let change = change(&set.settings)?;
+            let gateway = match gateway {
+                Some(gateway) => gateway,
+                None => only_gateway(&set.ask)?,
+            };
+            let said = |it: &S3Bucket| format!("bucket {}: {}\n", it.name, words(&it.terms));
+            let path = format!("/v1/s3/buckets/{gateway}/{name}");
+            set.ask.send(Method::PATCH, &path, &change, said)
         }
         S3::Key(Key::List(ask)) => {
             let all: Vec<S3Key> = Client::new(ask.admin)?.get("/v1/s3/keys")?;
@@ -90,6 +184,109 @@ pub fn run(command: S3) -> anyhow::Result<()> {
             ask.send(Method::DELETE, &format!("/v1/s3/keys/{id}"), &(), said)
         }
     }
+}
+
+/// What a shell reads, and on standard error what is to be known.
+fn exports(made: &MadeS3Key) -> String {
+    let id = &made.about.id;
+    let until = made.about.until_unix_seconds;
+    let until = until.map_or_else(String::new, |it| {
+        format!(", good until {}", when::shown(Second(it)))
+    });
+    eprintln!(
+        "access key {id} of {}{until}; its secret is not shown again",
+        whose(&made.about)
+    );
+    let mut text = format!(
+        "export AWS_ACCESS_KEY_ID={id}\nexport AWS_SECRET_ACCESS_KEY={}\n",
+        made.secret
+    );
+    if let Some(token) = &made.session_token {
+        let _ = writeln!(text, "export AWS_SESSION_TOKEN={token}");
+    }
+    text
+}
+
+/// What is to hold, from `KEY=VALUE`.
+fn change(settings: &[String]) -> Result<S3Change, Usage> {
+    let mut change = S3Change::default();
+    for setting in settings {
+        let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+        let place = match key {
+            "reservation" => &mut change.reservation,
+            "max_read" => &mut change.max_read,
+            "max_write" => &mut change.max_write,
+            "max_read_iops" => &mut change.max_read_iops,
+            "max_write_iops" => &mut change.max_write_iops,
+            _ => {
+                return Err(Usage(format!(
+                    "{setting}: a key is reservation, max_read, max_write, max_read_iops or max_write_iops"
+                )));
+            }
+        };
+        if !setting.contains('=') || (value.is_empty() && key != "reservation") {
+            return Err(Usage(format!("{setting}: write {key}=VALUE")));
+        }
+        *place = Some(value.to_owned());
+    }
+    Ok(change)
+}
+
+/// The gateway of the daemon, where it has one.
+fn only_gateway(ask: &Ask) -> anyhow::Result<String> {
+    let all: Vec<S3Gateway> = Client::new(ask.admin.clone())?.get("/v1/s3")?;
+    match &all[..] {
+        [one] => Ok(one.name.clone()),
+        [] => Err(Usage("this daemon has no gateway".to_owned()).into()),
+        _ => {
+            let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+            let names = names.join(", ");
+            Err(Usage(format!(
+                "say which gateway has it: --gateway, one of {names}"
+            ))
+            .into())
+        }
+    }
+}
+
+/// How requests are served, for people.
+fn words(terms: &S3Terms) -> String {
+    let mut all = Vec::new();
+    if let Some(reservation) = &terms.reservation {
+        all.push(format!("under reservation {reservation}"));
+    }
+    for (what, rate, requests) in [
+        ("reads", terms.max_read, terms.max_read_iops),
+        ("writes", terms.max_write, terms.max_write_iops),
+    ] {
+        let rate = rate.map(|it| BytesPerSec(it).to_string());
+        let requests = requests.map(|it| format!("{it} requests/s"));
+        let caps: Vec<String> = rate.into_iter().chain(requests).collect();
+        if !caps.is_empty() {
+            all.push(format!("{what} at most {}", caps.join(" and ")));
+        }
+    }
+    match all.is_empty() {
+        true => "served as any others".to_owned(),
+        false => all.join(", "),
+    }
+}
+
+fn buckets(all: &[S3Bucket]) -> String {
+    if all.is_empty() {
+        return "there are no buckets\n".to_owned();
+    }
+    let row = |it: &S3Bucket| {
+        vec![
+            it.name.clone(),
+            it.gateway.clone(),
+            it.account.clone().unwrap_or_else(|| "-".to_owned()),
+            when::shown(Second(it.created_unix_seconds)),
+            words(&it.terms),
+        ]
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    table(&["BUCKET", "GATEWAY", "ACCOUNT", "MADE", "SERVED"], &rows)
 }
 
 fn whose(key: &S3Key) -> &str {
@@ -125,6 +322,7 @@ fn keys(all: &[S3Key]) -> String {
             it.account.clone().unwrap_or_else(|| "-".to_owned()),
             if it.good { "good" } else { "off" }.to_owned(),
             when::shown(Second(it.created_unix_seconds)),
+            words(&it.terms),
             match it.note.is_empty() {
                 true => "-".to_owned(),
                 false => it.note.clone(),
@@ -132,5 +330,6 @@ fn keys(all: &[S3Key]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    table(&["ACCESS KEY", "ACCOUNT", "STATE", "MADE", "NOTE"], &rows)
+    let head = ["ACCESS KEY", "ACCOUNT", "STATE", "MADE", "SERVED", "NOTE"];
+    table(&head, &rows)
 }

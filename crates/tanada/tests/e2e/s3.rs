@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::common::{Daemon, json, run, stderr, text, without};
+use crate::common::{Daemon, json, run, stderr, tanada, text, without};
 
 /// Two stores, and a gateway over both.
 const GATEWAY: &str = r#"
@@ -389,4 +389,149 @@ fn a_daemon_without_a_gateway_says_how_to_have_one() {
         said.contains("no gateway") && said.contains("[[s3]]"),
         "{said}"
     );
+}
+
+/// What an answer says in a header.
+fn header(client: &Client<'_>, arguments: &[&str], path: &str, name: &str) -> Option<String> {
+    let (status, said) = client.said(&[&["-D", "headers"], arguments].concat(), path);
+    assert!(status < 300, "{status} {said}");
+    let headers = fs::read_to_string(client.dir.join("headers")).unwrap();
+    let found = headers.lines().find_map(|line| {
+        let (key, value) = line.split_once(": ")?;
+        (key == name).then(|| value.trim().to_owned())
+    });
+    found
+}
+
+#[test]
+fn keys_and_buckets_have_reservations_and_caps_and_answers_say_so() {
+    if !signs() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let speeds = "create = true\nread_speed = \"200MB/s\"\nwrite_speed = \"200MB/s\"";
+    let config = GATEWAY.replace("create = true", speeds)
+        + "[cluster]\nnode = \"n1\"\nnbd = \"unix:disks.sock\"\n";
+    let daemon = Daemon::start(dir, &config);
+    text(dir, &["account", "create", "astro"]);
+    let stores = ["--store", "s0", "--store", "s1", "--scope", "s3/"];
+    let reserve = |name: &str, more: &[&str]| {
+        let what = ["reservation", "create", name, "--for", "1h"];
+        run(dir, &[&what[..], &stores, more].concat())
+    };
+    let rates = [
+        "--read",
+        "40MB/s",
+        "--write",
+        "20MB/s",
+        "--account",
+        "astro",
+    ];
+    let made = reserve("gold", &rates);
+    assert!(made.status.success(), "{}", stderr(&made));
+    // A key under it, in one step; another one without.
+    let client = |user: &str| Client {
+        dir,
+        url: url(dir),
+        user: user.to_owned(),
+    };
+    let gold = client(&key(dir, &["astro", "--set", "reservation=gold"]));
+    let plain = client(&key(dir, &["astro"]));
+    assert_eq!(gold.said(&["-X", "PUT"], "/photos").0, 200);
+    fs::write(dir.join("big"), vec![7; 3_000_000]).unwrap();
+    let promised = "x-tanada-promised";
+    let put = header(&gold, &["-T", "big"], "/photos/big", promised);
+    assert_eq!(put.as_deref(), Some("20000000"));
+    let got = header(&gold, &[], "/photos/big", promised);
+    assert_eq!(got.as_deref(), Some("40000000"));
+    let got = header(&gold, &[], "/photos/big", "x-tanada-delivered");
+    let bytes: u64 = got.unwrap().parse().unwrap();
+    assert!(bytes >= 3_000_000, "{bytes}");
+    assert_eq!(header(&plain, &[], "/photos/big", promised), None);
+    // The bucket names one, for keys that do not.
+    let said = text(dir, &["s3", "bucket", "set", "photos", "reservation=gold"]);
+    assert!(
+        said.contains("bucket photos: under reservation r-"),
+        "{said}"
+    );
+    let got = header(&plain, &[], "/photos/big", promised);
+    assert_eq!(got.as_deref(), Some("40000000"));
+    text(dir, &["s3", "bucket", "set", "photos", "reservation="]);
+    assert_eq!(header(&plain, &[], "/photos/big", promised), None);
+    // A temporary key, made by its account: with its token alone.
+    let astro = text(dir, &["token", "create", "astro"]);
+    let mut command = tanada(dir);
+    let wanted = ["s3", "credentials", "--reservation", "gold", "--json"];
+    command.args(wanted).env("TANADA_TOKEN", astro.trim());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    let made: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let id = made["about"]["id"].as_str().unwrap();
+    let brief = client(&format!("{id}:{}", made["secret"].as_str().unwrap()));
+    let token = made["session_token"].as_str().unwrap();
+    assert!(token.starts_with("tanadaset1."), "{token}");
+    let token = format!("x-amz-security-token: {token}");
+    let got = header(&brief, &["-H", &token], "/photos/big", promised);
+    assert_eq!(got.as_deref(), Some("40000000"));
+    let (status, said) = brief.said(&[], "/photos/big");
+    assert!(
+        status == 403 && said.contains("InvalidToken"),
+        "{status} {said}"
+    );
+    let (status, said) = plain.said(&["-H", &token], "/photos/big");
+    assert!(
+        status == 403 && said.contains("InvalidToken"),
+        "{status} {said}"
+    );
+    // What cannot be.
+    let refused = |arguments: &[&str]| {
+        let output = run(dir, arguments);
+        assert!(!output.status.success(), "{arguments:?}");
+        stderr(&output)
+    };
+    let id = plain.user.split(':').next().unwrap().to_owned();
+    let set = |setting: &str| refused(&["s3", "key", "set", &id, setting]);
+    assert!(set("reservation=silver").contains("silver"));
+    assert!(set("max_read=fast").contains("max_read"));
+    assert!(set("colour=red").contains("a key is reservation"));
+    let one_store = [
+        "reservation",
+        "create",
+        "half",
+        "--store",
+        "s0",
+        "--scope",
+        "s3/",
+    ];
+    let rates = ["--read", "1MB/s", "--for", "1h", "--account", "astro"];
+    text(dir, &[&one_store[..], &rates].concat());
+    let said = set("reservation=half");
+    assert!(said.contains("not of the stores of a gateway"), "{said}");
+    let made = reserve("mine", &["--read", "1MB/s"]);
+    assert!(made.status.success(), "{}", stderr(&made));
+    let mine: Value = json(dir, &["reservation", "show", "mine", "--json"]);
+    let by_id = format!("reservation={}", mine["id"].as_str().unwrap());
+    let said = set(&by_id);
+    assert!(said.contains("another account's"), "{said}");
+    // A cap holds; a reservation that is over promises nothing, and its key goes on.
+    let said = text(dir, &["s3", "key", "set", &id, "max_read=1MB/s"]);
+    assert!(said.contains("reads at most 1 MB/s"), "{said}");
+    let begun = std::time::Instant::now();
+    for _ in 0..2 {
+        assert_eq!(plain.ask(&[], "/photos/big").0, 200);
+    }
+    let took = begun.elapsed().as_secs_f64();
+    assert!(
+        took > 3.0,
+        "6 MB at 1 MB/s, a second's worth at once: {took} s"
+    );
+    text(
+        dir,
+        &["reservation", "delete", "gold", "--account", "astro"],
+    );
+    let is_over = || header(&gold, &[], "/photos/big", promised).is_none();
+    assert!((0..1000).any(|_| is_over()), "it was released");
+    let (code, log) = daemon.stop();
+    assert_eq!(code, Some(0), "{log}");
 }

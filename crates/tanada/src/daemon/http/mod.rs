@@ -58,6 +58,7 @@ mod rights;
 mod rights_tests;
 mod routes;
 pub mod s3_keys;
+mod s3_terms;
 pub mod settings_book;
 pub mod slots;
 mod stores;
@@ -168,6 +169,10 @@ use door::Door;
         s3_keys::get_keys,
         s3_keys::create_key,
         s3_keys::delete_key,
+        s3_terms::set_key,
+        s3_terms::get_buckets,
+        s3_terms::set_bucket,
+        s3_terms::create_credentials,
         audit::get_audit,
         get_access,
         certificates::get_certificates,

@@ -42,7 +42,7 @@ use crate::api::reservation::{
 type NotDone = NotMade<ReservationRefusal>;
 
 /// Why it was not done, and what to do.
-fn failure(error: &ReservationError) -> Failure {
+pub(super) fn failure(error: &ReservationError) -> Failure {
     let status = match error {
         ReservationError::Request(_) => StatusCode::UNPROCESSABLE_ENTITY,
         ReservationError::Absent(_) => StatusCode::NOT_FOUND,
@@ -85,7 +85,7 @@ fn owner(account: &str) -> Result<Option<AccountName>, Failure> {
 }
 
 /// Whose reservation a request means: the account it names, or the caller's own.
-fn meant(caller: &Caller, named: Option<&str>) -> String {
+pub(super) fn meant(caller: &Caller, named: Option<&str>) -> String {
     let own = || caller.account.as_ref().map(AccountName::to_string);
     let named = named.filter(|it| !it.is_empty()).map(str::to_owned);
     named.or_else(own).unwrap_or_default()
@@ -96,7 +96,7 @@ fn check(caller: &Caller, action: Action, account: &str) -> Result<(), Failure> 
 }
 
 /// The reservation of this id, or of this name in `account`, where the caller may do `action` to it.
-async fn allowed(
+pub(super) async fn allowed(
     service: &Service,
     caller: &Caller,
     action: Action,

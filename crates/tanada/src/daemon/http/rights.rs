@@ -19,7 +19,7 @@ struct Right(&'static str, &'static str, Action);
 
 /// Every route of the document.
 #[rustfmt::skip]
-const RIGHTS: [Right; 88] = [
+const RIGHTS: [Right; 92] = [
     Right("GET", "/healthz", Action::Look),
     Right("GET", "/metrics", Action::Look),
     Right("GET", "/openapi.json", Action::Look),
@@ -112,7 +112,11 @@ const RIGHTS: [Right; 88] = [
     Right("GET", "/v1/s3", Action::Read),
     Right("GET", "/v1/s3/keys", Action::Tokens),
     Right("POST", "/v1/s3/keys", Action::Accounts),
+    Right("PATCH", "/v1/s3/keys/{id}", Action::Tokens),
     Right("DELETE", "/v1/s3/keys/{id}", Action::Tokens),
+    Right("POST", "/v1/s3/credentials", Action::Capability),
+    Right("GET", "/v1/s3/buckets", Action::Tokens),
+    Right("PATCH", "/v1/s3/buckets/{gateway}/{bucket}", Action::Tokens),
     Right("GET", "/v1/audit", Action::Audit),
 
     // Asked with HEAD they answer as with GET.

@@ -109,7 +109,11 @@ DELETE /v1/tokens/{id}                                           reader
 GET    /v1/s3                                                    reader
 GET    /v1/s3/keys                                               reader
 POST   /v1/s3/keys                                               admin
+PATCH  /v1/s3/keys/{id}                                          reader
 DELETE /v1/s3/keys/{id}                                          reader
+POST   /v1/s3/credentials                                        booker
+GET    /v1/s3/buckets                                            reader
+PATCH  /v1/s3/buckets/{gateway}/{bucket}                         reader
 GET    /v1/audit                                                 admin
 ";
 

@@ -7,8 +7,8 @@ use axum::routing::{MethodRouter, delete, get, patch, post, put};
 use super::control::Control;
 use super::{
     accounts, audit, certificates, clients, cluster, detach, events, export_booking, health, jobs,
-    learn, level, reload, repair, reservations, reserve, s3_keys, stores, trash, volume_settings,
-    volumes, web,
+    learn, level, reload, repair, reservations, reserve, s3_keys, s3_terms, stores, trash,
+    volume_settings, volumes, web,
 };
 
 /// A path, and what answers there.
@@ -99,7 +99,16 @@ fn account_routes() -> Vec<Route> {
             "/v1/s3/keys",
             get(s3_keys::get_keys).post(s3_keys::create_key),
         ),
-        ("/v1/s3/keys/{id}", delete(s3_keys::delete_key)),
+        (
+            "/v1/s3/keys/{id}",
+            delete(s3_keys::delete_key).patch(s3_terms::set_key),
+        ),
+        ("/v1/s3/credentials", post(s3_terms::create_credentials)),
+        ("/v1/s3/buckets", get(s3_terms::get_buckets)),
+        (
+            "/v1/s3/buckets/{gateway}/{bucket}",
+            patch(s3_terms::set_bucket),
+        ),
         ("/v1/audit", get(audit::get_audit)),
     ]
 }

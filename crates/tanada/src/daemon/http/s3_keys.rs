@@ -2,23 +2,30 @@
 //!
 //! Always true: a secret is in one answer, that of its making, and in no other.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use access::caller::Caller;
 use access::name::AccountName;
-use access::registry::Registry;
+use access::registry::{AccessError, Registry};
 use access::role::Action;
-use access::s3_keys::{S3Key as Record, S3Keys};
+use access::s3_buckets::S3Buckets;
+use access::s3_keys::{S3Key as Record, S3Keys, S3Terms as Terms};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
 
 use super::account_records::Accounts;
 use super::control::{Answer, Control, Failure, body};
+use super::s3_terms::{change_of, terms_shown};
 use crate::api::refusal::Refusal;
 use crate::api::s3::{MadeS3Key, NewS3Key, S3Gateway, S3Key};
 use crate::daemon::common::when::unix_seconds;
+use crate::daemon::s3::keys::AllTerms;
+use reservations::record::ReservationId;
+use reservations::records::Records as Reservations;
 
 /// How often is looked which keys are good.
 const EVERY: Duration = Duration::from_secs(1);
@@ -28,14 +35,49 @@ pub async fn look(control: &Control) {
     if !control.s3.keys.is_used() || control.records.were_never_made() {
         return;
     }
-    let found = control.records.with(&control.threads, async |meta| {
-        S3Keys(&Registry::new(meta)).all().await
+    let now = unix_seconds() as u64;
+    let found = control.records.with(&control.threads, async move |meta| {
+        let reservations = Reservations(Rc::clone(&meta));
+        all_of(&Registry::new(meta), &reservations, now).await
     });
     match found.await {
         Ok(Ok(all)) => control.s3.keys.take_over(all),
         Ok(Err(error)) => tracing::warn!("access keys stay as they were: {error}"),
         Err(silent) => tracing::warn!("access keys stay as they were: {silent}"),
     }
+}
+
+/// Keys and buckets, and the reservations that they name.
+async fn all_of(
+    registry: &Registry,
+    reservations: &Reservations,
+    now: u64,
+) -> Result<AllTerms, AccessError> {
+    let keys = S3Keys(registry).all(now).await?;
+    let buckets = S3Buckets(registry).all().await?;
+    let of_keys = keys.iter().filter_map(|it| it.1.terms.reservation.clone());
+    let of_buckets = buckets.iter().map(|it| it.2.terms.reservation.clone());
+    let named: BTreeSet<String> = of_keys.chain(of_buckets.flatten()).collect();
+    let mut found = BTreeMap::new();
+    for id in named {
+        let known = match ReservationId::parse(&id) {
+            Some(id) => reservations.get(id).await,
+            None => Ok(None),
+        };
+        match known {
+            Ok(Some(known)) if known.record.state.stands() => {
+                found.insert(id, known);
+            }
+            // It is over: its keys go on, and are promised nothing.
+            Ok(_) => {}
+            Err(error) => tracing::warn!("a reservation of access keys is left alone: {error}"),
+        }
+    }
+    Ok(AllTerms {
+        keys,
+        buckets,
+        reservations: found,
+    })
 }
 
 /// Keeps gateways to what is so; until it is given up.
@@ -46,14 +88,31 @@ pub async fn keep(control: Arc<Control>) {
     }
 }
 
-fn shown(id: String, key: &Record, good: bool) -> S3Key {
+pub(super) fn shown(id: String, key: &Record, good: bool) -> S3Key {
     S3Key {
         id,
         account: key.account.as_ref().map(ToString::to_string),
         good,
         created_unix_seconds: key.created,
         note: key.note.clone(),
+        terms: terms_shown(&key.terms),
+        until_unix_seconds: key.lasts.as_ref().map(|it| it.until),
     }
+}
+
+/// A new name and secret, and the secret sealed.
+pub(super) fn fresh(control: &Control) -> Result<(String, String, String), Failure> {
+    let fresh = control.s3.keys.fresh().map_err(|error| {
+        let todo = "look at the daemon's log";
+        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), todo)
+    })?;
+    fresh.ok_or_else(|| {
+        Failure::new(
+            StatusCode::CONFLICT,
+            "this daemon has no gateway for S3 clients",
+            "add an [[s3]] to its configuration, and start it anew",
+        )
+    })
 }
 
 /// May the caller see and delete the keys of this account? Those of the owner are an admin's.
@@ -76,8 +135,9 @@ pub(super) async fn get_keys(
     State(control): State<Arc<Control>>,
     Extension(caller): Extension<Caller>,
 ) -> Answer<Vec<S3Key>> {
+    let now = unix_seconds() as u64;
     let all = Accounts(&control)
-        .ask(async |it| S3Keys(it).all().await)
+        .ask(async move |it| S3Keys(it).all(now).await)
         .await?;
     let may_see = all
         .into_iter()
@@ -100,6 +160,7 @@ pub(super) async fn get_keys(
 ))]
 pub(super) async fn create_key(
     State(control): State<Arc<Control>>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     text: axum::body::Bytes,
 ) -> Answer<MadeS3Key> {
@@ -113,28 +174,29 @@ pub(super) async fn create_key(
         .as_deref()
         .map(super::accounts::called)
         .transpose()?;
-    let fresh = control.s3.keys.fresh().map_err(|error| {
-        let todo = "look at the daemon's log";
-        Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string(), todo)
-    })?;
-    let Some((id, secret, sealed)) = fresh else {
-        return Err(Failure::new(
-            StatusCode::CONFLICT,
-            "this daemon has no gateway for S3 clients",
-            "add an [[s3]] to its configuration, and start it anew",
-        ));
+    let (id, secret, sealed) = fresh(&control)?;
+    let mut terms = Terms::default();
+    if let Some(asked) = &ask.terms {
+        let change = change_of(&control, &caller, account.as_ref(), asked).await?;
+        change.apply(&mut terms);
+    }
+    let wanted = Record {
+        version: 1,
+        account,
+        account_id: 0,
+        sealed,
+        created: unix_seconds() as u64,
+        note: ask.note,
+        terms,
+        lasts: None,
     };
-    let (name, now) = (id.clone(), unix_seconds() as u64);
-    let made = Accounts(&control).ask(async move |it| {
-        let sealed = (&*name, sealed);
-        S3Keys(it)
-            .make(sealed, account.as_ref(), &ask.note, now)
-            .await
-    });
+    let name = id.clone();
+    let made = Accounts(&control).ask(async move |it| S3Keys(it).make(&name, wanted).await);
     let key = made.await?;
     look(&control).await;
     Ok(Json(MadeS3Key {
         secret,
+        session_token: None,
         about: shown(id, &key, true),
     }))
 }
@@ -151,8 +213,9 @@ pub(super) async fn delete_key(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> Answer<S3Key> {
+    let now = unix_seconds() as u64;
     let all = Accounts(&control)
-        .ask(async |it| S3Keys(it).all().await)
+        .ask(async move |it| S3Keys(it).all(now).await)
         .await?;
     let found = all.iter().find(|it| it.0 == id);
     if let Some((_, key, _)) = found {

@@ -1,4 +1,4 @@
-//! The access keys that are good now, for signatures to be compared with.
+//! The access keys that are good now, for signatures to be compared with, and how their requests are served.
 //!
 //! ```text
 //! meta store -> sealed secrets, whose account is on -> opened -> by name
@@ -7,15 +7,18 @@
 //! Always true:
 //! 1. Where the meta store is silent, what was known last goes on.
 //! 2. A key whose secret does not open here is good for nothing, and said once in the log.
+//! 3. A temporary key whose token cannot be read is opened by none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use access::s3_keys::S3Key;
+use access::s3_buckets::S3Bucket;
+use access::s3_keys::{S3Key, S3Terms};
 use anyhow::anyhow;
 use config::Config;
-use s3::{AccessKey, Keys};
+use reservations::records::Versioned;
+use s3::{AccessKey, Keys, Reserved, ServiceTerms};
 
 use super::seal::Seal;
 use crate::daemon::common::secrets;
@@ -33,13 +36,80 @@ pub struct KeyRing {
     /// `None`: it has no gateway.
     seal: Option<Seal>,
     good: RwLock<BTreeMap<String, AccessKey>>,
+    /// How requests to buckets are served, by gateway and number.
+    buckets: RwLock<BTreeMap<(String, u64), ServiceTerms>>,
     /// Those that were said not to open.
     unopened: Mutex<BTreeSet<String>>,
     /// Those that this daemon deleted.
     ended: Mutex<BTreeSet<String>>,
 }
 
-impl Keys for KeyRing {
+/// Keys, what is said of buckets, and the reservations of both that stand.
+pub struct AllTerms {
+    /// By name, and whether each is good.
+    pub keys: Vec<(String, S3Key, bool)>,
+    /// Gateway, name and what is said.
+    pub buckets: Vec<(String, String, S3Bucket)>,
+    /// By their ids as texts.
+    pub reservations: BTreeMap<String, Versioned>,
+}
+
+impl AllTerms {
+    /// How requests under these terms are served.
+    fn served(&self, terms: &S3Terms) -> ServiceTerms {
+        let known = terms.reservation.as_ref();
+        let known = known.and_then(|id| self.reservations.get(id));
+        ServiceTerms {
+            reservation: known.map(|it| {
+                let promise = &it.record.promise;
+                Reserved {
+                    id: it.id.0,
+                    read: promise.read,
+                    write: promise.write,
+                    slot: (promise.from, promise.until),
+                }
+            }),
+            caps: terms.caps.into(),
+        }
+    }
+}
+
+/// A SHA-256, from hexadecimal digits.
+fn bytes_of(hex: &str) -> Option<[u8; 32]> {
+    let digits = hex.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    digits.collect::<Option<Vec<u8>>>()?.try_into().ok()
+}
+
+/// The keys as one gateway sees them.
+pub struct OfGateway {
+    pub ring: Arc<KeyRing>,
+    pub gateway: String,
+}
+
+impl Keys for OfGateway {
+    fn find(&self, name: &str) -> Option<AccessKey> {
+        self.ring.find(name)
+    }
+
+    fn account(&self, name: &str) -> Option<String> {
+        self.ring.account(name)
+    }
+
+    fn bucket_terms(&self, id: u64) -> ServiceTerms {
+        let buckets = self
+            .ring
+            .buckets
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let found = buckets.get(&(self.gateway.clone(), id));
+        found.cloned().unwrap_or_default()
+    }
+}
+
+impl KeyRing {
     fn find(&self, name: &str) -> Option<AccessKey> {
         let good = self.good.read().unwrap_or_else(PoisonError::into_inner);
         good.get(name).cloned()
@@ -53,9 +123,7 @@ impl Keys for KeyRing {
         let mut all = good.values().map(|it| &it.account);
         all.find(|it| is_it(it)).cloned()
     }
-}
 
-impl KeyRing {
     /// Of a daemon: its sealing key is made with its first gateway.
     ///
     /// # Errors
@@ -101,10 +169,17 @@ impl KeyRing {
     }
 
     /// Goes by these from now on.
-    pub fn take_over(&self, all: Vec<(String, S3Key, bool)>) {
+    pub fn take_over(&self, all: AllTerms) {
         let Some(seal) = &self.seal else { return };
         let mut good = BTreeMap::new();
-        for (name, key, _) in all.into_iter().filter(|it| it.2) {
+        let served = |terms: &S3Terms| all.served(terms);
+        let buckets = all.buckets.iter().map(|(gateway, _, it)| {
+            let terms = served(&it.terms);
+            ((gateway.clone(), it.bucket), terms)
+        });
+        *self.buckets.write().unwrap_or_else(PoisonError::into_inner) = buckets.collect();
+        for (name, key, _) in all.keys.iter().filter(|it| it.2) {
+            let name = name.clone();
             let Some(secret) = seal.open(&name, &key.sealed) else {
                 let mut unopened = self.unopened.lock().unwrap_or_else(PoisonError::into_inner);
                 if unopened.insert(name.clone()) {
@@ -117,11 +192,20 @@ impl KeyRing {
                 continue;
             };
             // A later account of the name has another number; the owner's name has no dot.
-            let account = key.account.map_or_else(
+            let account = key.account.as_ref().map_or_else(
                 || OWNER.to_owned(),
                 |it| format!("{it}.{:016x}", key.account_id),
             );
-            good.insert(name, AccessKey { secret, account });
+            let lasts = key.lasts.as_ref();
+            let session = lasts.map(|it| bytes_of(&it.session).unwrap_or_default());
+            let key = AccessKey {
+                secret,
+                account,
+                payer: key.account.as_ref().map(ToString::to_string),
+                terms: served(&key.terms),
+                session,
+            };
+            good.insert(name, key);
         }
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         good.retain(|name, _| !ended.contains(name));

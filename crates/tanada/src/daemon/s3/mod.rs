@@ -1,7 +1,7 @@
 //! Gateways: buckets over stores, for S3 clients.
 //!
 //! ```text
-//! [[s3]] -> data thread of its stores: a session with the node key each -> Blobs
+//! [[s3]] -> data thread of its stores: sessions by account and reservation -> Blobs
 //!        -> index, in the first store                                    -> Gateway -> threads of requests -> listen
 //! access keys: meta store -> KeyRing, each second anew                   -'
 //! ```
@@ -14,17 +14,16 @@ pub mod keys;
 mod listen;
 mod seal;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
 use config::{Config, S3Config};
 use env::net::Address;
 use report::terminal::said;
-use s3::{Blobs, Data, Gateway, Index, Objects, Terms};
-use store::ops::ObjectErrors;
-use store::qos::session::Access;
+use s3::{Blobs, Data, Gateway, Index, Terms};
 use tokio::sync::{oneshot, watch};
 
 use super::common::http_tls::HttpTls;
@@ -32,7 +31,7 @@ use super::common::when;
 use super::thread::command::{Command, ThreadHandle};
 use super::thread::store::OpenStore;
 use crate::api::s3::S3Gateway;
-use keys::KeyRing;
+use keys::{KeyRing, OfGateway};
 use listen::Listeners;
 
 /// Threads that answer requests of one gateway.
@@ -44,6 +43,8 @@ pub struct Shared {
     pub keys: Arc<KeyRing>,
     /// Once they are open.
     gateways: OnceLock<Vec<S3Gateway>>,
+    /// By gateway; not while the daemon ends.
+    indexes: RwLock<BTreeMap<String, Weak<Index>>>,
 }
 
 impl Shared {
@@ -54,8 +55,17 @@ impl Shared {
     pub fn of(config: &Config) -> anyhow::Result<Shared> {
         Ok(Shared {
             keys: Arc::new(KeyRing::open(config)?),
-            gateways: OnceLock::new(),
+            ..Shared::default()
         })
+    }
+
+    /// Those of the gateways that are served.
+    pub fn indexes(&self) -> Vec<(String, Arc<Index>)> {
+        let all = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
+        let open = all
+            .iter()
+            .filter_map(|(name, index)| Some((name.clone(), index.upgrade()?)));
+        open.collect()
     }
 
     pub fn gateways(&self) -> Vec<S3Gateway> {
@@ -90,7 +100,15 @@ impl Gateways {
         for gateway in &config.s3 {
             let opened = open(gateway, threads, (&shared.keys, tls)).await;
             match opened.with_context(|| format!("gateway {}", gateway.name)) {
-                Ok(open) => gateways.open.push(open),
+                Ok((open, index)) => {
+                    let mut all = shared
+                        .indexes
+                        .write()
+                        .unwrap_or_else(PoisonError::into_inner);
+                    all.insert(gateway.name.clone(), index);
+                    drop(all);
+                    gateways.open.push(open);
+                }
                 Err(error) => {
                     gateways.end().await;
                     return Err(error);
@@ -121,7 +139,7 @@ async fn open(
     config: &S3Config,
     threads: &[ThreadHandle],
     (keys, tls): (&Arc<KeyRing>, Option<&Arc<HttpTls>>),
-) -> anyhow::Result<Open> {
+) -> anyhow::Result<(Open, Weak<Index>)> {
     let stores = stores(config, threads).await?;
     let listeners = Listeners::open(&config.listen, tls).await?;
     let addresses = listeners.addresses();
@@ -140,7 +158,10 @@ async fn open(
         clock: || when::now().0 / 1_000_000,
         transfers: s3::TRANSFERS,
     };
-    let keys = Arc::clone(keys);
+    let keys = OfGateway {
+        ring: Arc::clone(keys),
+        gateway: config.name.clone(),
+    };
     // Its requests hash what comes and goes: no thread of the daemon's waits for them.
     let thread = std::thread::Builder::new()
         .name("s3".to_owned())
@@ -155,22 +176,26 @@ async fn open(
     let started = started
         .context("its thread ended before it began")
         .flatten();
-    if let Err(why) = started {
+    let index = started.unwrap_or_else(|why| {
         let (name, why) = (&open.shown.name, said::words(&why));
         tracing::error!(gateway = name, "it is not served: {why}");
         open.shown.failed = Some(why);
         open.shown.listen.clear();
-    }
-    Ok(open)
+        Weak::new()
+    });
+    Ok((open, index))
 }
+
+/// Says that a gateway is served, and where its index is.
+type Ready = oneshot::Sender<anyhow::Result<Weak<Index>>>;
 
 /// A thread of its own: opens the index, serves until the end, closes the index.
 fn run(
     (data, identities): (Data, String),
     terms: Terms,
-    keys: Arc<KeyRing>,
+    keys: OfGateway,
     listeners: Listeners,
-    (ready, ended): (oneshot::Sender<anyhow::Result<()>>, watch::Receiver<bool>),
+    (ready, ended): (Ready, watch::Receiver<bool>),
 ) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
@@ -183,11 +208,11 @@ fn run(
         (Err(error), _) => return drop(ready.send(Err(error.into()))),
         (_, Err(error)) => return drop(ready.send(Err(error))),
     };
-    let _ = ready.send(Ok(()));
+    let _ = ready.send(Ok(Arc::downgrade(&index)));
     let swept = Arc::clone(&index);
     let clock = terms.clock;
     runtime.spawn(s3::sweep(swept, data.clone(), clock));
-    let service = Gateway::new(Arc::clone(&index), data, terms, keys).service();
+    let service = Gateway::new(Arc::clone(&index), data, terms, Arc::new(keys)).service();
     runtime.block_on(listeners.serve(service, ended));
     // Tasks that have the index end with it.
     runtime.shutdown_timeout(listen::GRACE);
@@ -206,8 +231,7 @@ async fn stores(config: &S3Config, threads: &[ThreadHandle]) -> anyhow::Result<(
     let thread = threads.iter().find(has_all);
     let thread = thread.ok_or_else(|| anyhow!("its stores are on no data thread"))?;
     let (send, done) = oneshot::channel();
-    let names = config.stores.clone();
-    let job = move |stores: Vec<Rc<OpenStore>>| drop(send.send(begin(&names, &stores, jobs)));
+    let job = move |stores: Vec<Rc<OpenStore>>| drop(send.send(begin(&stores, jobs)));
     let stores = config.stores.clone();
     let posted = thread.post(Command::Stores {
         stores,
@@ -220,17 +244,12 @@ async fn stores(config: &S3Config, threads: &[ThreadHandle]) -> anyhow::Result<(
     Ok((data, identities))
 }
 
-/// On the data thread: opens a session at each store, and carries out what the gateway asks from now on. The identities of the
-/// stores, in their order.
-fn begin(names: &[String], stores: &[Rc<OpenStore>], jobs: s3::Jobs) -> anyhow::Result<String> {
-    let mut identities = Vec::new();
-    let mut sessions: Vec<Rc<Objects>> = Vec::new();
-    for (name, store) in names.iter().zip(stores) {
-        let session = store.node.open_session(Access::NodeKey);
-        let session = session.with_context(|| format!("store {name}"))?;
-        sessions.push(Rc::new(ObjectErrors(session)));
-        identities.push(format!("{:032x}", store.node.store().uuid()));
-    }
-    env::spawn(jobs.serve(Rc::new(Blobs::new(sessions))));
-    Ok(identities.join(", "))
+/// On the data thread: carries out what the gateway asks of the stores from now on. Their identities, in their order.
+fn begin(stores: &[Rc<OpenStore>], jobs: s3::Jobs) -> anyhow::Result<String> {
+    let nodes = stores.iter().map(|it| Rc::clone(&it.node)).collect();
+    let identities = stores
+        .iter()
+        .map(|it| format!("{:032x}", it.node.store().uuid()));
+    env::spawn(jobs.serve(Rc::new(Blobs::new(nodes)?)));
+    Ok(identities.collect::<Vec<_>>().join(", "))
 }
