@@ -9,19 +9,22 @@
 //!
 //! Always true:
 //! 1. A store has one session for an account and a reservation, however many requests there are.
-//! 2. A lane that no request uses is closed when one more is opened.
+//! 2. A lane that no request used for [`IDLE`] is closed when one more is opened.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use base::Bytes;
+use base::{Bytes, Instant, Nanos};
 use device::{AccountCaps, ThrottleUser};
 use policy::share::Direction;
 use policy::share::cap::Caps;
 use store::ops::{ObjectError, ObjectErrors, ObjectOps};
 use store::qos::manager::Manager;
-use store::qos::session::{Access, Session, SessionError, WindowsReport};
+use store::qos::session::{Access, Session, SessionError};
+
+/// How long a lane stays open for the next request.
+const IDLE: Nanos = Nanos::secs(60);
 
 /// A store as the gateway uses it.
 pub type Objects = dyn ObjectOps<Error = ObjectError>;
@@ -52,6 +55,7 @@ pub struct Delivered {
 pub(crate) struct Lane {
     pub stores: Vec<Rc<Objects>>,
     sessions: Vec<Rc<Session>>,
+    used: Cell<Instant>,
 }
 
 /// The account and the reservation of a lane.
@@ -77,10 +81,12 @@ impl Lanes {
     pub fn of(&self, qos: &Qos) -> Result<Rc<Lane>, SessionError> {
         let whose = (qos.account.clone(), qos.reservation);
         let mut open = self.open.borrow_mut();
+        let now = env::now();
         if let Some(lane) = open.get(&whose) {
+            lane.used.set(now);
             return Ok(Rc::clone(lane));
         }
-        open.retain(|_, lane| Rc::strong_count(lane) > 1);
+        open.retain(|_, lane| Rc::strong_count(lane) > 1 || now.since(lane.used.get()) < IDLE);
         let access = Access::OnBehalf {
             account: qos.account.as_deref(),
             reservation: qos.reservation,
@@ -94,6 +100,7 @@ impl Lanes {
         let lane = Rc::new(Lane {
             stores: stores.collect(),
             sessions,
+            used: Cell::new(now),
         });
         open.insert(whose, Rc::clone(&lane));
         Ok(lane)
@@ -124,23 +131,18 @@ impl Lane {
     /// What came of what is promised to its requests of a direction.
     pub fn delivered(&self, direction: Direction) -> Delivered {
         let reports = self.sessions.iter();
-        let reports = reports.filter_map(|it| it.attached_report(direction));
-        reports.fold(Delivered::default(), |all, it| {
-            let windows: WindowsReport = it.delivery.windows;
-            Delivered {
-                bytes: all.bytes + it.delivery.delivered_bytes,
-                kept: all.kept + windows.kept + windows.no_demand,
-                missed: all.missed + windows.capacity + windows.scheduler,
-            }
+        let reports = reports.filter_map(|it| it.attached_delivery(direction));
+        reports.fold(Delivered::default(), |all, it| Delivered {
+            bytes: all.bytes + it.delivered_bytes,
+            kept: all.kept + it.windows.kept + it.windows.no_demand,
+            missed: all.missed + it.windows.capacity + it.windows.scheduler,
         })
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::cell::Cell;
-
-    use base::{Nanos, View};
+    use base::View;
     use device::model::{ModelDisk, Spec, Store as Backing};
     use device::{Device, Memory};
     use policy::share::{BytesPerSec, Costs, Second, Slot};
@@ -286,7 +288,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_lane_that_nothing_uses_is_closed_when_another_opens() {
+    fn a_lane_that_nothing_used_for_a_minute_is_closed_when_another_opens() {
         env::Runtime::simulated(9).block_on(async {
             let device = Memory::new("a", Bytes::mib(64));
             let made = Store::format(device.clone(), Settings::default()).await;
@@ -294,16 +296,25 @@ pub(crate) mod tests {
             let manager = manager(device).await;
             let blobs = Blobs::new(vec![Rc::clone(&manager)]).unwrap();
             write(&blobs, 0).await;
-            for n in 0..100 {
+            let read = async |n: u32| {
                 let qos = Qos {
                     account: Some(format!("account-{n}")),
                     ..Qos::default()
                 };
                 blobs.read(&qos, (&blob(0), 0), 4096).await.unwrap();
+                let open = manager.sessions();
+                open.iter().filter(|it| it.closed.is_none()).count()
+            };
+            for n in 0..100 {
+                assert_eq!(read(n).await, 2 + n as usize);
             }
-            let open = manager.sessions();
-            let open = open.iter().filter(|it| it.closed.is_none()).count();
-            assert_eq!(open, 2, "its own, and the last one");
+            env::sleep(IDLE).await;
+            assert_eq!(read(7).await, 101, "it is open still");
+            assert_eq!(
+                read(100).await,
+                3,
+                "its own, the one of now, and the last one"
+            );
         });
     }
 }

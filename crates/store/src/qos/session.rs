@@ -331,9 +331,11 @@ impl Session {
         Ok(())
     }
 
-    /// What the reservation attached promises its requests of `direction` now, and what came of it; `None`: nothing.
-    pub fn attached_report(&self, direction: Direction) -> Option<SessionReport> {
-        promise::serving(self, direction).map(|it| it.report())
+    /// What came of the reservation that promises its requests of `direction` something now; `None`: none does.
+    pub fn attached_delivery(&self, direction: Direction) -> Option<DeliveryReport> {
+        let serving = promise::serving(self, direction)?;
+        let delivery = serving.report().delivery;
+        Some(self.sessions.with_closed(serving.reservation()?, delivery))
     }
 
     /// Lets its requests have this priority from here on, where nothing is promised. What waits is done all the same.

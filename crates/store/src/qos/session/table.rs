@@ -233,6 +233,15 @@ impl Sessions {
         self.split_buffers();
     }
 
+    /// What sessions of a reservation got: one that is open, and those that are closed.
+    pub(super) fn with_closed(&self, id: BookingId, mut got: DeliveryReport) -> DeliveryReport {
+        if let Some(closed) = self.totals.borrow().get(&id) {
+            got.delivered_bytes += closed.delivered;
+            got.windows.add(&closed.windows);
+        }
+        got
+    }
+
     /// Sessions of `before`, and what they got, are those of `record`, which has replaced it.
     pub fn replaced(&self, before: BookingId, record: &Record) {
         for session in self.open() {

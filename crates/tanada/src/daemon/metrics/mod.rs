@@ -22,6 +22,7 @@ pub mod page;
 pub mod process;
 mod requests;
 mod reservations;
+mod s3;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -90,6 +91,7 @@ impl Collector for OfDaemon {
         reservations::reservations(encoder, &status.stores)?;
         exports::exports(encoder, &status.exports)?;
         exports::nbd(encoder, &status.nbd)?;
+        s3::s3(encoder, &page.gateways)?;
         caps::caps(encoder, page)
     }
 }

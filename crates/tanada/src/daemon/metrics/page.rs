@@ -13,6 +13,21 @@ pub struct Page {
     pub cluster: ClusterSnapshot,
     /// What the system says of this process, as far as it does.
     pub process: Option<ProcessSnapshot>,
+    pub gateways: Vec<GatewaySnapshot>,
+}
+
+/// A gateway for S3 clients at one moment.
+#[derive(Debug, Default)]
+pub struct GatewaySnapshot {
+    pub name: String,
+    /// Is it served?
+    pub up: bool,
+    pub connections: u64,
+    /// Bytes of bodies, from clients and to them.
+    pub received: u64,
+    pub sent: u64,
+    /// Method, class of the status, and how many requests.
+    pub requests: Vec<(&'static str, &'static str, u64)>,
 }
 
 /// The cluster at one moment.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::page::ClusterSnapshot;
+use super::page::{ClusterSnapshot, GatewaySnapshot};
 use super::*;
 use crate::api::caps::{Caps, Passed};
 use crate::api::clients::NbdListener;
@@ -328,6 +328,12 @@ fn page() -> Page {
             open_files_max: Some(1024),
             ..ProcessSnapshot::default()
         }),
+        gateways: vec![GatewaySnapshot {
+            name: "gw".to_owned(),
+            up: true,
+            requests: vec![("GET", "2xx", 5)],
+            ..GatewaySnapshot::default()
+        }],
     }
 }
 

@@ -31,6 +31,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
+use super::figures::{Figures, Sent};
 use crate::daemon::common::address::plain;
 use crate::daemon::common::http_tls::{HANDSHAKE_TIMEOUT, HttpTls};
 
@@ -82,11 +83,17 @@ impl Listeners {
     }
 
     /// Answers requests until `ended` is true; those under way then are answered, too.
-    pub async fn serve(self, service: S3Service, ended: watch::Receiver<bool>) {
+    pub async fn serve(
+        self,
+        service: S3Service,
+        figures: Arc<Figures>,
+        ended: watch::Receiver<bool>,
+    ) {
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut serving = JoinSet::new();
         for (address, listener, tls) in self.0 {
-            let shared = (service.clone(), Arc::clone(&slots), ended.clone());
+            let asked = (service.clone(), Arc::clone(&figures));
+            let shared = (asked, Arc::clone(&slots), ended.clone());
             serving.spawn(serve_at(address, listener, tls, shared));
         }
         while serving.join_next().await.is_some() {}
@@ -97,7 +104,7 @@ async fn serve_at(
     address: Address,
     listener: TcpListener,
     tls: Option<Arc<HttpTls>>,
-    (service, slots, mut ended): (S3Service, Arc<Semaphore>, watch::Receiver<bool>),
+    (asked, slots, mut ended): (Asked, Arc<Semaphore>, watch::Receiver<bool>),
 ) {
     // A listener was bound on another runtime: this one has to hear of it.
     let listener = match listener.into_std().and_then(TcpListener::from_std) {
@@ -123,13 +130,13 @@ async fn serve_at(
             tracing::warn!(%address, "too many S3 connections: one more was closed");
             continue;
         };
-        let (service, ended, tls) = (service.clone(), ended.clone(), tls.clone());
+        let (asked, ended, tls) = (asked.clone(), ended.clone(), tls.clone());
         open.spawn(async move {
+            let _while_it_is_open = (slot, asked.1.connected());
             match tls {
-                None => answer(stream, service, ended).await,
-                Some(tls) => answer_in_tls(stream, &tls, service, ended).await,
+                None => answer(stream, asked, ended).await,
+                Some(tls) => answer_in_tls(stream, &tls, asked, ended).await,
             }
-            drop(slot);
         });
     }
     drop(listener);
@@ -147,12 +154,12 @@ fn prepared(stream: TcpStream) -> io::Result<TcpStream> {
 async fn answer_in_tls(
     stream: TcpStream,
     tls: &HttpTls,
-    service: S3Service,
+    asked: Asked,
     ended: watch::Receiver<bool>,
 ) {
     let greeted = tokio::time::timeout(HANDSHAKE_TIMEOUT, tls.greet(stream)).await;
     match greeted {
-        Ok(Ok((stream, _))) => answer(stream, service, ended).await,
+        Ok(Ok((stream, _))) => answer(stream, asked, ended).await,
         Ok(Err(why)) => tracing::debug!(why, "an S3 client was turned away"),
         Err(_) => tracing::debug!("an S3 client took too long for a handshake"),
     }
@@ -166,12 +173,12 @@ async fn until(ended: &mut watch::Receiver<bool>) {
 /// Answers the requests of one connection.
 async fn answer(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
-    service: S3Service,
+    asked: Asked,
     mut ended: watch::Receiver<bool>,
 ) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let service = service.clone();
-        async move { Ok::<_, Infallible>(one(&service, request).await) }
+        let asked = asked.clone();
+        async move { Ok::<_, Infallible>(one(&asked, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -190,6 +197,9 @@ async fn answer(
     }
 }
 
+/// What answers requests, and what counts them.
+type Asked = (S3Service, Arc<Figures>);
+
 /// Counts requests, to name them.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
@@ -206,8 +216,9 @@ fn is_form(request: &Request<Incoming>) -> bool {
     request.method() == hyper::Method::POST && is_multipart
 }
 
-async fn one(service: &S3Service, request: Request<Incoming>) -> Response<s3s::Body> {
-    let timed = |body| s3s::Body::http_body_unsync(Timed::new(body));
+async fn one((service, figures): &Asked, request: Request<Incoming>) -> Response<Sent> {
+    let method = request.method().clone();
+    let timed = |body| s3s::Body::http_body_unsync(Timed::new(body, Arc::clone(figures)));
     let _form = match is_form(&request) {
         // It is closed never.
         true => FORMS.acquire().await.ok(),
@@ -227,7 +238,8 @@ async fn one(service: &S3Service, request: Request<Incoming>) -> Response<s3s::B
     if let Ok(name) = name {
         response.headers_mut().insert("x-amz-request-id", name);
     }
-    response
+    figures.answered(&method, response.status());
+    response.map(|body| Sent::new(body, Arc::clone(figures)))
 }
 
 /// A body that must not pause for long.
@@ -236,11 +248,13 @@ struct Timed {
     pause: Pin<Box<Sleep>>,
     /// It was not asked for since the frame before: that is no pause of the client's.
     idle: bool,
+    figures: Arc<Figures>,
 }
 
 impl Timed {
-    fn new(body: Incoming) -> Timed {
+    fn new(body: Incoming, figures: Arc<Figures>) -> Timed {
         Timed {
+            figures,
             body,
             pause: Box::pin(tokio::time::sleep(BODY_TIMEOUT)),
             idle: true,
@@ -263,6 +277,9 @@ impl Body for Timed {
         }
         if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
             self.idle = true;
+            let data = frame.as_ref().and_then(|it| it.as_ref().ok()?.data_ref());
+            let len = data.map_or(0, |it| it.len() as u64);
+            self.figures.received.fetch_add(len, Ordering::Relaxed);
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
         std::task::ready!(self.pause.as_mut().poll(cx));

@@ -10,12 +10,14 @@
 //! 1. Gateways end before the data threads that they stand on.
 //! 2. A gateway whose index cannot be used keeps nothing else from being served.
 
+mod figures;
 pub mod keys;
 mod listen;
 mod seal;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
@@ -31,6 +33,8 @@ use super::common::when;
 use super::thread::command::{Command, ThreadHandle};
 use super::thread::store::OpenStore;
 use crate::api::s3::S3Gateway;
+use crate::daemon::metrics::page::GatewaySnapshot;
+use figures::Figures;
 use keys::{KeyRing, OfGateway};
 use listen::Listeners;
 
@@ -43,8 +47,8 @@ pub struct Shared {
     pub keys: Arc<KeyRing>,
     /// Once they are open.
     gateways: OnceLock<Vec<S3Gateway>>,
-    /// By gateway; not while the daemon ends.
-    indexes: RwLock<BTreeMap<String, Weak<Index>>>,
+    /// By their names.
+    served: RwLock<BTreeMap<String, Served>>,
 }
 
 impl Shared {
@@ -61,16 +65,37 @@ impl Shared {
 
     /// Those of the gateways that are served.
     pub fn indexes(&self) -> Vec<(String, Arc<Index>)> {
-        let all = self.indexes.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.served.read().unwrap_or_else(PoisonError::into_inner);
         let open = all
             .iter()
-            .filter_map(|(name, index)| Some((name.clone(), index.upgrade()?)));
+            .filter_map(|(name, it)| Some((name.clone(), it.index.upgrade()?)));
         open.collect()
+    }
+
+    /// What they were asked so far.
+    pub fn figures(&self) -> Vec<GatewaySnapshot> {
+        let all = self.served.read().unwrap_or_else(PoisonError::into_inner);
+        let shown = all.iter().map(|(name, it)| GatewaySnapshot {
+            name: name.clone(),
+            up: it.index.strong_count() > 0,
+            connections: it.figures.connections.load(Ordering::Relaxed),
+            received: it.figures.received.load(Ordering::Relaxed),
+            sent: it.figures.sent.load(Ordering::Relaxed),
+            requests: it.figures.requests(),
+        });
+        shown.collect()
     }
 
     pub fn gateways(&self) -> Vec<S3Gateway> {
         self.gateways.get().cloned().unwrap_or_default()
     }
+}
+
+/// What others look at of a gateway.
+struct Served {
+    /// Not where it cannot be used, nor while the daemon ends.
+    index: Weak<Index>,
+    figures: Arc<Figures>,
 }
 
 /// The gateways of a daemon.
@@ -100,12 +125,12 @@ impl Gateways {
         for gateway in &config.s3 {
             let opened = open(gateway, threads, (&shared.keys, tls)).await;
             match opened.with_context(|| format!("gateway {}", gateway.name)) {
-                Ok((open, index)) => {
+                Ok((open, served)) => {
                     let mut all = shared
-                        .indexes
+                        .served
                         .write()
                         .unwrap_or_else(PoisonError::into_inner);
-                    all.insert(gateway.name.clone(), index);
+                    all.insert(gateway.name.clone(), served);
                     drop(all);
                     gateways.open.push(open);
                 }
@@ -139,7 +164,7 @@ async fn open(
     config: &S3Config,
     threads: &[ThreadHandle],
     (keys, tls): (&Arc<KeyRing>, Option<&Arc<HttpTls>>),
-) -> anyhow::Result<(Open, Weak<Index>)> {
+) -> anyhow::Result<(Open, Served)> {
     let stores = stores(config, threads).await?;
     let listeners = Listeners::open(&config.listen, tls).await?;
     let addresses = listeners.addresses();
@@ -151,6 +176,8 @@ async fn open(
         region: config.region.clone(),
         failed: None,
     };
+    let figures = Arc::<Figures>::default();
+    let counting = Arc::clone(&figures);
     let (ended, until) = watch::channel(false);
     let (ready, started) = oneshot::channel();
     let terms = Terms {
@@ -165,7 +192,7 @@ async fn open(
     // Its requests hash what comes and goes: no thread of the daemon's waits for them.
     let thread = std::thread::Builder::new()
         .name("s3".to_owned())
-        .spawn(move || run(stores, terms, keys, listeners, (ready, until)))
+        .spawn(move || run(stores, terms, keys, (listeners, counting), (ready, until)))
         .context("cannot start a thread")?;
     let mut open = Open {
         shown,
@@ -183,7 +210,7 @@ async fn open(
         open.shown.listen.clear();
         Weak::new()
     });
-    Ok((open, index))
+    Ok((open, Served { index, figures }))
 }
 
 /// Says that a gateway is served, and where its index is.
@@ -194,7 +221,7 @@ fn run(
     (data, identities): (Data, String),
     terms: Terms,
     keys: OfGateway,
-    listeners: Listeners,
+    (listeners, figures): (Listeners, Arc<Figures>),
     (ready, ended): (Ready, watch::Receiver<bool>),
 ) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -213,7 +240,7 @@ fn run(
     let clock = terms.clock;
     runtime.spawn(s3::sweep(swept, data.clone(), clock));
     let service = Gateway::new(Arc::clone(&index), data, terms, Arc::new(keys)).service();
-    runtime.block_on(listeners.serve(service, ended));
+    runtime.block_on(listeners.serve(service, figures, ended));
     // Tasks that have the index end with it.
     runtime.shutdown_timeout(listen::GRACE);
     drop(index);
