@@ -17,7 +17,7 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
 /// How often signals are looked for.
-const EVERY: Duration = Duration::from_millis(100);
+pub const EVERY: Duration = Duration::from_millis(100);
 
 /// Shall the work end?
 #[derive(Default)]

@@ -4,6 +4,7 @@
 //! Python (python/tanada) -> traces   -> trace: requests as columns -> Arrow's C stream interface
 //!                        -> caches   -> sim: rows of a comparison  -> JSON
 //!                        -> results  -> predict: study, estimates  -> JSON
+//!                        -> stores   -> far: a thread of env -> files, objects -> store's client
 //! ```
 //!
 //! Names, types and documentation that people see are the Python package's; here is as little as can be. Rows and
@@ -15,9 +16,14 @@
 
 mod caches;
 mod errors;
+mod failure;
+mod far;
 mod interrupt;
+mod objects;
 mod results;
+mod stores;
 mod traces;
+mod ways;
 
 use pyo3::prelude::*;
 
@@ -28,6 +34,8 @@ mod _native {
     use crate::caches::{compare, curves};
     #[pymodule_export]
     use crate::results::{estimate, study};
+    #[pymodule_export]
+    use crate::stores::{Reader, Stores, Writer, connect};
     #[pymodule_export]
     use crate::traces::{Trace, formats, read_trace};
 }

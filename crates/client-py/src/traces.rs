@@ -186,7 +186,8 @@ impl Trace {
             rows += batch.len();
             columns.push(&batch);
             if columns.time.len() >= ROWS {
-                batches.push(std::mem::take(&mut columns).batch());
+                batches.push(columns.batch());
+                columns = Columns::with_room();
             }
         }
         if !columns.time.is_empty() {
@@ -277,6 +278,18 @@ struct Columns {
 }
 
 impl Columns {
+    /// With room for a whole piece, as there was one before.
+    fn with_room() -> Columns {
+        let most = ROWS + trace::BATCH;
+        Columns {
+            time: Vec::with_capacity(most),
+            op: Vec::with_capacity(most),
+            offset: Vec::with_capacity(most),
+            size: Vec::with_capacity(most),
+            device: Vec::with_capacity(most),
+        }
+    }
+
     fn push(&mut self, batch: &[Request]) {
         let number = |op: Op| OPS.iter().position(|(one, _)| *one == op);
         self.time.extend(batch.iter().map(|it| it.at.0));
@@ -289,7 +302,12 @@ impl Columns {
         self.device.extend(batch.iter().map(|it| it.device));
     }
 
-    fn batch(self) -> RecordBatch {
+    fn batch(mut self) -> RecordBatch {
+        self.time.shrink_to_fit();
+        self.op.shrink_to_fit();
+        self.offset.shrink_to_fit();
+        self.size.shrink_to_fit();
+        self.device.shrink_to_fit();
         let words = StringArray::from_iter_values(OPS.map(|(_, word)| word));
         let ops = DictionaryArray::new(Int8Array::from(self.op), Arc::new(words));
         let columns: Vec<ArrayRef> = vec![

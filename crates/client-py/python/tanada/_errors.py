@@ -3,7 +3,7 @@
 ::
 
     TanadaError -> TraceError | SimulationError | PredictionError     a ValueError, too
-                -> StoreError -> NotFound | Refused | Conflict | Indeterminate     an OSError, too
+                -> StoreError -> NotFound | Exists | Refused | Conflict | Indeterminate     an OSError, too
                 -> ReservationError
 """
 
@@ -34,6 +34,10 @@ class StoreError(TanadaError, OSError):
 
 class NotFound(StoreError, FileNotFoundError):
     """There is no such object."""
+
+
+class Exists(StoreError, FileExistsError):
+    """There is such a file already, and a new one was wanted."""
 
 
 class Refused(StoreError, PermissionError):

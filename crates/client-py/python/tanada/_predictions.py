@@ -50,20 +50,20 @@ class Estimate(Mapping[str, Any]):
     @property
     def low(self) -> float | None:
         """Where the interval begins; `None` where no device could be left out."""
-        interval = self._entry["interval"]
-        return interval and interval["low"]
+        interval: dict[str, float | None] | None = self._entry["interval"]
+        return None if interval is None else interval["low"]
 
     @property
     def high(self) -> float | None:
         """Where it ends; `None` where it is open or there is none."""
-        interval = self._entry["interval"]
-        return interval and interval["high"]
+        interval: dict[str, float | None] | None = self._entry["interval"]
+        return None if interval is None else interval["high"]
 
     @property
     def nearest(self) -> tuple[str, float] | None:
         """The nearest device that was measured, and the mean of its results in this group."""
-        near = self._entry["nearest"]
-        return near and (near[0], near[1])
+        near: list[Any] | None = self._entry["nearest"]
+        return None if near is None else (near[0], near[1])
 
     @property
     def is_extrapolated(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Union
 
@@ -19,7 +20,7 @@ def span(value: Span | None) -> str | None:
     return f"{round(value * 1e9)}ns"
 
 
-def listed(value: str | list[str] | tuple[str, ...]) -> list[str]:
+def listed(value: str | Sequence[str]) -> list[str]:
     """One text, several separated by commas, or a list of them, as a list."""
     texts = [value] if isinstance(value, str) else list(value)
     return [part.strip() for text in texts for part in str(text).split(",")]

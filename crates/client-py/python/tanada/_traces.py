@@ -130,8 +130,7 @@ def read_trace(
 
     >>> tanada.read_trace("day.csv", start="1s", devices=[0])
     """
-    one = isinstance(path, (str, PathLike))
-    files = [fspath(it) for it in ([path] if one else path)]
+    files = [fspath(path)] if isinstance(path, (str, PathLike)) else [fspath(it) for it in path]
     words = {
         "format": format,
         "tick": span(tick),
