@@ -12,7 +12,7 @@
 //!
 //! Always true:
 //! 1. An object that was answered is whole after any crash, and so is a completed upload; one that was not is whole or not there.
-//! 2. Nothing is answered without a signature.
+//! 2. Nothing is answered without a signature, but what a bucket's rules let pages of other origins ask.
 
 mod blobs;
 mod data;
@@ -23,7 +23,9 @@ mod sweep;
 
 pub use blobs::{Blobs, CHUNK, PREFIX};
 pub use data::{Data, DataError, Job, Jobs, data};
-pub use gateway::{AccessKey, FORM_MAX, Gateway, Keys, Reserved, ServiceTerms, TRANSFERS, Terms};
+pub use gateway::{
+    AccessKey, Endpoint, FORM_MAX, Gateway, Keys, Reserved, ServiceTerms, TRANSFERS, Terms,
+};
 pub use index::record::{
     About, BlobRef, Bucket, Checksum, Content, INLINE_MAX, Pairs, Part, PartSize, Upload, Version,
     VersionId, Versioning,

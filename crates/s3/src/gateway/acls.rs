@@ -3,13 +3,15 @@
 use s3s::dto::*;
 use s3s::{S3Response, s3_error};
 
-use super::buckets::name_of;
+use super::asked::Asked;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
-use super::grants::{self, Owners, allows, of_headers, of_policy, unblocked};
-use super::objects::{find, version_of};
+use super::grants::{self, Owners, of_headers, of_policy, unblocked};
+use super::objects::version_of;
+use super::owners::check_lists;
+use super::policies::Action;
 use crate::index::Transaction;
-use crate::index::record::{Bucket, Grant, Permission as Wanted};
+use crate::index::record::{Bucket, Grant};
 
 /// The grants that a request names in its headers or its XML.
 fn named<T>(
@@ -39,10 +41,15 @@ pub(super) fn of_bucket(
     gateway: &Gateway,
     request: &Request<GetBucketAclInput>,
 ) -> Answer<GetBucketAclOutput> {
-    let (bucket, _) = gateway.bucket_for(request, &request.input.bucket, Wanted::ReadAcl)?;
+    let asked = Asked::of(request, &request.input.bucket, Action::GetBucketAcl)?;
+    let bucket = gateway.admit(&asked)?;
+    let counting = bucket
+        .grants
+        .as_deref()
+        .filter(|_| check_lists(&bucket).is_ok());
     Ok(S3Response::new(GetBucketAclOutput {
-        grants: Some(grants::shown(bucket.grants.as_deref(), &bucket.owner)),
-        owner: Some(super::buckets::owner(&bucket.owner)),
+        grants: Some(grants::shown(counting, &bucket.owner)),
+        owner: Some(super::account::owner(&bucket.owner)),
     }))
 }
 
@@ -50,7 +57,9 @@ pub(super) async fn set_of_bucket(
     gateway: &Gateway,
     mut request: Request<PutBucketAclInput>,
 ) -> Answer<PutBucketAclOutput> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Wanted::WriteAcl)?;
+    let asked = Asked::of(&request, &request.input.bucket, Action::PutBucketAcl)?;
+    let bucket = gateway.admit(&asked)?;
+    check_lists(&bucket)?;
     let policy = request.input.access_control_policy.take();
     let owners = Owners {
         owner: &bucket.owner,
@@ -70,27 +79,18 @@ pub(super) fn of_object(
     request: &Request<GetObjectAclInput>,
 ) -> Answer<GetObjectAclOutput> {
     let input = &request.input;
-    let (bucket, caller) = gateway.any_bucket(request, &input.bucket)?;
-    let (found, _) = find(
-        gateway,
-        (&bucket, &caller),
-        &input.key,
-        input.version_id.as_deref(),
-    )?;
+    let version = input.version_id.as_deref();
+    let asked = Asked::of(request, &input.bucket, Action::GetObjectAcl)?;
+    let asked = asked.key(&input.key).version(version);
+    let (bucket, found, _) = gateway.admit_to(&asked, version)?;
     let version = &found.version;
-    let of = (&*version.owner, &*caller.account);
-    if !allows(&bucket, version.grants.as_deref(), of, Wanted::ReadAcl)
-        && bucket.owner != caller.account
-    {
-        return Err(s3_error!(
-            AccessDenied,
-            "its list is not for account {}",
-            name_of(&caller.account)
-        ));
-    }
+    let (owner, counting) = match check_lists(&bucket) {
+        Ok(()) => (&version.owner, version.grants.as_deref()),
+        Err(_) => (&bucket.owner, None),
+    };
     Ok(S3Response::new(GetObjectAclOutput {
-        grants: Some(grants::shown(version.grants.as_deref(), &version.owner)),
-        owner: Some(super::buckets::owner(&version.owner)),
+        grants: Some(grants::shown(counting, owner)),
+        owner: Some(super::account::owner(owner)),
         ..GetObjectAclOutput::default()
     }))
 }
@@ -99,24 +99,12 @@ pub(super) async fn set_of_object(
     gateway: &Gateway,
     mut request: Request<PutObjectAclInput>,
 ) -> Answer<PutObjectAclOutput> {
-    let (bucket, caller) = gateway.any_bucket(&request, &request.input.bucket)?;
+    let asked = Asked::of(&request, &request.input.bucket, Action::PutObjectAcl)?;
+    let version = request.input.version_id.as_deref();
+    let asked = asked.key(&request.input.key).version(version);
+    let (bucket, found, _) = gateway.admit_to(&asked, version)?;
+    check_lists(&bucket)?;
     let policy = request.input.access_control_policy.take();
-    let input = &request.input;
-    let named_version = input.version_id.as_deref();
-    let (found, _) = find(gateway, (&bucket, &caller), &input.key, named_version)?;
-    let of = (&*found.version.owner, &*caller.account);
-    if !allows(
-        &bucket,
-        found.version.grants.as_deref(),
-        of,
-        Wanted::WriteAcl,
-    ) {
-        return Err(s3_error!(
-            AccessDenied,
-            "its list is not changed by account {}",
-            name_of(&caller.account)
-        ));
-    }
     let owners = Owners {
         owner: &found.version.owner,
         of_bucket: &bucket.owner,
@@ -126,7 +114,10 @@ pub(super) async fn set_of_object(
     let version = version_of(&input.key, input.version_id.as_deref())?;
     let change = move |t: &mut Transaction<'_>| {
         let at = (&*input.bucket, &*input.key);
-        t.change_version(at, version, |it| it.grants = Some(grants))
+        t.change_version(at, version, |it| {
+            it.grants = Some(grants);
+            Ok(())
+        })
     };
     gateway.index.change(change).await.map_err(failed)?;
     Ok(S3Response::new(PutObjectAclOutput::default()))

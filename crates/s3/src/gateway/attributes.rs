@@ -3,9 +3,11 @@
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
+use super::asked::Asked;
 use super::core::{Answer, Gateway, Request};
 use super::headers::{etag, second};
-use super::objects::{readable, show_checksum, show_part_sum, shown_version};
+use super::objects::{show_checksum, show_part_sum, shown_version};
+use super::policies::Action;
 use crate::index::record::{Checksum as Sum, Content};
 
 /// The most parts of one answer.
@@ -15,10 +17,16 @@ pub(super) fn get(
     gateway: &Gateway,
     request: Request<GetObjectAttributesInput>,
 ) -> Answer<GetObjectAttributesOutput> {
-    let (bucket, caller) = gateway.any_bucket(&request, &request.input.bucket)?;
+    let asked = Asked::of(&request, &request.input.bucket, Action::GetObject)?;
     let input = request.input;
     let version = input.version_id.as_deref();
-    let (found, content) = readable(gateway, (&bucket, &caller), &input.key, version)?;
+    let mut asked = asked.key(&input.key).version(version);
+    // Attributes are of the object, and as much as it says.
+    asked.with.push(match version {
+        Some(_) => Action::GetObjectVersionAttributes,
+        None => Action::GetObjectAttributes,
+    });
+    let (bucket, found, content) = gateway.admit_to(&asked, version)?;
     // Clients send one header with all names, or one each.
     let names = input
         .object_attributes

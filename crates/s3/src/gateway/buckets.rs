@@ -3,23 +3,34 @@
 use s3s::dto::*;
 use s3s::{S3Response, s3_error};
 
+use super::account::owner;
+use super::asked::Asked;
 use super::core::{Answer, Gateway, Request};
 use super::entrance::Caller;
 use super::failure::failed;
+use super::grants::{Owners, of_headers};
 use super::headers::moment;
-use crate::index::Transaction;
-use crate::index::record::{Permission, Versioning};
+use super::owners;
+use super::policies::Action;
+use crate::index::lock::LockRule;
+use crate::index::record::Versioning;
+use crate::index::{Refused, Transaction};
 
 pub(super) async fn create(
     gateway: &Gateway,
     request: Request<CreateBucketInput>,
 ) -> Answer<CreateBucketOutput> {
     let account = Caller::of(&request)?.account;
-    let grants = gateway.grants(&request.headers, &account, None)?;
+    let owners = Owners {
+        owner: &account,
+        of_bucket: &account,
+    };
+    let grants = of_headers(&request.headers, owners, &|it| gateway.account(it))?;
+    let ownership = request.input.object_ownership.as_ref();
+    let ownership = ownership.map(owners::of_word).transpose()?;
+    owners::check(ownership, grants.as_deref(), &account).map_err(|it| failed(it.into()))?;
     let name = request.input.bucket;
-    if request.input.object_lock_enabled_for_bucket == Some(true) {
-        return Err(s3_error!(NotImplemented, "buckets with object lock"));
-    }
+    let has_lock = request.input.object_lock_enabled_for_bucket == Some(true);
     let wanted = request.input.create_bucket_configuration;
     let wanted = wanted.and_then(|it| it.location_constraint);
     if let Some(wanted) = wanted.filter(|it| it.as_str() != gateway.terms.region) {
@@ -33,7 +44,14 @@ pub(super) async fn create(
     let (location, now) = (format!("/{name}"), gateway.now());
     let make = move |t: &mut Transaction<'_>| {
         t.create_bucket(&name, &account, now)?;
-        t.change_bucket(&name, |bucket| bucket.grants = grants)
+        t.change_bucket(&name, |bucket| {
+            bucket.grants = grants;
+            bucket.ownership = ownership;
+            if has_lock {
+                bucket.lock = Some(LockRule::default());
+                bucket.versioning = Versioning::Enabled;
+            }
+        })
     };
     gateway.index.change(make).await.map_err(failed)?;
     Ok(S3Response::new(CreateBucketOutput {
@@ -45,7 +63,11 @@ pub(super) async fn delete(
     gateway: &Gateway,
     request: Request<DeleteBucketInput>,
 ) -> Answer<DeleteBucketOutput> {
-    gateway.bucket_of(&request, &request.input.bucket)?;
+    gateway.admit(&Asked::of(
+        &request,
+        &request.input.bucket,
+        Action::DeleteBucket,
+    )?)?;
     let name = request.input.bucket;
     let delete = move |t: &mut Transaction<'_>| t.delete_bucket(&name);
     gateway.index.change(delete).await.map_err(failed)?;
@@ -56,7 +78,11 @@ pub(super) fn head(
     gateway: &Gateway,
     request: &Request<HeadBucketInput>,
 ) -> Answer<HeadBucketOutput> {
-    gateway.bucket_for(request, &request.input.bucket, Permission::Read)?;
+    gateway.admit(&Asked::of(
+        request,
+        &request.input.bucket,
+        Action::ListBucket,
+    )?)?;
     Ok(S3Response::new(HeadBucketOutput {
         bucket_region: Some(gateway.terms.region.clone()),
         ..HeadBucketOutput::default()
@@ -93,24 +119,15 @@ pub(super) fn list(
     }))
 }
 
-/// An account, as S3 says whose something is.
-pub(super) fn owner(account: &str) -> Owner {
-    Owner {
-        display_name: Some(name_of(account).to_owned()),
-        id: Some(account.to_owned()),
-    }
-}
-
-/// An account's name, without what tells it from a later one.
-pub(super) fn name_of(account: &str) -> &str {
-    account.rsplit_once('.').map_or(account, |it| it.0)
-}
-
 pub(super) fn location(
     gateway: &Gateway,
     request: &Request<GetBucketLocationInput>,
 ) -> Answer<GetBucketLocationOutput> {
-    gateway.bucket_of(request, &request.input.bucket)?;
+    gateway.admit(&Asked::of(
+        request,
+        &request.input.bucket,
+        Action::GetBucketLocation,
+    )?)?;
     // S3's first region has no name here.
     let region = &gateway.terms.region;
     let named = (region != "us-east-1").then(|| BucketLocationConstraint::from(region.clone()));
@@ -123,7 +140,11 @@ pub(super) fn versioning(
     gateway: &Gateway,
     request: &Request<GetBucketVersioningInput>,
 ) -> Answer<GetBucketVersioningOutput> {
-    let (bucket, _) = gateway.bucket_of(request, &request.input.bucket)?;
+    let bucket = gateway.admit(&Asked::of(
+        request,
+        &request.input.bucket,
+        Action::GetBucketVersioning,
+    )?)?;
     let status = match bucket.versioning {
         Versioning::Off => None,
         Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
@@ -139,7 +160,11 @@ pub(super) async fn set_versioning(
     gateway: &Gateway,
     request: Request<PutBucketVersioningInput>,
 ) -> Answer<PutBucketVersioningOutput> {
-    gateway.bucket_of(&request, &request.input.bucket)?;
+    gateway.admit(&Asked::of(
+        &request,
+        &request.input.bucket,
+        Action::PutBucketVersioning,
+    )?)?;
     let input = request.input;
     let status = input.versioning_configuration.status;
     let versioning = match status.as_ref().map(BucketVersioningStatus::as_str) {
@@ -153,7 +178,13 @@ pub(super) async fn set_versioning(
         }
     };
     let change = move |t: &mut Transaction<'_>| {
-        t.change_bucket(&input.bucket, |bucket| bucket.versioning = versioning)
+        t.try_bucket(&input.bucket, |bucket| {
+            if bucket.lock.is_some() && versioning != Versioning::Enabled {
+                return Err(Refused::LockNeedsVersions);
+            }
+            bucket.versioning = versioning;
+            Ok(())
+        })
     };
     gateway.index.change(change).await.map_err(failed)?;
     Ok(S3Response::new(PutBucketVersioningOutput::default()))

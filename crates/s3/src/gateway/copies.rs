@@ -8,17 +8,19 @@ use policy::share::Direction;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
+use super::asked::Asked;
 use super::conditions::Expected;
 use super::core::{Answer, Gateway, Request};
-use super::entrance::Caller;
 use super::failure::failed;
 use super::headers::{etag, moment, said};
 use super::incoming::{Promised, receive};
-use super::objects::{readable, show_checksum, show_part_sum, shown_version};
+use super::locks::lock_said;
+use super::objects::{show_checksum, show_part_sum, shown_version};
 use super::outgoing::send;
+use super::policies::Action;
 use super::service::Service;
 use super::uploads::part_number;
-use crate::index::record::{Content, Part as Record, Permission, Version};
+use crate::index::record::{Content, Pairs, Part as Record, Version};
 use crate::index::{Condition, Found, Transaction, UploadRef, Uploads};
 
 /// What a copy expects of its source, of either kind.
@@ -57,9 +59,10 @@ fn source_of<T>(
     else {
         return Err(s3_error!(NotImplemented, "copies are made of BUCKET/KEY"));
     };
-    let (bucket, caller) = gateway.any_bucket(request, bucket)?;
     let version = version_id.as_deref();
-    let (found, content) = readable(gateway, (&bucket, &caller), key, version)?;
+    let asked = Asked::of(request, bucket, Action::GetObject)?;
+    let asked = asked.key(key).version(version);
+    let (bucket, found, content) = gateway.admit_to(&asked, version)?;
     expected
         .check(&found.version, &content)
         .map_err(|error| match error.code() {
@@ -74,6 +77,51 @@ fn source_of<T>(
         found,
         content,
     })
+}
+
+/// What a copy asks of the bucket that it goes to. Its source is said as it is read, however the header writes it.
+fn asked_of<T>(
+    request: &Request<T>,
+    (bucket, key): (&str, &str),
+    source: &CopySource,
+) -> S3Result<Asked> {
+    let asked = Asked::of(request, bucket, Action::PutObject)?.key(key);
+    Ok(match source {
+        CopySource::Bucket { bucket, key, .. } => {
+            let source = format!("{bucket}/{key}");
+            asked.saying("s3:x-amz-copy-source", Some(&source))
+        }
+        _ => asked,
+    })
+}
+
+/// Tags that a copy takes along are got, and put.
+fn check_tags<T>(
+    gateway: &Gateway,
+    (request, asked): (&Request<T>, &Asked),
+    (source, tags): (&CopySource, &Pairs),
+) -> S3Result<()> {
+    if tags.is_empty() {
+        return Ok(());
+    }
+    let mut put = asked.clone().tagging(tags);
+    put.beside.push(Action::PutObjectTagging);
+    gateway.admit(&put)?;
+    if let CopySource::Bucket {
+        bucket,
+        key,
+        version_id,
+    } = source
+    {
+        let version = version_id.as_deref();
+        let mut got = Asked::of(request, bucket, Action::GetObject)?.key(key);
+        got.beside.push(match version {
+            Some(_) => Action::GetObjectVersionTagging,
+            None => Action::GetObjectTagging,
+        });
+        gateway.admit_to(&got.version(version), version)?;
+    }
+    Ok(())
 }
 
 fn is_itself(request: &CopyObjectInput) -> bool {
@@ -123,9 +171,11 @@ pub(super) async fn copy(
     gateway: &Gateway,
     mut request: Request<CopyObjectInput>,
 ) -> Answer<CopyObjectOutput> {
-    let (bucket, Caller { account, .. }) =
-        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
-    let grants = gateway.grants(&request.headers, &account, Some(&bucket))?;
+    let at = (&*request.input.bucket, &*request.input.key);
+    let asked = asked_of(&request, at, &request.input.copy_source)?;
+    let bucket = gateway.admit(&asked)?;
+    let account = &asked.caller.account;
+    let (owner, grants) = gateway.owned(&request.headers, account, &bucket)?;
     let expected = of_source!(request.input);
     let source = source_of(gateway, &request, &request.input.copy_source, &expected)?;
     if source.content.size > COPY_MAX {
@@ -135,14 +185,18 @@ pub(super) async fn copy(
         ));
     }
     let content = content_of(&mut request.input, &source)?;
-    let input = &request.input;
     let now = gateway.now();
+    let lock = lock_said!(request.input, now)?;
+    let input = &request.input;
+    let tags = (&input.copy_source, &content.about.tags);
+    check_tags(gateway, (&request, &asked), tags)?;
     let version = Version {
         modified: now,
-        owner: account,
-        null: false,
+        owner,
         grants,
+        lock,
         content: Some(content.clone()),
+        ..Version::default()
     };
     let (name, key, inline) = (
         input.bucket.clone(),
@@ -174,8 +228,10 @@ pub(super) async fn copy_part(
     gateway: &Gateway,
     mut request: Request<UploadPartCopyInput>,
 ) -> Answer<UploadPartCopyOutput> {
-    let (bucket, caller) =
-        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let at = (&*request.input.bucket, &*request.input.key);
+    let asked = asked_of(&request, at, &request.input.copy_source)?;
+    let bucket = gateway.admit(&asked)?;
+    let caller = asked.caller.clone();
     let number = part_number(request.input.part_number)?;
     let expected = of_source!(request.input);
     let source = source_of(gateway, &request, &request.input.copy_source, &expected)?;
@@ -202,7 +258,7 @@ pub(super) async fn copy_part(
         0,
     )
     .await?;
-    gateway.may_still(&caller, (&input.bucket, bucket.id), Permission::Write)?;
+    gateway.may_still(&asked, bucket.id)?;
     let at = UploadRef {
         bucket: input.bucket,
         key: input.key,

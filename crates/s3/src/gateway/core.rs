@@ -3,17 +3,23 @@
 use std::sync::Arc;
 
 use s3s::config::{S3Config, StaticConfigProvider};
-use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::service::S3ServiceBuilder;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
-use super::entrance::{Caller, Entrance, Keys};
+use super::access::{Judge, denied};
+use super::asked::Asked;
+use super::endpoint::Endpoint;
+use super::entrance::{Entrance, Keys};
 use super::failure::failed;
-use super::grants::{Owners, allows, of_headers, unblocked};
+use super::grants::{Owners, of_headers, unblocked};
+use super::look::look_up;
+use super::owners::owner_of;
 use super::service::ServiceTerms;
 use super::turns::Turns;
 use crate::data::Data;
-use crate::index::record::{BlobRef, Bucket, Grant, Permission};
-use crate::index::{Index, Refused};
+use crate::index::record::{BlobRef, Bucket, Content, Grant};
+use crate::index::settings::Ownership;
+use crate::index::{Found, Index, Refused};
 
 /// What is said of a gateway when it is opened.
 #[derive(Debug, Clone)]
@@ -57,13 +63,17 @@ impl Gateway {
     }
 
     /// The HTTP service of this gateway.
-    pub fn service(self) -> S3Service {
-        let keys = Arc::clone(&self.keys);
+    pub fn service(self) -> Endpoint {
+        let (keys, index) = (Arc::clone(&self.keys), Arc::clone(&self.index));
         let mut builder = S3ServiceBuilder::new(self);
         builder.set_auth(Entrance(Arc::clone(&keys)));
         builder.set_access(Entrance(keys));
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
-        builder.build()
+        Endpoint {
+            s3: builder.build(),
+            index,
+            connection: None,
+        }
     }
 
     /// The account of this name, if something can be granted to it.
@@ -85,13 +95,10 @@ impl Gateway {
         Err(error)
     }
 
-    /// May a request whose bytes took their time still do this? Its key, its bucket and what is granted may have ended.
-    pub(super) fn may_still(
-        &self,
-        caller: &Caller,
-        (name, id): (&str, u64),
-        wanted: Permission,
-    ) -> S3Result<()> {
+    /// May a request whose bytes took their time still do this to the bucket of this number? Its key, its bucket and what is
+    /// granted may have ended.
+    pub(super) fn may_still(&self, asked: &Asked, id: u64) -> S3Result<()> {
+        let caller = &asked.caller;
         if self
             .keys
             .find(&caller.key)
@@ -102,15 +109,9 @@ impl Gateway {
                 "the access key has ended meanwhile"
             ));
         }
-        let found = self.index.bucket(name).map_err(failed)?;
-        let of = |bucket: &Bucket| {
-            let of = (&*bucket.owner, &*caller.account);
-            allows(bucket, bucket.grants.as_deref(), of, wanted)
-        };
-        match found.filter(|it| it.id == id) {
-            Some(bucket) if of(&bucket) => Ok(()),
-            Some(_) => Err(denied(name)),
-            None => Err(failed(Refused::NoBucket(name.to_owned()).into())),
+        match self.admit(asked)?.id == id {
+            true => Ok(()),
+            false => Err(no_bucket(&asked.bucket)),
         }
     }
 
@@ -134,62 +135,68 @@ impl Gateway {
         })
     }
 
-    /// What the headers of a request grant of what it makes, for `owner`; in `bucket`, or of a bucket itself.
-    pub(super) fn grants(
+    /// Whose an object is that `caller` makes in `bucket`, and what the headers of the request grant of it.
+    pub(super) fn owned(
         &self,
         headers: &hyper::HeaderMap,
-        owner: &str,
-        bucket: Option<&Bucket>,
-    ) -> S3Result<Option<Vec<Grant>>> {
-        let of_bucket = bucket.map_or(owner, |it| &it.owner);
+        caller: &str,
+        bucket: &Bucket,
+    ) -> S3Result<(String, Option<Vec<Grant>>)> {
+        let owner = owner_of(headers, caller, bucket)?;
+        if bucket.ownership == Some(Ownership::BucketOwnerEnforced) {
+            return Ok((owner.to_owned(), None));
+        }
+        let of_bucket = &bucket.owner;
         let owners = Owners { owner, of_bucket };
         let grants = of_headers(headers, owners, &|name| self.account(name))?;
-        match (grants, bucket) {
-            (Some(grants), Some(bucket)) => unblocked(bucket, grants).map(Some),
-            (grants, _) => Ok(grants),
-        }
+        let grants = grants.map(|it| unblocked(bucket, it)).transpose()?;
+        Ok((owner.to_owned(), grants))
     }
 
-    /// The bucket, if it is the caller's.
-    pub(super) fn bucket_of<T>(
-        &self,
-        request: &S3Request<T>,
-        name: &str,
-    ) -> S3Result<(Bucket, Caller)> {
-        let (bucket, caller) = self.any_bucket(request, name)?;
-        match bucket.owner == caller.account {
-            true => Ok((bucket, caller)),
-            false => Err(denied(name)),
-        }
+    /// The bucket, if the request may do to it what it asks.
+    pub(super) fn admit(&self, asked: &Asked) -> S3Result<Bucket> {
+        let bucket = self.bucket(&asked.bucket)?;
+        Judge::of(&asked.bucket, &bucket).check(asked, None)?;
+        Ok(bucket)
     }
 
-    /// The bucket, if the caller may do this with it.
-    pub(super) fn bucket_for<T>(
-        &self,
-        request: &S3Request<T>,
-        name: &str,
-        wanted: Permission,
-    ) -> S3Result<(Bucket, Caller)> {
-        let (bucket, caller) = self.any_bucket(request, name)?;
-        let of = (&*bucket.owner, &*caller.account);
-        match allows(&bucket, bucket.grants.as_deref(), of, wanted) {
-            true => Ok((bucket, caller)),
-            false => Err(denied(name)),
-        }
+    /// The object, or the version of it that is named, if the request may do to it what it asks. What is not there learns only
+    /// who may list the bucket.
+    pub(super) fn admit_to(&self, asked: &Asked, version: Option<&str>) -> S3Result<Admitted> {
+        let bucket = self.bucket(&asked.bucket)?;
+        let judge = Judge::of(&asked.bucket, &bucket);
+        let key = asked.key.as_deref().unwrap_or_default();
+        let (found, content) = match look_up(&self.index, bucket.id, key, version) {
+            Ok(found) => found,
+            Err(error) if judge.lists(asked) => return Err(error),
+            Err(_) => return Err(denied(asked)),
+        };
+        judge.check(asked, Some(&found.version))?;
+        Ok((bucket, found, content))
     }
 
-    /// The bucket, whosever it is, and who asks.
-    pub(super) fn any_bucket<T>(
+    /// Judges what is asked of a bucket that is there.
+    pub(super) fn judged<T>(
         &self,
-        request: &S3Request<T>,
         name: &str,
-    ) -> S3Result<(Bucket, Caller)> {
-        let caller = Caller::of(request)?;
+        judge: impl FnOnce(&Judge<'_>, &Bucket) -> T,
+    ) -> S3Result<T> {
+        let bucket = self.bucket(name)?;
+        Ok(judge(&Judge::of(name, &bucket), &bucket))
+    }
+
+    fn bucket(&self, name: &str) -> S3Result<Bucket> {
         let found = self.index.bucket(name).map_err(failed)?;
-        let bucket = found.ok_or_else(|| failed(Refused::NoBucket(name.to_owned()).into()))?;
-        Ok((bucket, caller))
+        found.ok_or_else(|| no_bucket(name))
     }
 }
+
+fn no_bucket(name: &str) -> S3Error {
+    failed(Refused::NoBucket(name.to_owned()).into())
+}
+
+/// An object that a request was let in to, in its bucket.
+pub(super) type Admitted = (Bucket, Found, Content);
 
 /// What a request may take of memory before it is known to be good.
 fn limits() -> S3Config {
@@ -199,13 +206,6 @@ fn limits() -> S3Config {
     limits.form_max_fields_size = 64 << 10;
     limits.post_object_max_file_size = FORM_MAX;
     limits
-}
-
-fn denied(bucket: &str) -> S3Error {
-    s3_error!(
-        AccessDenied,
-        "bucket {bucket} belongs to another account, which has not granted this"
-    )
 }
 
 pub(super) type Request<T> = S3Request<T>;

@@ -1,14 +1,16 @@
 //! Objects and versions: deleted, one or many.
 
 use s3s::dto::*;
-use s3s::{S3Response, S3Result, s3_error};
+use s3s::{S3Error, S3Response, S3Result, s3_error};
 
+use super::asked::Asked;
 use super::conditions::of_change;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
 use super::headers::seconds;
 use super::objects::{KEY_MAX, version_of};
-use crate::index::record::Permission;
+use super::policies::Action;
+use crate::index::lock::Change;
 use crate::index::{Condition, DeleteIf, Deleted, IndexError, Transaction};
 
 /// The most keys of one deletion.
@@ -18,20 +20,26 @@ pub(super) async fn delete(
     gateway: &Gateway,
     request: Request<DeleteObjectInput>,
 ) -> Answer<DeleteObjectOutput> {
-    let (found, caller) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
-    let id = found.id;
+    let asked = Asked::of(&request, &request.input.bucket, Action::DeleteObject)?;
     let input = request.input;
+    let asked = asked.key(&input.key).version(input.version_id.as_deref());
+    let (id, change) = gateway.judged(&asked.bucket, |judge, bucket| {
+        judge.check(&asked, None)?;
+        let bypass = judge.bypasses(&asked);
+        let now = gateway.now();
+        Ok::<_, S3Error>((bucket.id, Change { now, bypass }))
+    })??;
     let version = version_of(&input.key, input.version_id.as_deref())?;
     let expected = DeleteIf {
         etag: of_change(input.if_match.as_ref(), None)?,
         modified: input.if_match_last_modified_time.as_ref().map(seconds),
         size: input.if_match_size.and_then(|it| u64::try_from(it).ok()),
     };
-    let (key, now) = (input.key, gateway.now());
+    let (key, account) = (input.key, asked.caller.account);
     let delete = move |t: &mut Transaction<'_>| {
         t.is_still(&input.bucket, id)?;
         let at = (&*input.bucket, &*key);
-        t.delete(at, version, &expected, (&caller.account, now))
+        t.delete(at, version, &expected, (&account, change))
     };
     let deleted = gateway.index.change(delete).await.map_err(failed)?;
     Ok(S3Response::new(DeleteObjectOutput {
@@ -46,7 +54,7 @@ fn delete_one(
     t: &mut Transaction<'_>,
     bucket: &str,
     object: &ObjectIdentifier,
-    by: (&str, u64),
+    by: (&str, Change),
 ) -> Result<S3Result<Deleted>, IndexError> {
     if object.key.len() > KEY_MAX {
         return Ok(Err(s3_error!(KeyTooLongError)));
@@ -74,8 +82,7 @@ pub(super) async fn delete_many(
     gateway: &Gateway,
     request: Request<DeleteObjectsInput>,
 ) -> Answer<DeleteObjectsOutput> {
-    let (found, caller) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
-    let id = found.id;
+    let asked = Asked::of(&request, &request.input.bucket, Action::DeleteObject)?;
     let input = request.input;
     let named = input.delete.objects;
     if named.len() > DELETE_MAX {
@@ -85,12 +92,24 @@ pub(super) async fn delete_many(
         ));
     }
     let now = gateway.now();
-    let bucket = input.bucket;
+    let (id, judged) = gateway.judged(&asked.bucket, |judge, bucket| {
+        let each = named.into_iter().map(|object| {
+            let asked = asked.clone().key(&object.key);
+            let asked = asked.version(object.version_id.as_deref());
+            let bypass = judge.bypasses(&asked);
+            let may = judge.check(&asked, None);
+            (object, may.map(|()| Change { now, bypass }))
+        });
+        (bucket.id, each.collect::<Vec<_>>())
+    })?;
+    let (bucket, account) = (input.bucket, asked.caller.account);
     let delete = move |t: &mut Transaction<'_>| {
         t.is_still(&bucket, id)?;
-        let by = (&*caller.account, now);
-        let each = named.into_iter().map(|object| {
-            let outcome = delete_one(t, &bucket, &object, by)?;
+        let each = judged.into_iter().map(|(object, may)| {
+            let outcome = match may {
+                Ok(change) => delete_one(t, &bucket, &object, (&account, change))?,
+                Err(denied) => Err(denied),
+            };
             Ok((object, outcome))
         });
         each.collect::<Result<Vec<_>, _>>()

@@ -13,7 +13,7 @@ use hyper::HeaderMap;
 use s3s::dto::{AccessControlPolicy, Grant as Shown, Grantee as ShownGrantee, Type};
 use s3s::{S3Result, s3_error};
 
-use super::buckets::owner;
+use super::account::owner;
 use crate::index::record::{Bucket, Grant, Grantee, Permission};
 
 /// What S3 calls all users, and those with a key.
@@ -58,11 +58,16 @@ pub(super) fn allows(
         || to_caller.any(|it| it.permission == wanted || it.permission == Permission::Full)
 }
 
+/// Does one of these let in others than `owner`?
+pub(super) fn grant_others(grants: &[Grant], owner: &str) -> bool {
+    let is_own = |it: &Grant| matches!(&it.to, Grantee::Account(account) if account == owner);
+    !grants.iter().all(is_own)
+}
+
 /// Refuses grants to groups where the bucket does.
 pub(super) fn unblocked(bucket: &Bucket, grants: Vec<Grant>) -> S3Result<Vec<Grant>> {
     let refuses = bucket.public_block.is_some_and(|it| it.refuses_grants);
-    let is_public = |it: &Grant| !matches!(it.to, Grantee::Account(_));
-    match refuses && grants.iter().any(is_public) {
+    match refuses && grants.iter().any(Grant::is_public) {
         true => Err(s3_error!(
             AccessDenied,
             "the bucket refuses grants to groups"
@@ -251,13 +256,9 @@ mod tests {
             ..Default::default()
         };
         Bucket {
-            id: 1,
             owner: "bio".into(),
-            created: 0,
-            versioning: Default::default(),
-            tags: Default::default(),
-            grants: None,
             public_block: Some(block),
+            ..Bucket::default()
         }
     }
 

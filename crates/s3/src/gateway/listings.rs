@@ -5,12 +5,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
-use super::buckets::owner;
+use super::account::owner;
+use super::asked::Asked;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
 use super::headers::{etag, moment};
 use super::objects::type_of;
-use crate::index::record::{Permission, VersionId};
+use super::policies::Action;
+use crate::index::record::VersionId;
 use crate::index::{Found, Listed, Wanted};
 
 /// The most keys of one answer.
@@ -92,11 +94,22 @@ fn most(asked: Option<i32>) -> S3Result<i32> {
     }
 }
 
+/// What a listing asks, of any kind.
+macro_rules! listing {
+    ($request:expr, $action:expr) => {{
+        let (input, rows) = (&$request.input, most($request.input.max_keys)?);
+        Asked::of($request, &input.bucket, $action)?
+            .saying("s3:prefix", input.prefix.as_deref())
+            .saying("s3:delimiter", input.delimiter.as_deref())
+            .saying("s3:max-keys", Some(&rows.to_string()))
+    }};
+}
+
 pub(super) fn first(
     gateway: &Gateway,
     request: Request<ListObjectsInput>,
 ) -> Answer<ListObjectsOutput> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Read)?;
+    let bucket = gateway.admit(&listing!(&request, Action::ListBucket))?;
     let input = request.input;
     let shown = Shown::of(input.encoding_type.as_ref())?;
     let asked = most(input.max_keys)?;
@@ -131,7 +144,7 @@ pub(super) fn second(
     gateway: &Gateway,
     request: Request<ListObjectsV2Input>,
 ) -> Answer<ListObjectsV2Output> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Read)?;
+    let bucket = gateway.admit(&listing!(&request, Action::ListBucket))?;
     let input = request.input;
     let shown = Shown::of(input.encoding_type.as_ref())?;
     let asked = most(input.max_keys)?;
@@ -186,7 +199,7 @@ pub(super) fn versions(
     gateway: &Gateway,
     request: Request<ListObjectVersionsInput>,
 ) -> Answer<ListObjectVersionsOutput> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Read)?;
+    let bucket = gateway.admit(&listing!(&request, Action::ListBucketVersions))?;
     let input = request.input;
     let shown = Shown::of(input.encoding_type.as_ref())?;
     let asked = most(input.max_keys)?;

@@ -5,27 +5,41 @@
 //! ```
 //!
 //! - `entrance` who comes in; `failure` what S3 calls an error; `incoming` bytes that come; `outgoing` bytes that go.
-//! - `buckets`, `objects`, `copies`, `listings`, `uploads`, `tags`: what is asked of each.
+//! - `asked` what a request asks; `policies` what a bucket's policy says of it; `access` the decision, with lists and owners.
+//! - `buckets`, `objects`, `copies`, `listings`, `uploads`, `tags`, `locks`: what is asked of each.
+//! - `endpoint` what browsers ask before, by the rules of `cross`.
 //!
 //! Always true:
-//! 1. No request without a good signature reaches a function here.
-//! 2. An account reaches its own buckets alone.
+//! 1. No request without a good signature reaches a function here, but preflights of browsers.
+//! 2. An account reaches its own buckets, and of others what they grant it.
 
+mod access;
+mod account;
 mod acls;
+mod asked;
 mod attributes;
+mod bucket_policy;
 mod buckets;
 mod conditions;
 mod copies;
 mod core;
+mod cors;
+mod cross;
 mod deletions;
+mod endpoint;
 mod entrance;
 mod failure;
 mod grants;
 mod headers;
 mod incoming;
 mod listings;
+mod locks;
+mod look;
 mod objects;
 mod outgoing;
+mod owners;
+mod ownership;
+mod policies;
 mod public_access;
 mod service;
 mod tag_set;
@@ -39,6 +53,7 @@ use s3s::dto::*;
 use self::core::{Answer, Request};
 
 pub use self::core::{FORM_MAX, Gateway, TRANSFERS, Terms};
+pub use endpoint::Endpoint;
 pub use entrance::{AccessKey, Keys};
 pub use service::{Reserved, ServiceTerms};
 
@@ -116,6 +131,102 @@ impl S3 for Gateway {
         request: Request<DeletePublicAccessBlockInput>,
     ) -> Answer<DeletePublicAccessBlockOutput> {
         public_access::delete(self, request).await
+    }
+    async fn get_bucket_policy(
+        &self,
+        request: Request<GetBucketPolicyInput>,
+    ) -> Answer<GetBucketPolicyOutput> {
+        bucket_policy::get(self, &request)
+    }
+    async fn get_bucket_policy_status(
+        &self,
+        request: Request<GetBucketPolicyStatusInput>,
+    ) -> Answer<GetBucketPolicyStatusOutput> {
+        bucket_policy::status(self, &request)
+    }
+    async fn put_bucket_policy(
+        &self,
+        request: Request<PutBucketPolicyInput>,
+    ) -> Answer<PutBucketPolicyOutput> {
+        bucket_policy::set(self, request).await
+    }
+    async fn delete_bucket_policy(
+        &self,
+        request: Request<DeleteBucketPolicyInput>,
+    ) -> Answer<DeleteBucketPolicyOutput> {
+        bucket_policy::delete(self, request).await
+    }
+    async fn get_bucket_ownership_controls(
+        &self,
+        request: Request<GetBucketOwnershipControlsInput>,
+    ) -> Answer<GetBucketOwnershipControlsOutput> {
+        ownership::get(self, &request)
+    }
+    async fn put_bucket_ownership_controls(
+        &self,
+        request: Request<PutBucketOwnershipControlsInput>,
+    ) -> Answer<PutBucketOwnershipControlsOutput> {
+        ownership::set(self, request).await
+    }
+    async fn delete_bucket_ownership_controls(
+        &self,
+        request: Request<DeleteBucketOwnershipControlsInput>,
+    ) -> Answer<DeleteBucketOwnershipControlsOutput> {
+        ownership::delete(self, request).await
+    }
+    async fn get_bucket_cors(
+        &self,
+        request: Request<GetBucketCorsInput>,
+    ) -> Answer<GetBucketCorsOutput> {
+        cors::get(self, &request)
+    }
+    async fn put_bucket_cors(
+        &self,
+        request: Request<PutBucketCorsInput>,
+    ) -> Answer<PutBucketCorsOutput> {
+        cors::set(self, request).await
+    }
+    async fn delete_bucket_cors(
+        &self,
+        request: Request<DeleteBucketCorsInput>,
+    ) -> Answer<DeleteBucketCorsOutput> {
+        cors::delete(self, request).await
+    }
+    async fn get_object_lock_configuration(
+        &self,
+        request: Request<GetObjectLockConfigurationInput>,
+    ) -> Answer<GetObjectLockConfigurationOutput> {
+        locks::of_bucket(self, &request)
+    }
+    async fn put_object_lock_configuration(
+        &self,
+        request: Request<PutObjectLockConfigurationInput>,
+    ) -> Answer<PutObjectLockConfigurationOutput> {
+        locks::set_of_bucket(self, request).await
+    }
+    async fn get_object_retention(
+        &self,
+        request: Request<GetObjectRetentionInput>,
+    ) -> Answer<GetObjectRetentionOutput> {
+        locks::retention(self, &request)
+    }
+    async fn put_object_retention(
+        &self,
+        request: Request<PutObjectRetentionInput>,
+    ) -> Answer<PutObjectRetentionOutput> {
+        locks::set_retention(self, request).await
+    }
+    async fn get_object_legal_hold(
+        &self,
+        request: Request<GetObjectLegalHoldInput>,
+    ) -> Answer<GetObjectLegalHoldOutput> {
+        locks::legal_hold(self, &request)
+    }
+    async fn put_object_legal_hold(
+        &self,
+        request: Request<PutObjectLegalHoldInput>,
+    ) -> Answer<PutObjectLegalHoldOutput> {
+        locks::set_legal_hold(self, request).await
     }
     async fn get_object_attributes(
         &self,

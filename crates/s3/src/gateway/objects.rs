@@ -6,20 +6,19 @@ use policy::share::Direction;
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response, S3Result, s3_error};
 
+use super::asked::Asked;
 use super::attributes::part_sum;
-use super::buckets::name_of;
 use super::conditions::{Expected, of_change};
 use super::core::{Answer, Gateway, Request};
-use super::entrance::Caller;
 use super::failure::failed;
-use super::grants::allows;
 use super::headers::{etag, said, second, show_about};
 use super::incoming::{Promised, Received, receive};
+use super::locks::{lock_said, show_lock};
 use super::outgoing::send;
+use super::policies::Action;
 use super::service::Service;
 use crate::index::record::{
-    About, Bucket, Checksum as Sum, Content, INLINE_MAX, Pairs, Permission, Version as Record,
-    VersionId,
+    About, Checksum as Sum, Content, INLINE_MAX, Pairs, Version as Record, VersionId,
 };
 use crate::index::{Found, Refused, Transaction};
 
@@ -65,13 +64,50 @@ fn content_of(received: &Received, about: About) -> Content {
     }
 }
 
+/// What a put asks. What a form says in its fields is read where headers are.
+fn asked_of(request: &mut Request<PutObjectInput>) -> S3Result<Asked> {
+    let input = &request.input;
+    let text = |text: &Option<String>| text.clone();
+    let mode = input
+        .object_lock_mode
+        .as_ref()
+        .map(|it| it.as_str().to_owned());
+    let hold = input.object_lock_legal_hold_status.as_ref();
+    for (name, value) in [
+        (
+            "x-amz-acl",
+            input.acl.as_ref().map(|it| it.as_str().to_owned()),
+        ),
+        ("x-amz-grant-full-control", text(&input.grant_full_control)),
+        ("x-amz-grant-read", text(&input.grant_read)),
+        ("x-amz-grant-read-acp", text(&input.grant_read_acp)),
+        ("x-amz-grant-write-acp", text(&input.grant_write_acp)),
+        ("x-amz-tagging", text(&input.tagging)),
+        ("x-amz-object-lock-mode", mode),
+        (
+            "x-amz-object-lock-legal-hold",
+            hold.map(|it| it.as_str().to_owned()),
+        ),
+    ] {
+        let Some(value) = value.filter(|_| !request.headers.contains_key(name)) else {
+            continue;
+        };
+        let value = hyper::header::HeaderValue::from_str(&value);
+        let value = value.map_err(|_| s3_error!(InvalidArgument, "{name} is no line of text"))?;
+        request.headers.insert(name, value);
+    }
+    let asked = Asked::of(request, &request.input.bucket, Action::PutObject)?;
+    Ok(asked.key(&request.input.key))
+}
+
 pub(super) async fn put(
     gateway: &Gateway,
     mut request: Request<PutObjectInput>,
 ) -> Answer<PutObjectOutput> {
-    let (bucket, caller) =
-        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
-    let grants = gateway.grants(&request.headers, &caller.account, Some(&bucket))?;
+    let asked = asked_of(&mut request)?;
+    let bucket = gateway.admit(&asked)?;
+    let caller = asked.caller.clone();
+    let (owner, grants) = gateway.owned(&request.headers, &caller.account, &bucket)?;
     let promised = Promised::of(
         &request.headers,
         request.trailing_headers.take(),
@@ -82,6 +118,7 @@ pub(super) async fn put(
         return Err(s3_error!(KeyTooLongError, "a key has 1 to {KEY_MAX} bytes"));
     }
     let about = said!(input).into_about()?;
+    let lock = lock_said!(input, gateway.now())?;
     let condition = of_change(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let service = Service::of(gateway, (&bucket, &caller), Direction::Write);
     let received = receive(
@@ -92,14 +129,14 @@ pub(super) async fn put(
         INLINE_MAX,
     )
     .await?;
-    let at = (&*input.bucket, bucket.id);
-    gateway.may_still(&caller, at, Permission::Write)?;
+    gateway.may_still(&asked, bucket.id)?;
     let version = Record {
         modified: gateway.now(),
-        owner: caller.account,
-        null: false,
+        owner,
         grants,
+        lock,
         content: Some(content_of(&received, about)),
+        ..Record::default()
     };
     let (name, key, inline) = (
         input.bucket.clone(),
@@ -128,97 +165,6 @@ pub(super) fn type_of(sum: &Sum) -> ChecksumType {
         true => ChecksumType::FULL_OBJECT,
         false => ChecksumType::COMPOSITE,
     })
-}
-
-/// Finds the version that a read asks for, if the caller may read it.
-pub(super) fn readable(
-    gateway: &Gateway,
-    at: (&Bucket, &Caller),
-    key: &str,
-    version: Option<&str>,
-) -> S3Result<(Found, Content)> {
-    let (found, content) = find(gateway, at, key, version)?;
-    let (bucket, caller) = at;
-    let of = (&*found.version.owner, &*caller.account);
-    let may = allows(
-        bucket,
-        found.version.grants.as_deref(),
-        of,
-        Permission::Read,
-    );
-    match may || bucket.owner == caller.account {
-        true => Ok((found, content)),
-        false => Err(s3_error!(
-            AccessDenied,
-            "the object is not granted to account {}",
-            name_of(&caller.account)
-        )),
-    }
-}
-
-/// Finds a version; an error where it is a delete marker. What is not there learns only who may list the bucket.
-pub(super) fn find(
-    gateway: &Gateway,
-    (bucket, caller): (&Bucket, &Caller),
-    key: &str,
-    version: Option<&str>,
-) -> S3Result<(Found, Content)> {
-    let of = (&*bucket.owner, &*caller.account);
-    let lists = allows(bucket, bucket.grants.as_deref(), of, Permission::Read);
-    look_up(gateway, bucket.id, key, version).map_err(|error| match lists {
-        true => error,
-        false => s3_error!(
-            AccessDenied,
-            "the bucket is not granted to account {}",
-            name_of(&caller.account)
-        ),
-    })
-}
-
-fn look_up(
-    gateway: &Gateway,
-    bucket: u64,
-    key: &str,
-    version: Option<&str>,
-) -> S3Result<(Found, Content)> {
-    let no_version = || {
-        let (key, version) = (key.to_owned(), version.unwrap_or_default().to_owned());
-        failed(Refused::NoVersion { key, version }.into())
-    };
-    let id = match version {
-        Some(text) => Some(VersionId::parse(text).ok_or_else(no_version)?),
-        None => None,
-    };
-    let found = gateway.index.version(bucket, key, id).map_err(failed)?;
-    let Some(found) = found else {
-        return Err(match version {
-            Some(_) => no_version(),
-            None => failed(Refused::NoKey(key.to_owned()).into()),
-        });
-    };
-    match found.version.content.clone() {
-        Some(content) => Ok((found, content)),
-        None => Err(marked(&found, key, id.is_some())),
-    }
-}
-
-/// The answer where the version is a delete marker.
-fn marked(found: &Found, key: &str, named: bool) -> S3Error {
-    let refused = match named {
-        true => Refused::IsMarker(key.to_owned()),
-        false => Refused::NoKey(key.to_owned()),
-    };
-    let mut error = failed(refused.into());
-    let mut headers = hyper::HeaderMap::new();
-    headers.insert(
-        "x-amz-delete-marker",
-        hyper::http::HeaderValue::from_static("true"),
-    );
-    if let Ok(id) = hyper::http::HeaderValue::from_str(&found.id().to_string()) {
-        headers.insert("x-amz-version-id", id);
-    }
-    error.set_headers(headers);
-    error
 }
 
 /// Which bytes are asked for, and what is said of them.
@@ -288,10 +234,12 @@ pub(super) async fn get(
     gateway: &Gateway,
     request: Request<GetObjectInput>,
 ) -> Answer<GetObjectOutput> {
-    let (bucket, caller) = gateway.any_bucket(&request, &request.input.bucket)?;
+    let asked = Asked::of(&request, &request.input.bucket, Action::GetObject)?;
     let input = request.input;
     let version = input.version_id.as_deref();
-    let (found, content) = readable(gateway, (&bucket, &caller), &input.key, version)?;
+    let asked = asked.key(&input.key).version(version);
+    let (bucket, found, content) = gateway.admit_to(&asked, version)?;
+    let caller = asked.caller;
     let expected = Expected {
         matches: input.if_match,
         none_matches: input.if_none_match,
@@ -312,6 +260,7 @@ pub(super) async fn get(
         ..GetObjectOutput::default()
     };
     show_about!(output, content.about);
+    show_lock!(output, found.version.lock);
     let whole = output.content_range.is_none();
     if asks(input.checksum_mode.as_ref()) {
         let sum = match input.part_number {
@@ -366,10 +315,11 @@ pub(super) async fn head(
     gateway: &Gateway,
     request: Request<HeadObjectInput>,
 ) -> Answer<HeadObjectOutput> {
-    let (bucket, caller) = gateway.any_bucket(&request, &request.input.bucket)?;
+    let asked = Asked::of(&request, &request.input.bucket, Action::GetObject)?;
     let input = request.input;
     let version = input.version_id.as_deref();
-    let (found, content) = readable(gateway, (&bucket, &caller), &input.key, version)?;
+    let asked = asked.key(&input.key).version(version);
+    let (bucket, found, content) = gateway.admit_to(&asked, version)?;
     let expected = Expected {
         matches: input.if_match,
         none_matches: input.if_none_match,
@@ -389,6 +339,7 @@ pub(super) async fn head(
         ..HeadObjectOutput::default()
     };
     show_about!(output, content.about);
+    show_lock!(output, found.version.lock);
     if asks(input.checksum_mode.as_ref()) {
         show_checksum!(output, content.checksum.as_ref());
     }

@@ -3,8 +3,10 @@
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Response};
 
+use super::asked::Asked;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
+use super::policies::Action;
 use crate::index::Transaction;
 use crate::index::record::PublicBlock;
 
@@ -12,7 +14,11 @@ pub(super) fn get(
     gateway: &Gateway,
     request: &Request<GetPublicAccessBlockInput>,
 ) -> Answer<GetPublicAccessBlockOutput> {
-    let (bucket, _) = gateway.bucket_of(request, &request.input.bucket)?;
+    let bucket = gateway.admit(&Asked::of(
+        request,
+        &request.input.bucket,
+        Action::GetBucketPublicAccessBlock,
+    )?)?;
     let block = bucket.public_block.ok_or_else(|| {
         let code = S3ErrorCode::Custom("NoSuchPublicAccessBlockConfiguration".into());
         let mut error = S3Error::with_message(code, "the bucket has no public access block");
@@ -33,7 +39,11 @@ pub(super) async fn set(
     gateway: &Gateway,
     request: Request<PutPublicAccessBlockInput>,
 ) -> Answer<PutPublicAccessBlockOutput> {
-    gateway.bucket_of(&request, &request.input.bucket)?;
+    gateway.admit(&Asked::of(
+        &request,
+        &request.input.bucket,
+        Action::PutBucketPublicAccessBlock,
+    )?)?;
     let asked = request.input.public_access_block_configuration;
     let block = PublicBlock {
         refuses_grants: asked.block_public_acls == Some(true),
@@ -49,7 +59,11 @@ pub(super) async fn delete(
     gateway: &Gateway,
     request: Request<DeletePublicAccessBlockInput>,
 ) -> Answer<DeletePublicAccessBlockOutput> {
-    gateway.bucket_of(&request, &request.input.bucket)?;
+    gateway.admit(&Asked::of(
+        &request,
+        &request.input.bucket,
+        Action::PutBucketPublicAccessBlock,
+    )?)?;
     change(gateway, request.input.bucket, None).await?;
     let mut response = S3Response::new(DeletePublicAccessBlockOutput::default());
     response.status = Some(hyper::StatusCode::NO_CONTENT);

@@ -3,21 +3,24 @@
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
+use super::asked::Asked;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
-use super::objects::{readable, shown_version, version_of};
+use super::objects::{shown_version, version_of};
+use super::policies::Action;
 use super::tag_set::{BUCKET_MAX, OBJECT_MAX, of_set, set_of};
 use crate::index::Transaction;
-use crate::index::record::{Pairs, Permission};
+use crate::index::record::Pairs;
 
 pub(super) fn of_object(
     gateway: &Gateway,
     request: &Request<GetObjectTaggingInput>,
 ) -> Answer<GetObjectTaggingOutput> {
     let input = &request.input;
-    let (bucket, caller) = gateway.any_bucket(request, &input.bucket)?;
     let version = input.version_id.as_deref();
-    let (found, content) = readable(gateway, (&bucket, &caller), &input.key, version)?;
+    let asked = Asked::of(request, &input.bucket, Action::GetObjectTagging)?;
+    let asked = asked.key(&input.key).version(version);
+    let (bucket, found, content) = gateway.admit_to(&asked, version)?;
     Ok(S3Response::new(GetObjectTaggingOutput {
         tag_set: set_of(&content.about.tags),
         version_id: shown_version(&found, bucket.versioning),
@@ -28,9 +31,12 @@ pub(super) async fn set_of_object(
     gateway: &Gateway,
     request: Request<PutObjectTaggingInput>,
 ) -> Answer<PutObjectTaggingOutput> {
-    gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let asked = Asked::of(&request, &request.input.bucket, Action::PutObjectTagging)?;
     let input = request.input;
     let tags = of_set(input.tagging.tag_set, OBJECT_MAX)?;
+    let version = input.version_id.as_deref();
+    let asked = asked.key(&input.key).version(version).tagging(&tags);
+    gateway.admit_to(&asked, version)?;
     let at = (input.bucket, input.key, input.version_id);
     let version_id = change_object(gateway, at, tags).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
@@ -40,8 +46,10 @@ pub(super) async fn delete_of_object(
     gateway: &Gateway,
     request: Request<DeleteObjectTaggingInput>,
 ) -> Answer<DeleteObjectTaggingOutput> {
-    gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let asked = Asked::of(&request, &request.input.bucket, Action::DeleteObjectTagging)?;
     let input = request.input;
+    let version = input.version_id.as_deref();
+    gateway.admit_to(&asked.key(&input.key).version(version), version)?;
     let at = (input.bucket, input.key, input.version_id);
     let version_id = change_object(gateway, at, Pairs::new()).await?;
     let mut response = S3Response::new(DeleteObjectTaggingOutput { version_id });
@@ -61,6 +69,7 @@ async fn change_object(
             if let Some(content) = &mut it.content {
                 content.about.tags = tags;
             }
+            Ok(())
         })?;
         Ok(has_versions.then(|| changed.to_string()))
     };
@@ -71,7 +80,11 @@ pub(super) fn of_bucket(
     gateway: &Gateway,
     request: &Request<GetBucketTaggingInput>,
 ) -> Answer<GetBucketTaggingOutput> {
-    let (bucket, _) = gateway.bucket_of(request, &request.input.bucket)?;
+    let bucket = gateway.admit(&Asked::of(
+        request,
+        &request.input.bucket,
+        Action::GetBucketTagging,
+    )?)?;
     if bucket.tags.is_empty() {
         return Err(s3_error!(NoSuchTagSet, "the bucket has no tags"));
     }
@@ -84,7 +97,11 @@ pub(super) async fn set_of_bucket(
     gateway: &Gateway,
     request: Request<PutBucketTaggingInput>,
 ) -> Answer<PutBucketTaggingOutput> {
-    gateway.bucket_of(&request, &request.input.bucket)?;
+    gateway.admit(&Asked::of(
+        &request,
+        &request.input.bucket,
+        Action::PutBucketTagging,
+    )?)?;
     let tags = of_set(request.input.tagging.tag_set, BUCKET_MAX)?;
     change_bucket(gateway, request.input.bucket, tags).await?;
     let mut response = S3Response::new(PutBucketTaggingOutput::default());
@@ -96,7 +113,11 @@ pub(super) async fn delete_of_bucket(
     gateway: &Gateway,
     request: Request<DeleteBucketTaggingInput>,
 ) -> Answer<DeleteBucketTaggingOutput> {
-    gateway.bucket_of(&request, &request.input.bucket)?;
+    gateway.admit(&Asked::of(
+        &request,
+        &request.input.bucket,
+        Action::PutBucketTagging,
+    )?)?;
     change_bucket(gateway, request.input.bucket, Pairs::new()).await?;
     let mut response = S3Response::new(DeleteBucketTaggingOutput::default());
     response.status = Some(hyper::StatusCode::NO_CONTENT);

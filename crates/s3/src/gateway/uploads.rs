@@ -7,29 +7,44 @@ use policy::share::Direction;
 use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
-use super::buckets::owner;
+use super::account::owner;
+use super::asked::Asked;
 use super::conditions::of_change;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
 use super::headers::{etag, moment, said};
 use super::incoming::{Promised, checksum_of, receive};
+use super::locks::lock_said;
 use super::objects::{show_checksum, show_part_sum};
+use super::policies::Action;
 use super::service::Service;
-use crate::index::record::{Checksum as Sum, Part as Record, Permission, Upload};
+use crate::index::record::{Checksum as Sum, Part as Record, Upload};
 use crate::index::{NamedPart, PARTS_MAX, Refused, Transaction, UploadRef, Uploads, composite};
 
 /// The most rows of one answer.
 const ROWS_MAX: i32 = 1000;
 
+/// What is asked of the object that comes of an upload.
+macro_rules! asked {
+    ($request:expr, $action:expr) => {
+        Asked::of(&$request, &$request.input.bucket, $action)?.key(&$request.input.key)
+    };
+}
+
 pub(super) async fn create(
     gateway: &Gateway,
     mut request: Request<CreateMultipartUploadInput>,
 ) -> Answer<CreateMultipartUploadOutput> {
-    let (bucket, caller) =
-        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
-    let grants = gateway.grants(&request.headers, &caller.account, Some(&bucket))?;
+    let asked = asked!(request, Action::PutObject);
+    let bucket = gateway.admit(&asked)?;
+    let account = &asked.caller.account;
+    let (owner, grants) = gateway.owned(&request.headers, account, &bucket)?;
     let input = &mut request.input;
     let about = said!(input).into_about()?;
+    let lock = lock_said!(input, gateway.now())?;
+    if bucket.lock.is_none() && !lock.is_empty() {
+        return Err(failed(Refused::NoLock.into()));
+    }
     let algorithm = input.checksum_algorithm.clone();
     let full = match input.checksum_type.as_ref().map(ChecksumType::as_str) {
         Some(kind) => kind == ChecksumType::FULL_OBJECT,
@@ -44,9 +59,10 @@ pub(super) async fn create(
     };
     let upload = Upload {
         begun: gateway.now(),
-        owner: caller.account,
+        owner,
         about,
         grants,
+        lock,
         algorithm: algorithm.as_ref().map(|it| it.as_str().to_owned()),
         full_object: full,
     };
@@ -81,8 +97,9 @@ pub(super) async fn put_part(
     gateway: &Gateway,
     mut request: Request<UploadPartInput>,
 ) -> Answer<UploadPartOutput> {
-    let (bucket, caller) =
-        gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let asked = asked!(request, Action::PutObject);
+    let bucket = gateway.admit(&asked)?;
+    let caller = asked.caller.clone();
     let promised = Promised::of(
         &request.headers,
         request.trailing_headers.take(),
@@ -102,7 +119,7 @@ pub(super) async fn put_part(
         0,
     )
     .await?;
-    gateway.may_still(&caller, (&input.bucket, bucket.id), Permission::Write)?;
+    gateway.may_still(&asked, bucket.id)?;
     let at = UploadRef {
         bucket: input.bucket.clone(),
         key: input.key.clone(),
@@ -132,7 +149,7 @@ pub(super) async fn complete(
     gateway: &Gateway,
     request: Request<CompleteMultipartUploadInput>,
 ) -> Answer<CompleteMultipartUploadOutput> {
-    gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    gateway.admit(&asked!(request, Action::PutObject))?;
     let input = request.input;
     let condition = of_change(input.if_match.as_ref(), input.if_none_match.as_ref())?;
     let named = input
@@ -234,7 +251,7 @@ pub(super) async fn abort(
     gateway: &Gateway,
     request: Request<AbortMultipartUploadInput>,
 ) -> Answer<AbortMultipartUploadOutput> {
-    gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    gateway.admit(&asked!(request, Action::AbortMultipartUpload))?;
     let input = request.input;
     let at = UploadRef {
         bucket: input.bucket,
@@ -259,7 +276,7 @@ pub(super) fn parts(
     gateway: &Gateway,
     request: Request<ListPartsInput>,
 ) -> Answer<ListPartsOutput> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let bucket = gateway.admit(&asked!(request, Action::ListMultipartUploadParts))?;
     let input = request.input;
     let found = gateway
         .index
@@ -307,7 +324,7 @@ pub(super) fn parts(
 
 fn initiator(account: &str) -> Initiator {
     Initiator {
-        display_name: Some(super::buckets::name_of(account).to_owned()),
+        display_name: Some(super::account::name_of(account).to_owned()),
         id: Some(account.to_owned()),
     }
 }
@@ -316,7 +333,9 @@ pub(super) fn list(
     gateway: &Gateway,
     request: Request<ListMultipartUploadsInput>,
 ) -> Answer<ListMultipartUploadsOutput> {
-    let (bucket, _) = gateway.bucket_for(&request, &request.input.bucket, Permission::Write)?;
+    let input = &request.input;
+    let asked = Asked::of(&request, &input.bucket, Action::ListBucketMultipartUploads)?;
+    let bucket = gateway.admit(&asked.saying("s3:prefix", input.prefix.as_deref()))?;
     let input = request.input;
     let prefix = input.prefix.clone().unwrap_or_default();
     let after = (

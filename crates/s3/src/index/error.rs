@@ -43,6 +43,20 @@ pub enum Refused {
     /// No upload is called so, or it has ended.
     #[error("there is no upload {0} of this key: it was completed or ended")]
     NoUpload(String),
+    /// The version cannot be removed, or its lock be changed so.
+    #[error("the version is locked: {0}")]
+    Locked(String),
+    /// The bucket has no object lock.
+    #[error(
+        "the bucket has no object lock: it is set when a bucket is made, or once it has versions"
+    )]
+    NoLock,
+    /// A bucket with object lock has versions always, and one without versions no object lock.
+    #[error("object lock needs versions: they are enabled before it, and stay so")]
+    LockNeedsVersions,
+    /// Access control lists count for nothing in this bucket, and grant something to others.
+    #[error("the bucket's list grants something to others: make it private first")]
+    HasGrants,
     /// The bucket has as many uploads under way as it may.
     #[error("a bucket has at most {0} uploads under way: complete or end some first")]
     TooManyUploads(usize),

@@ -6,7 +6,7 @@
 //! Database (redb) -> Backend -> Disk: an object of a store, or a virtual disk
 //! ```
 //!
-//! - `record` the values, `tables` what there is; `transaction` and `uploads` how it changes; `listing` what a listing has.
+//! - `record` the values, `settings` and `lock` what of them is set for buckets and versions; `tables` what there is; `transaction` and `uploads` how it changes; `listing` what a listing has.
 //! - `writer` the thread; `disk` what the database lies on.
 //!
 //! Always true:
@@ -17,7 +17,9 @@ mod disk;
 mod error;
 mod in_use;
 mod listing;
+pub mod lock;
 pub mod record;
+pub mod settings;
 mod tables;
 #[cfg(test)]
 mod tests;

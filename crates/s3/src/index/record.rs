@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::lock::{Lock, LockRule};
+use super::settings::{BucketPolicy, CorsRule, Ownership};
+
 /// Of all values.
 const FORMAT: u8 = 1;
 /// The longest object whose bytes lie in the index, beside its record.
@@ -72,6 +75,13 @@ pub struct Grant {
     pub permission: Permission,
 }
 
+impl Grant {
+    /// Is it to a group?
+    pub fn is_public(&self) -> bool {
+        !matches!(self.to, Grantee::Account(_))
+    }
+}
+
 /// What a bucket does about grants to groups and public policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PublicBlock {
@@ -86,7 +96,7 @@ pub struct PublicBlock {
 }
 
 /// A bucket.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Bucket {
     /// Never given twice.
     pub id: u64,
@@ -106,6 +116,18 @@ pub struct Bucket {
     /// What is done about those to groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub public_block: Option<PublicBlock>,
+    /// What else it allows, and denies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<BucketPolicy>,
+    /// Whose objects of other accounts are; `None`: theirs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ownership: Option<Ownership>,
+    /// For browsers; none: pages of other origins ask for nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cors: Vec<CorsRule>,
+    /// Its versions can be locked; once so, always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock: Option<LockRule>,
 }
 
 /// Which version of a key, as clients name it.
@@ -147,7 +169,7 @@ impl std::fmt::Display for VersionId {
 }
 
 /// A version of an object, or the mark that it was deleted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Version {
     /// Milliseconds since 1970.
     pub modified: u64,
@@ -159,6 +181,9 @@ pub struct Version {
     /// Who else may what; `None`: the owner alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Vec<Grant>>,
+    /// What keeps it from being removed.
+    #[serde(default, skip_serializing_if = "Lock::is_empty")]
+    pub lock: Lock,
     /// `None`: a delete marker.
     pub content: Option<Content>,
 }
@@ -248,6 +273,9 @@ pub struct Upload {
     /// Of the object that comes of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Vec<Grant>>,
+    /// Of the object that comes of it.
+    #[serde(default, skip_serializing_if = "Lock::is_empty")]
+    pub lock: Lock,
     /// Which checksum its parts have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<String>,
@@ -348,14 +376,54 @@ mod tests {
             modified: 1_795_345_200_000,
             owner: "astro".into(),
             null: true,
-            grants: None,
             content: Some(Content {
                 size: 3,
                 etag: "900150983cd24fb0d6963f7d28e17f72".into(),
                 about,
                 ..Content::default()
             }),
+            ..Version::default()
         }
+    }
+
+    #[test]
+    fn records_of_before_locks_and_policies_are_read() {
+        let bucket =
+            b"\x01{\"id\":7,\"owner\":\"astro.1\",\"created\":5,\"versioning\":\"enabled\"}";
+        let expected = Bucket {
+            id: 7,
+            owner: "astro.1".into(),
+            created: 5,
+            versioning: Versioning::Enabled,
+            ..Bucket::default()
+        };
+        assert_eq!(decode::<Bucket>(bucket), Ok(expected.clone()));
+        // What is not set is not written: a program of before reads it, too.
+        assert!(!encode(&expected).windows(6).any(|it| it == b"policy"));
+        let version = b"\x01\x42\0\0\0{\"modified\":9,\"owner\":\"bio\",\"content\":{\"size\":3,\"etag\":\"e\",\"x\":1}}abc";
+        let (found, inline) = decode_version(version).unwrap();
+        assert_eq!(
+            (found.modified, &*found.owner, inline),
+            (9, "bio", &b"abc"[..])
+        );
+        assert!(found.lock.is_empty() && found.content.is_some_and(|it| it.size == 3));
+        let upload = b"\x01{\"begun\":1,\"owner\":\"bio\",\"full_object\":true}";
+        assert!(decode::<Upload>(upload).unwrap().lock.is_empty());
+    }
+
+    #[test]
+    fn a_locked_version_is_written_as_it_is_documented() {
+        let mut locked = version();
+        locked.lock.legal_hold = Some(true);
+        locked.lock.retention = Some(crate::index::lock::Retention {
+            mode: crate::index::lock::LockMode::Compliance,
+            until: 8,
+        });
+        let bytes = encode_version(&locked, b"");
+        let text = String::from_utf8_lossy(&bytes[5..]);
+        let lock = r#""lock":{"retention":{"mode":"compliance","until":8},"legal_hold":true}"#;
+        assert!(text.contains(lock), "{text}");
+        assert_eq!(decode_version(&bytes).unwrap().0, locked);
     }
 
     #[test]

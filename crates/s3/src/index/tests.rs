@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 
+use super::lock::{Change, Lock, LockMode, LockRule, Retention};
 use super::record::{About, Content, Pairs, Version, Versioning};
 use super::*;
 
@@ -71,6 +72,12 @@ impl Disk for TestDisk {
     }
 }
 
+/// When what is there is deleted.
+const SECOND: Change = Change {
+    now: 2,
+    bypass: false,
+};
+
 fn run<T>(scene: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(scene)
@@ -84,13 +91,12 @@ fn object(text: &str) -> Version {
     Version {
         modified: 1,
         owner: "astro".into(),
-        null: false,
-        grants: None,
         content: Some(Content {
             size: text.len() as u64,
             etag: text.to_owned(),
             ..Content::default()
         }),
+        ..Version::default()
     }
 }
 
@@ -131,7 +137,7 @@ async fn delete(index: &Index, key: &str, version: Option<VersionId>) -> Deleted
             ("photos", &key),
             version,
             &DeleteIf::default(),
-            ("astro", 2),
+            ("astro", SECOND),
         )
     };
     index.change(delete).await.unwrap()
@@ -296,7 +302,7 @@ fn a_deletion_goes_by_what_is_there_and_of_nothing_expects_nothing() {
                 size,
             };
             index.change(move |t: &mut Transaction<'_>| {
-                t.delete(("photos", "a"), None, &expected, ("astro", 2))
+                t.delete(("photos", "a"), None, &expected, ("astro", SECOND))
             })
         };
         assert!(delete("0", None, None).await.is_ok(), "there is none");
@@ -337,6 +343,7 @@ fn upload() -> (UploadRef, Upload) {
         owner: "astro".into(),
         about: About::default(),
         grants: None,
+        lock: Lock::default(),
         algorithm: None,
         full_object: false,
     };
@@ -486,7 +493,12 @@ fn a_listing_looks_at_so_many_rows_and_goes_on_behind_them() {
         let make = |t: &mut Transaction<'_>| {
             for n in 0..listing::ROWS_MAX {
                 let key = format!("d/{n:06}");
-                t.delete(("photos", &key), None, &DeleteIf::default(), ("astro", 2))?;
+                t.delete(
+                    ("photos", &key),
+                    None,
+                    &DeleteIf::default(),
+                    ("astro", SECOND),
+                )?;
             }
             for key in ["d/z", "e"] {
                 t.put(("photos", key), object("1"), b"", &Condition::Any)?;
@@ -558,7 +570,12 @@ fn after_a_power_cut_at_any_write_all_that_was_answered_is_there_and_nothing_is_
                         let done = if n % 4 == 3 {
                             after.remove(&key);
                             let delete = move |t: &mut Transaction<'_>| {
-                                t.delete(("photos", &key), None, &DeleteIf::default(), ("astro", 2))
+                                t.delete(
+                                    ("photos", &key),
+                                    None,
+                                    &DeleteIf::default(),
+                                    ("astro", SECOND),
+                                )
                             };
                             index.change(delete).await.map(drop)
                         } else {
@@ -696,4 +713,135 @@ proptest! {
             assert_eq!(numbers.iter().filter(|it| it.2).count(), keys.len());
         });
     }
+}
+
+/// A bucket with object lock and versions.
+async fn lockable(index: &Index) {
+    bucket(index).await;
+    let change = |t: &mut Transaction<'_>| {
+        t.change_bucket("photos", |it| {
+            it.versioning = Versioning::Enabled;
+            it.lock = Some(LockRule::default());
+        })
+    };
+    index.change(change).await.unwrap();
+}
+
+fn locked(text: &str, mode: LockMode, until: u64) -> Version {
+    Version {
+        lock: Lock {
+            retention: Some(Retention { mode, until }),
+            legal_hold: None,
+        },
+        ..with_blob(text, text)
+    }
+}
+
+async fn remove(index: &Index, version: VersionId, change: Change) -> Result<Deleted, IndexError> {
+    let delete = move |t: &mut Transaction<'_>| {
+        let at = ("photos", "a");
+        t.delete(at, Some(version), &DeleteIf::default(), ("astro", change))
+    };
+    index.change(delete).await
+}
+
+#[test]
+fn a_locked_version_outlives_deletions_its_bucket_and_the_sweep() {
+    run(async {
+        let index = open(&TestDisk::default());
+        lockable(&index).await;
+        let version = put(&index, "a", locked("x", LockMode::Compliance, 10)).await;
+        let version = version.unwrap();
+        let at = |now| Change { now, bypass: true };
+        let refused = remove(&index, version, at(9)).await;
+        assert!(matches!(
+            refused,
+            Err(IndexError::Refused(Refused::Locked(_)))
+        ));
+        // A delete marker hides it, and comes and goes.
+        let marker = delete(&index, "a", None).await;
+        assert!(marker.marker);
+        let gone = index.change(|t| t.delete_bucket("photos")).await;
+        assert!(matches!(
+            gone,
+            Err(IndexError::Refused(Refused::NotEmpty(_)))
+        ));
+        remove(&index, marker.version.unwrap(), at(9))
+            .await
+            .unwrap();
+        // What a cut-off request gives up is its bytes no more.
+        index.change(|t| t.give_up(&blob("x"))).await.unwrap();
+        assert!(index.dead(None, 10).unwrap().is_empty());
+        remove(&index, version, at(10)).await.unwrap();
+        assert_eq!(index.dead(None, 10).unwrap(), [blob("x")]);
+    });
+}
+
+#[test]
+fn a_locked_version_without_number_is_not_replaced_by_a_put_or_a_marker() {
+    run(async {
+        let index = open(&TestDisk::default());
+        lockable(&index).await;
+        let suspend = |t: &mut Transaction<'_>| {
+            t.change_bucket("photos", |it| it.versioning = Versioning::Suspended)
+        };
+        index.change(suspend).await.unwrap();
+        put(&index, "a", locked("x", LockMode::Governance, 10)).await;
+        let again = put_on(&index, "a", with_blob("y", "y"), Condition::Any).await;
+        assert!(matches!(
+            again,
+            Err(IndexError::Refused(Refused::Locked(_)))
+        ));
+        let marker = |t: &mut Transaction<'_>| {
+            t.delete(
+                ("photos", "a"),
+                None,
+                &DeleteIf::default(),
+                ("astro", SECOND),
+            )
+        };
+        let marker = index.change(marker).await;
+        assert!(matches!(
+            marker,
+            Err(IndexError::Refused(Refused::Locked(_)))
+        ));
+        assert!(!index.has_blob("y").unwrap() && index.dead(None, 9).unwrap().is_empty());
+    });
+}
+
+#[test]
+fn an_upload_gives_its_lock_to_the_object_and_a_bucket_without_takes_none() {
+    run(async {
+        let index = open(&TestDisk::default());
+        bucket(&index).await;
+        let lock = locked("x", LockMode::Governance, 10).lock;
+        let refused = put_on(
+            &index,
+            "a",
+            Version {
+                lock,
+                ..object("x")
+            },
+            Condition::Any,
+        )
+        .await;
+        assert!(matches!(refused, Err(IndexError::Refused(Refused::NoLock))));
+        let change = |t: &mut Transaction<'_>| {
+            t.change_bucket("photos", |it| it.lock = Some(LockRule::default()))
+        };
+        index.change(change).await.unwrap();
+        let (at, begun) = upload();
+        let begun = Upload { lock, ..begun };
+        let complete = move |t: &mut Transaction<'_>| {
+            Uploads(t).begin(&at, &begun)?;
+            Uploads(t).put_part(&at, 1, &part(7, "0cc175b9c0f1b6a831c399e269772661", "b"))?;
+            let named = [NamedPart {
+                number: 1,
+                etag: None,
+            }];
+            Uploads(t).complete(&at, &named, (&Condition::Any, 9), |_, _| Ok(None))?;
+            Ok(t.newest(1, "big")?.map(|it| it.version.lock))
+        };
+        assert_eq!(index.change(complete).await.unwrap(), Some(lock));
+    });
 }

@@ -11,13 +11,15 @@
 //! Always true:
 //! 1. A change that is refused has written nothing.
 //! 2. A blob is in `blobs` as often as versions and parts have it, or in `dead`, or in neither: then it was not committed.
-//! 3. The number of a version is greater than that of all before it.
+//! 3. A version that is locked is removed by no change: each that removes one asks its lock first, in the same transaction.
+//! 4. The number of a version is greater than that of all before it.
 
 use redb::{ReadableTable, Table, WriteTransaction};
 
 use super::error::{IndexError, Refused};
+use super::lock::Change;
 use super::record::{
-    BlobRef, Bucket, Content, Pairs, Version, VersionId, Versioning, decode, encode, encode_version,
+    BlobRef, Bucket, Content, Version, VersionId, Versioning, decode, encode, encode_version,
 };
 use super::tables::{
     BLOBS, BUCKETS, COUNTERS, DEAD, Found, OBJECTS, ObjectKey, PARTS, UPLOADS, UploadKey, bucket,
@@ -157,10 +159,7 @@ impl<'t> Transaction<'t> {
             id: self.count("bucket")?,
             owner: owner.to_owned(),
             created: now,
-            versioning: Versioning::Off,
-            tags: Pairs::new(),
-            grants: None,
-            public_block: None,
+            ..Bucket::default()
         };
         self.buckets.insert(name, &*encode(&made))?;
         Ok(made)
@@ -187,8 +186,23 @@ impl<'t> Transaction<'t> {
     /// # Errors
     /// [`Refused::NoBucket`].
     pub fn change_bucket(&mut self, name: &str, change: impl FnOnce(&mut Bucket)) -> Done<()> {
+        self.try_bucket(name, |bucket| {
+            change(bucket);
+            Ok(())
+        })
+    }
+
+    /// Changes what is said of a bucket, unless that is refused for what it is now.
+    ///
+    /// # Errors
+    /// [`Refused::NoBucket`]; what `change` refuses.
+    pub fn try_bucket(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Bucket) -> Result<(), Refused>,
+    ) -> Done<()> {
         let mut found = self.bucket(name)?;
-        change(&mut found);
+        change(&mut found)?;
         self.buckets.insert(name, &*encode(&found))?;
         Ok(())
     }
@@ -218,7 +232,8 @@ impl<'t> Transaction<'t> {
     /// Puts an object whose bytes are durable in the stores, or `inline`; its version's number where the bucket gives some.
     ///
     /// # Errors
-    /// [`Refused::NoBucket`], [`Refused::Precondition`], [`Refused::NoKey`].
+    /// [`Refused::NoBucket`], [`Refused::Precondition`], [`Refused::NoKey`], [`Refused::NoLock`]; [`Refused::Locked`] where it
+    /// would replace a version that is.
     pub fn put(
         &mut self,
         (name, key): (&str, &str),
@@ -229,10 +244,15 @@ impl<'t> Transaction<'t> {
         let bucket = self.bucket(name)?;
         let now = newest(&self.objects, bucket.id, key)?;
         condition.check(key, now.as_ref().and_then(|it| it.version.content.as_ref()))?;
+        let change = Change {
+            now: version.modified,
+            bypass: false,
+        };
+        version.lock = version.lock.of_new(bucket.lock.as_ref(), change.now)?;
         version.null = bucket.versioning != Versioning::Enabled;
         if version.null {
-            // What cannot be read is met before the first write.
-            named(&self.objects, bucket.id, key, VersionId::Null)?;
+            // What is locked, or cannot be read, is met before the first write.
+            self.check_removal(bucket.id, key, VersionId::Null, change)?;
         }
         for blob in version.content.iter().flat_map(|it| &it.blobs) {
             self.count_up(blob)?;
@@ -266,13 +286,13 @@ impl<'t> Transaction<'t> {
     /// Deletes the object, or one version of it.
     ///
     /// # Errors
-    /// [`Refused::NoBucket`], [`Refused::Precondition`]. What is not there is deleted.
+    /// [`Refused::NoBucket`], [`Refused::Precondition`], [`Refused::Locked`]. What is not there is deleted.
     pub fn delete(
         &mut self,
         (name, key): (&str, &str),
         version: Option<VersionId>,
         expected: &DeleteIf,
-        (owner, now): (&str, u64),
+        (owner, change): (&str, Change),
     ) -> Done<Deleted> {
         let bucket = self.bucket(name)?;
         if *expected != DeleteIf::default() {
@@ -281,6 +301,11 @@ impl<'t> Transaction<'t> {
                 None => newest(&self.objects, bucket.id, key)?,
             };
             expected.check(key, found.as_ref())?;
+        }
+        let removed =
+            version.or((bucket.versioning != Versioning::Enabled).then_some(VersionId::Null));
+        if let Some(removed) = removed {
+            self.check_removal(bucket.id, key, removed, change)?;
         }
         if let Some(version) = version {
             let removed = self.remove_version(bucket.id, key, version)?;
@@ -296,11 +321,10 @@ impl<'t> Transaction<'t> {
             return Ok(Deleted::default());
         }
         let marker = Version {
-            modified: now,
+            modified: change.now,
             owner: owner.to_owned(),
             null: bucket.versioning == Versioning::Suspended,
-            grants: None,
-            content: None,
+            ..Version::default()
         };
         let version = self.insert(bucket.id, key, &marker, &[])?;
         Ok(Deleted {
@@ -312,12 +336,12 @@ impl<'t> Transaction<'t> {
     /// Changes what is said of the version that is there, or is named, beside its bytes.
     ///
     /// # Errors
-    /// [`Refused::NoBucket`], [`Refused::NoKey`], [`Refused::NoVersion`], [`Refused::IsMarker`].
+    /// [`Refused::NoBucket`], [`Refused::NoKey`], [`Refused::NoVersion`], [`Refused::IsMarker`]; what `change` refuses.
     pub fn change_version(
         &mut self,
         (name, key): (&str, &str),
         version: Option<VersionId>,
-        change: impl FnOnce(&mut Version),
+        change: impl FnOnce(&mut Version) -> Result<(), Refused>,
     ) -> Done<VersionId> {
         let bucket = self.bucket(name)?;
         let found = match version {
@@ -338,7 +362,7 @@ impl<'t> Transaction<'t> {
             mut version,
             inline,
         } = found;
-        change(&mut version);
+        change(&mut version)?;
         let at = (bucket.id, key.as_bytes(), u64::MAX - number);
         self.objects
             .insert(at, &*encode_version(&version, &inline))?;
@@ -366,6 +390,15 @@ impl<'t> Transaction<'t> {
         })
     }
 
+    /// May the version be removed now? One that is not there may.
+    fn check_removal(&self, bucket: u64, key: &str, id: VersionId, change: Change) -> Done<()> {
+        match named(&self.objects, bucket, key, id)? {
+            Some(found) => Ok(found.version.lock.check_removal(change)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a version of which [`check_removal`](Self::check_removal) was asked.
     fn remove_version(&mut self, bucket: u64, key: &str, id: VersionId) -> Done<Option<Found>> {
         let Some(found) = named(&self.objects, bucket, key, id)? else {
             return Ok(None);

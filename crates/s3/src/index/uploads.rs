@@ -147,9 +147,10 @@ impl Uploads<'_, '_> {
         let version = Version {
             modified: now,
             owner: upload.owner,
-            null: false,
             grants: upload.grants,
+            lock: upload.lock,
             content: Some(content.clone()),
+            ..Version::default()
         };
         let version = self.0.put((&at.bucket, &at.key), version, &[], condition)?;
         // The object counts what it has by itself.

@@ -25,7 +25,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use s3s::service::S3Service;
+use s3::Endpoint;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
@@ -85,7 +85,7 @@ impl Listeners {
     /// Answers requests until `ended` is true; those under way then are answered, too.
     pub async fn serve(
         self,
-        service: S3Service,
+        service: Endpoint,
         figures: Arc<Figures>,
         ended: watch::Receiver<bool>,
     ) {
@@ -130,7 +130,9 @@ async fn serve_at(
             tracing::warn!(%address, "too many S3 connections: one more was closed");
             continue;
         };
-        let (asked, ended, tls) = (asked.clone(), ended.clone(), tls.clone());
+        let (service, figures) = asked.clone();
+        let asked = (service.at(stream.peer_addr().ok(), tls.is_some()), figures);
+        let (ended, tls) = (ended.clone(), tls.clone());
         open.spawn(async move {
             let _while_it_is_open = (slot, asked.1.connected());
             match tls {
@@ -198,7 +200,7 @@ async fn answer(
 }
 
 /// What answers requests, and what counts them.
-type Asked = (S3Service, Arc<Figures>);
+type Asked = (Endpoint, Arc<Figures>);
 
 /// Counts requests, to name them.
 static COUNT: AtomicU64 = AtomicU64::new(0);
