@@ -5,16 +5,17 @@
 //! ```
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use hybrid::{Admission, WriteMode};
 use pyo3::prelude::*;
-use sim::cache::{Compact, Curves, Method, Mode, Ops, Plan, Row, Size, Unit};
+use sim::cache::{Compact, Curves, LoadError, Method, Mode, Ops, Plan, Row, Size, Unit};
 use sim::on_threads;
 
 use crate::errors::{self, SimulationError};
 use crate::interrupt::{Stop, detached};
-use crate::traces::Trace;
+use crate::traces::{ReadWords, Trace, stream};
 
 /// What is compared, in the words of the command line.
 #[derive(FromPyObject)]
@@ -133,4 +134,28 @@ pub fn compare(py: Python<'_>, trace: &Bound<'_, Trace>, words: CacheWords) -> P
 pub fn curves(py: Python<'_>, trace: &Bound<'_, Trace>, words: CacheWords) -> PyResult<String> {
     let of = |wanted: &Wanted, trace: &Compact, _: &Stop| wanted.curve_rows(trace);
     rows(py, trace.get(), &words, of)
+}
+
+/// The same of a trace that is read for this alone: it never lies in memory as columns.
+#[pyfunction]
+pub fn compare_files(
+    py: Python<'_>,
+    paths: Vec<PathBuf>,
+    reading: ReadWords,
+    words: CacheWords,
+) -> PyResult<String> {
+    let rows = detached(py, |stop| {
+        let options = reading.options().map_err(|error| errors::trace(&error))?;
+        let trace = trace::open_many(&paths, &options);
+        let mut trace = trace.map_err(|error| errors::trace(&error))?;
+        let wanted = Wanted::read(&words, Unit::usual(trace.format()))?;
+        let compact = stream(&mut trace, (wanted.unit, wanted.ops), stop);
+        match compact {
+            Ok(Some(compact)) => wanted.plan_rows(&compact, stop),
+            Ok(None) => Ok(Vec::new()),
+            Err(LoadError::Trace(error)) => Err(errors::trace(&error)),
+            Err(error) => Err(errors::simulation(&error)),
+        }
+    })??;
+    serde_json::to_string(&rows).map_err(|error| errors::simulation(&error))
 }

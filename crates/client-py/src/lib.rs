@@ -31,7 +31,7 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::caches::{compare, curves};
+    use crate::caches::{compare, compare_files, curves};
     #[pymodule_export]
     use crate::results::{estimate, study};
     #[pymodule_export]

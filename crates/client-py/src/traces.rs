@@ -52,7 +52,8 @@ pub struct ReadWords {
 }
 
 impl ReadWords {
-    fn options(self) -> Result<ReadOptions, TraceError> {
+    /// The same for the library.
+    pub fn options(self) -> Result<ReadOptions, TraceError> {
         let time = |text: Option<String>| text.as_deref().map(time).transpose();
         let wrong = |why: String| TraceError::Options(why);
         let format = self.format.as_deref().map(Format::from_str).transpose();
@@ -249,6 +250,28 @@ impl Trace {
         }
         builder.finish().map(Some)
     }
+}
+
+/// A trace as one simulation sees it, which is read for that alone; nothing where it was stopped before.
+///
+/// # Errors
+/// [`LoadError`].
+pub fn stream(
+    trace: &mut trace::Trace,
+    (unit, ops): (Unit, Ops),
+    stop: &Stop,
+) -> Result<Option<Compact>, LoadError> {
+    let mut builder = Builder::new(unit, ops);
+    let mut batch = Vec::new();
+    while trace.next_batch(&mut batch)? {
+        if stop.flow().is_break() {
+            return Ok(None);
+        }
+        for request in &batch {
+            builder.push(request)?;
+        }
+    }
+    builder.finish().map(Some)
 }
 
 /// The requests of a piece of the columns.

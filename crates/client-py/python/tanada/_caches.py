@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Literal, overload
 from . import _native
 from ._html import table
 from ._spans import listed
-from ._traces import Path, Trace, trace_of
+from ._traces import Path, Trace, files_of, trace_of
 
 if TYPE_CHECKING:
     import pandas
@@ -149,6 +149,19 @@ def _read(text: str) -> Comparison:
     return Comparison(Result(row) for row in json.loads(text))
 
 
+READING = {
+    "format": None, "tick": None, "bad": "fatal", "start": None, "end": None,
+    "devices": None, "reorder": None, "columns": None,
+}
+"""Files that are named are read as they are."""
+
+
+def _compared(trace: Trace | Path | Iterable[Path], words: dict[str, Any]) -> Comparison:
+    if isinstance(trace, Trace):
+        return _read(_native.compare(trace._native, words))
+    return _read(_native.compare_files(files_of(trace), READING, words))
+
+
 def simulate(
     trace: Trace | Path | Iterable[Path],
     policy: str = "lru",
@@ -171,7 +184,7 @@ def simulate(
     >>> tanada.simulate(trace, "s3-fifo", "5%").miss_ratio
     """
     words = _words([policy], [size], unit=unit, ops=ops, write=write, admission=admission, jobs=1)
-    return _read(_native.compare(trace_of(trace)._native, words))[0]
+    return _compared(trace, words)[0]
 
 
 def compare(
@@ -195,7 +208,7 @@ def compare(
     words = _words(
         listed(policies), listed(sizes), unit=unit, ops=ops, write=write, admission=admission, jobs=jobs
     )
-    return _read(_native.compare(trace_of(trace)._native, words))
+    return _compared(trace, words)
 
 
 def curves(

@@ -130,7 +130,6 @@ def read_trace(
 
     >>> tanada.read_trace("day.csv", start="1s", devices=[0])
     """
-    files = [fspath(path)] if isinstance(path, (str, PathLike)) else [fspath(it) for it in path]
     words = {
         "format": format,
         "tick": span(tick),
@@ -141,7 +140,13 @@ def read_trace(
         "reorder": span(reorder),
         "columns": columns,
     }
+    files = files_of(path)
     return Trace(_native.read_trace(files, words), files)
+
+
+def files_of(path: Path | Iterable[Path]) -> list[str]:
+    """The files of one trace."""
+    return [fspath(path)] if isinstance(path, (str, PathLike)) else [fspath(it) for it in path]
 
 
 def formats() -> dict[str, str]:
