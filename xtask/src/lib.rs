@@ -11,6 +11,7 @@
 pub mod bench;
 pub mod check;
 pub mod package;
+mod python;
 mod scripts;
 pub mod setup;
 pub mod shell;

@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
+use crate::python;
 use crate::scripts::{CHROMIUM, ETCD, MARIADB, NBDFUSE, SLURM};
 use crate::shell::{answer, cargo, run};
 use crate::trial::{Trial, try_tool};
@@ -40,7 +41,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub static TOOLS: [Tool; 22] = [
+pub static TOOLS: [Tool; 23] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -223,6 +224,16 @@ pub static TOOLS: [Tool; 22] = [
         suse: "lua54 munge slurm slurm-munge slurm-node slurm-plugins",
         arch: "lua munge slurm-llnl",
     },
+    // The packages of Python come by `python::fill`.
+    Tool {
+        name: python::TOOL,
+        wanted_for: "tests",
+        trial: python::TRIAL,
+        debian: "python3 python3-venv",
+        fedora: "python3",
+        suse: "python3",
+        arch: "python",
+    },
     Tool {
         name: "nbdkit with its file and memory plugins",
         wanted_for: "bench nbd",
@@ -290,7 +301,7 @@ pub fn report(lacking: &[Lacking]) -> Result<()> {
 /// # Errors
 /// If the Rust toolchain lacks a part and cannot get it.
 pub fn install() -> Result<Vec<Lacking>> {
-    let wanted = lacking()?;
+    let wanted = with_python(lacking()?)?;
     if wanted.is_empty() {
         return Ok(wanted);
     }
@@ -322,12 +333,21 @@ pub fn install() -> Result<Vec<Lacking>> {
             eprintln!("setup: {error:#}");
         }
     }
-    let left = lacking()?;
+    let left = with_python(lacking()?)?;
     if !left.is_empty() {
         say(&left);
         eprintln!("{}", how_to_get(&left));
     }
     Ok(left)
+}
+
+/// What is lacking still once Python's packages were fetched, if they were among it.
+fn with_python(lacking: Vec<Lacking>) -> Result<Vec<Lacking>> {
+    if !lacking.iter().any(|it| it.tool.name == python::TOOL) {
+        return Ok(lacking);
+    }
+    python::fill();
+    self::lacking()
 }
 
 /// While this is there, packages of Debian that are installed start no service; a policy of the machine's own stays.
