@@ -64,7 +64,7 @@ pub enum Bucket {
         /// The bucket.
         name: String,
         #[command(flatten)]
-        set: Set,
+        set: Settings,
         /// The gateway that has it, where there are several.
         #[arg(long, value_name = "NAME")]
         gateway: Option<String>,
@@ -72,7 +72,7 @@ pub enum Bucket {
 }
 
 #[derive(Debug, Args)]
-pub struct Set {
+pub struct Settings {
     /// What is to hold.
     #[arg(required = true, value_name = "KEY=VALUE")]
     settings: Vec<String>,
@@ -98,7 +98,7 @@ pub enum Key {
         /// The access key ID.
         id: String,
         #[command(flatten)]
-        set: Set,
+        set: Settings,
     },
     /// List access keys without their secrets: all for an admin, else those of the own account.
     #[command(visible_alias = "ls")]

@@ -389,7 +389,7 @@ async fn get_metrics(
         status,
         cluster,
         process: metrics::process::look(),
-        gateways: control.s3.figures(),
+        gateways: control.s3.counters(),
     };
     let accept = headers.get(header::ACCEPT);
     let format = Format::asked(accept.and_then(|it| it.to_str().ok()));

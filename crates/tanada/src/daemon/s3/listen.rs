@@ -31,7 +31,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, Sleep};
 
-use super::figures::{Figures, Sent};
+use super::counters::{GatewayCounters, Sent};
 use crate::daemon::common::address::plain;
 use crate::daemon::common::http_tls::{HANDSHAKE_TIMEOUT, HttpTls};
 
@@ -86,13 +86,13 @@ impl Listeners {
     pub async fn serve(
         self,
         service: Endpoint,
-        figures: Arc<Figures>,
+        counters: Arc<GatewayCounters>,
         ended: watch::Receiver<bool>,
     ) {
         let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let mut serving = JoinSet::new();
         for (address, listener, tls) in self.0 {
-            let asked = (service.clone(), Arc::clone(&figures));
+            let asked = (service.clone(), Arc::clone(&counters));
             let shared = (asked, Arc::clone(&slots), ended.clone());
             serving.spawn(serve_at(address, listener, tls, shared));
         }
@@ -130,8 +130,8 @@ async fn serve_at(
             tracing::warn!(%address, "too many S3 connections: one more was closed");
             continue;
         };
-        let (service, figures) = asked.clone();
-        let asked = (service.at(stream.peer_addr().ok(), tls.is_some()), figures);
+        let (service, counters) = asked.clone();
+        let asked = (service.at(stream.peer_addr().ok(), tls.is_some()), counters);
         let (ended, tls) = (ended.clone(), tls.clone());
         open.spawn(async move {
             let _while_it_is_open = (slot, asked.1.connected());
@@ -200,7 +200,7 @@ async fn answer(
 }
 
 /// What answers requests, and what counts them.
-type Asked = (Endpoint, Arc<Figures>);
+type Asked = (Endpoint, Arc<GatewayCounters>);
 
 /// Counts requests, to name them.
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -218,9 +218,9 @@ fn is_form(request: &Request<Incoming>) -> bool {
     request.method() == hyper::Method::POST && is_multipart
 }
 
-async fn one((service, figures): &Asked, request: Request<Incoming>) -> Response<Sent> {
+async fn one((service, counters): &Asked, request: Request<Incoming>) -> Response<Sent> {
     let method = request.method().clone();
-    let timed = |body| s3s::Body::http_body_unsync(Timed::new(body, Arc::clone(figures)));
+    let timed = |body| s3s::Body::http_body_unsync(Timed::new(body, Arc::clone(counters)));
     let _form = match is_form(&request) {
         // It is closed never.
         true => FORMS.acquire().await.ok(),
@@ -240,8 +240,8 @@ async fn one((service, figures): &Asked, request: Request<Incoming>) -> Response
     if let Ok(name) = name {
         response.headers_mut().insert("x-amz-request-id", name);
     }
-    figures.answered(&method, response.status());
-    response.map(|body| Sent::new(body, Arc::clone(figures)))
+    counters.answered(&method, response.status());
+    response.map(|body| Sent::new(body, Arc::clone(counters)))
 }
 
 /// A body that must not pause for long.
@@ -250,13 +250,13 @@ struct Timed {
     pause: Pin<Box<Sleep>>,
     /// It was not asked for since the frame before: that is no pause of the client's.
     idle: bool,
-    figures: Arc<Figures>,
+    counters: Arc<GatewayCounters>,
 }
 
 impl Timed {
-    fn new(body: Incoming, figures: Arc<Figures>) -> Timed {
+    fn new(body: Incoming, counters: Arc<GatewayCounters>) -> Timed {
         Timed {
-            figures,
+            counters,
             body,
             pause: Box::pin(tokio::time::sleep(BODY_TIMEOUT)),
             idle: true,
@@ -281,7 +281,7 @@ impl Body for Timed {
             self.idle = true;
             let data = frame.as_ref().and_then(|it| it.as_ref().ok()?.data_ref());
             let len = data.map_or(0, |it| it.len() as u64);
-            self.figures.received.fetch_add(len, Ordering::Relaxed);
+            self.counters.received.fetch_add(len, Ordering::Relaxed);
             return Poll::Ready(frame.map(|frame| frame.map_err(io::Error::other)));
         }
         std::task::ready!(self.pause.as_mut().poll(cx));

@@ -10,7 +10,7 @@
 //! 1. Gateways end before the data threads that they stand on.
 //! 2. A gateway whose index cannot be used keeps nothing else from being served.
 
-mod figures;
+mod counters;
 pub mod keys;
 mod listen;
 mod seal;
@@ -34,7 +34,7 @@ use super::thread::command::{Command, ThreadHandle};
 use super::thread::store::OpenStore;
 use crate::api::s3::S3Gateway;
 use crate::daemon::metrics::page::GatewaySnapshot;
-use figures::Figures;
+use counters::GatewayCounters;
 use keys::{KeyRing, OfGateway};
 use listen::Listeners;
 
@@ -73,15 +73,15 @@ impl Shared {
     }
 
     /// What they were asked so far.
-    pub fn figures(&self) -> Vec<GatewaySnapshot> {
+    pub fn counters(&self) -> Vec<GatewaySnapshot> {
         let all = self.served.read().unwrap_or_else(PoisonError::into_inner);
         let shown = all.iter().map(|(name, it)| GatewaySnapshot {
             name: name.clone(),
             up: it.index.strong_count() > 0,
-            connections: it.figures.connections.load(Ordering::Relaxed),
-            received: it.figures.received.load(Ordering::Relaxed),
-            sent: it.figures.sent.load(Ordering::Relaxed),
-            requests: it.figures.requests(),
+            connections: it.counters.connections.load(Ordering::Relaxed),
+            received: it.counters.received.load(Ordering::Relaxed),
+            sent: it.counters.sent.load(Ordering::Relaxed),
+            requests: it.counters.requests(),
         });
         shown.collect()
     }
@@ -95,7 +95,7 @@ impl Shared {
 struct Served {
     /// Not where it cannot be used, nor while the daemon ends.
     index: Weak<Index>,
-    figures: Arc<Figures>,
+    counters: Arc<GatewayCounters>,
 }
 
 /// The gateways of a daemon.
@@ -176,8 +176,8 @@ async fn open(
         region: config.region.clone(),
         failed: None,
     };
-    let figures = Arc::<Figures>::default();
-    let counting = Arc::clone(&figures);
+    let counters = Arc::<GatewayCounters>::default();
+    let counting = Arc::clone(&counters);
     let (ended, until) = watch::channel(false);
     let (ready, started) = oneshot::channel();
     let terms = Terms {
@@ -210,7 +210,7 @@ async fn open(
         open.shown.listen.clear();
         Weak::new()
     });
-    Ok((open, Served { index, figures }))
+    Ok((open, Served { index, counters }))
 }
 
 /// Says that a gateway is served, and where its index is.
@@ -221,7 +221,7 @@ fn run(
     (data, identities): (Data, String),
     terms: Terms,
     keys: OfGateway,
-    (listeners, figures): (Listeners, Arc<Figures>),
+    (listeners, counters): (Listeners, Arc<GatewayCounters>),
     (ready, ended): (Ready, watch::Receiver<bool>),
 ) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -240,7 +240,7 @@ fn run(
     let clock = terms.clock;
     runtime.spawn(s3::sweep(swept, data.clone(), clock));
     let service = Gateway::new(Arc::clone(&index), data, terms, Arc::new(keys)).service();
-    runtime.block_on(listeners.serve(service, figures, ended));
+    runtime.block_on(listeners.serve(service, counters, ended));
     // Tasks that have the index end with it.
     runtime.shutdown_timeout(listen::GRACE);
     drop(index);

@@ -19,7 +19,7 @@ const CODES: [&str; 4] = ["2xx", "3xx", "4xx", "5xx"];
 
 /// What a gateway was asked since it was opened.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct GatewayCounters {
     requests: [[AtomicU64; CODES.len()]; METHODS.len()],
     /// Of bodies, from clients and to them.
     pub received: AtomicU64,
@@ -27,7 +27,7 @@ pub struct Figures {
     pub connections: AtomicU64,
 }
 
-impl Figures {
+impl GatewayCounters {
     /// A request was answered.
     pub fn answered(&self, method: &Method, status: StatusCode) {
         let of = METHODS.iter().position(|it| *it == method.as_str());
@@ -58,7 +58,7 @@ impl Figures {
 }
 
 /// A connection that is open.
-pub struct Connected(Arc<Figures>);
+pub struct Connected(Arc<GatewayCounters>);
 
 impl Drop for Connected {
     fn drop(&mut self) {
@@ -69,12 +69,12 @@ impl Drop for Connected {
 /// The body of an answer, whose bytes are counted as they go.
 pub struct Sent {
     body: s3s::Body,
-    figures: Arc<Figures>,
+    counters: Arc<GatewayCounters>,
 }
 
 impl Sent {
-    pub fn new(body: s3s::Body, figures: Arc<Figures>) -> Sent {
-        Sent { body, figures }
+    pub fn new(body: s3s::Body, counters: Arc<GatewayCounters>) -> Sent {
+        Sent { body, counters }
     }
 }
 
@@ -89,7 +89,7 @@ impl Body for Sent {
         let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(cx));
         if let Some(Ok(frame)) = &frame {
             let len = frame.data_ref().map_or(0, |it| it.len() as u64);
-            self.figures.sent.fetch_add(len, Ordering::Relaxed);
+            self.counters.sent.fetch_add(len, Ordering::Relaxed);
         }
         Poll::Ready(frame)
     }
@@ -109,16 +109,16 @@ mod tests {
 
     #[test]
     fn requests_are_counted_by_method_and_class() {
-        let figures = Arc::new(Figures::default());
-        figures.answered(&Method::GET, StatusCode::OK);
-        figures.answered(&Method::GET, StatusCode::PARTIAL_CONTENT);
-        figures.answered(&Method::PUT, StatusCode::SERVICE_UNAVAILABLE);
-        figures.answered(&Method::PATCH, StatusCode::NOT_FOUND);
+        let counters = Arc::new(GatewayCounters::default());
+        counters.answered(&Method::GET, StatusCode::OK);
+        counters.answered(&Method::GET, StatusCode::PARTIAL_CONTENT);
+        counters.answered(&Method::PUT, StatusCode::SERVICE_UNAVAILABLE);
+        counters.answered(&Method::PATCH, StatusCode::NOT_FOUND);
         let expected = [("GET", "2xx", 2), ("PUT", "5xx", 1), ("other", "4xx", 1)];
-        assert_eq!(figures.requests(), expected);
-        let one = figures.connected();
-        assert_eq!(figures.connections.load(Ordering::Relaxed), 1);
+        assert_eq!(counters.requests(), expected);
+        let one = counters.connected();
+        assert_eq!(counters.connections.load(Ordering::Relaxed), 1);
         drop(one);
-        assert_eq!(figures.connections.load(Ordering::Relaxed), 0);
+        assert_eq!(counters.connections.load(Ordering::Relaxed), 0);
     }
 }
