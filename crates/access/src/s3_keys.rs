@@ -26,8 +26,8 @@ use crate::token::NOTE_MAX;
 
 /// Before the name, in a meta store.
 const S3_KEYS: &str = "s3key/";
-/// In seconds.
-const DAY: u64 = 24 * 3600;
+/// Temporary ones of an account.
+const TEMPORARY_MAX: usize = 100;
 /// The most there may be.
 pub const S3_KEYS_MAX: usize = 10_000;
 
@@ -146,7 +146,7 @@ impl S3Keys<'_> {
                 format!("its note has at most {NOTE_MAX} bytes, none that controls a terminal");
             return Err(AccessError::BadToken(why));
         }
-        if self.without_old(wanted.created).await? >= S3_KEYS_MAX {
+        if self.without_old(&wanted).await? >= S3_KEYS_MAX {
             let why = format!("there are {S3_KEYS_MAX} access keys already; delete some");
             return Err(AccessError::BadToken(why));
         }
@@ -176,22 +176,32 @@ impl S3Keys<'_> {
         made.await
     }
 
-    /// How many there are, without the temporary ones that ended a day ago: those are deleted.
-    async fn without_old(&self, now: u64) -> Result<usize> {
-        let all = self.all(now).await?;
-        let is_old = |key: &S3Key| {
-            let ended = key.lasts.as_ref().map(|it| it.until);
-            ended.is_some_and(|it| it.saturating_add(DAY) < now)
+    /// How many there are beside `wanted`, without the temporary ones that ended: those are deleted.
+    ///
+    /// # Errors
+    /// [`AccessError::BadToken`]: its account has too many temporary ones.
+    async fn without_old(&self, wanted: &S3Key) -> Result<usize> {
+        let all = self.all(wanted.created).await?;
+        let ended = |key: &S3Key| {
+            let lasts = key.lasts.as_ref();
+            lasts.is_some_and(|it| it.until <= wanted.created)
         };
-        let old: Vec<&String> = all
-            .iter()
-            .filter(|it| is_old(&it.1))
-            .map(|it| &it.0)
-            .collect();
-        for name in &old {
-            self.delete(name).await?;
+        let mut left = 0;
+        let mut own = 0;
+        for (name, key, _) in &all {
+            if ended(key) {
+                self.delete(name).await?;
+                continue;
+            }
+            left += 1;
+            own += usize::from(key.lasts.is_some() && key.account == wanted.account);
         }
-        Ok(all.len() - old.len())
+        match wanted.lasts.is_some() && own >= TEMPORARY_MAX {
+            true => Err(AccessError::BadToken(format!(
+                "the account has {TEMPORARY_MAX} temporary access keys already; delete some, or wait until one ends"
+            ))),
+            false => Ok(left),
+        }
     }
 
     /// Changes how requests with it are served.

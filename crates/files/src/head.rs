@@ -17,7 +17,7 @@ pub const WIDTH_MAX: usize = 64;
 /// Digits of a blob and of a store's identity.
 const DIGITS: usize = 32;
 /// No store's object is longer.
-const SIZE_MAX: u64 = 1 << 50;
+pub const SIZE_MAX: u64 = 1 << 50;
 
 /// What a head says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,13 +71,7 @@ impl Head {
     }
 
     fn check(&self) -> Result<(), String> {
-        let is_hex = |text: &String| {
-            text.len() == DIGITS
-                && text
-                    .bytes()
-                    .all(|it| matches!(it, b'0'..=b'9' | b'a'..=b'f'))
-        };
-        if !is_hex(&self.blob) || !self.stores.iter().all(is_hex) {
+        if !is_hex(&self.blob) || !self.stores.iter().all(|it| is_hex(it)) {
             return Err("blob and stores are not 32 hexadecimal digits".to_owned());
         }
         if self.width != self.stores.len() || !(1..=WIDTH_MAX).contains(&self.width) {
@@ -101,6 +95,12 @@ impl Head {
         }
         Ok(())
     }
+}
+
+/// Is it a number as blobs and stores are named by: 32 hexadecimal digits?
+pub fn is_hex(text: &str) -> bool {
+    let is_digit = |it: u8| matches!(it, b'0'..=b'9' | b'a'..=b'f');
+    text.len() == DIGITS && text.bytes().all(is_digit)
 }
 
 #[cfg(test)]

@@ -213,6 +213,19 @@ fn a_file_on_a_store_that_is_not_at_hand_says_which() {
         // In another order the head is found all the same.
         let turned = [places[1].clone(), places[0].clone()];
         assert_eq!(get(&turned, "a").await, Ok(bytes(50_000, 1)));
+        // Written over another set, or in another order, it would be two files that delete each other's data.
+        for other in [&turned[..], &places[..1]] {
+            assert!(put(other, "a", &bytes(9, 2)).await.is_err());
+        }
+        put(&places[1..], "b", &bytes(9, 2)).await.unwrap();
+        put(&places[..1], "b", &bytes(9, 3)).await.unwrap();
+        assert_eq!(get(&places, "a").await, Ok(bytes(50_000, 1)));
+        // Nor is what others call alike.
+        let objects = &places[0].objects;
+        let change = Change::default();
+        objects.create("a.tds-notes", &[], change).await.unwrap();
+        put(&places, "a", &bytes(50_000, 4)).await.unwrap();
+        assert!(objects.stat("a.tds-notes").await.is_ok());
     });
 }
 
@@ -242,6 +255,85 @@ impl ObjectOps for Cut {
     fn load(&self) -> Option<State> {
         None
     }
+}
+
+/// A way to a store that refuses one write, and no other request.
+struct Refusing {
+    to: Rc<Store>,
+    left: Cell<u64>,
+}
+
+impl ObjectOps for Refusing {
+    type Error = ObjectError;
+
+    fn call(&self, request: Request) -> Pending<'_, Response> {
+        Box::pin(async move {
+            if matches!(request, Request::Write { .. }) {
+                let left = self.left.get();
+                self.left.set(left.wrapping_sub(1));
+                if left == 0 {
+                    return Err(ObjectError::Full("no room just now".to_owned()));
+                }
+            }
+            self.to.call(request).await.map_err(Into::into)
+        })
+    }
+
+    fn limits(&self) -> Limits {
+        self.to.limits()
+    }
+
+    fn load(&self) -> Option<State> {
+        None
+    }
+}
+
+#[test]
+fn a_piece_that_was_not_written_leaves_no_hole_whatever_its_writer_goes_on_with() {
+    Runtime::simulated(8).block_on(async {
+        for refused in 0..5 {
+            let (stores, places) = stores(1).await;
+            let old = bytes(30_000, 1);
+            put(&places, "a", &old).await.unwrap();
+            let mut way = place(0, &stores[0]);
+            way.objects = Rc::new(Refusing {
+                to: Rc::clone(&stores[0]),
+                left: Cell::new(refused),
+            });
+            let mut writer = Writer::begin(&[way], "a", SMALL, Make::Replace)
+                .await
+                .unwrap();
+            for at in 0..20 {
+                // An error is caught, and the piece written once more.
+                let data = View::copy_of(&bytes(SMALL as usize, 2));
+                if writer.write(at * SMALL, data.clone()).await.is_err() {
+                    let _ = writer.write(at * SMALL, data).await;
+                }
+            }
+            let end = writer.finish().await;
+            assert!(matches!(end, Err(FileError::Store(ObjectError::Full(_)))));
+            assert_eq!(get(&places, "a").await, Ok(old));
+            assert_eq!(objects(&stores).len(), 2, "a head and one blob");
+        }
+    });
+}
+
+#[test]
+fn a_place_beyond_the_longest_file_is_refused_before_anything_is_written() {
+    Runtime::simulated(9).block_on(async {
+        let (_stores, places) = stores(2).await;
+        let mut writer = Writer::begin(&places, "a", SMALL, Make::Replace)
+            .await
+            .unwrap();
+        for offset in [u64::MAX, 1 << 50] {
+            let refused = writer.write(offset, View::copy_of(b"x")).await;
+            assert!(
+                matches!(refused, Err(FileError::Request { .. })),
+                "{offset}"
+            );
+        }
+        writer.abandon().await;
+    });
 }
 
 #[test]

@@ -7,7 +7,9 @@
 //! ```
 //!
 //! The blobs that were there at the beginning belong to the head of then, to writers that will fail because of ours, and
-//! to writers that died: none of them can be a head's once ours is. Blobs that came later are left alone.
+//! to writers that died: none of them can be a head's once ours is. Blobs that came later are left alone, and so are all
+//! where there was no head: it may be on a store that is not at hand. A head on another store than the first, or one that
+//! names a store that is not at hand, refuses the writer.
 //!
 //! Always true: what fails before the head is written changed nothing that a reader sees.
 
@@ -19,7 +21,7 @@ use store::ops::ObjectError;
 use store::{Change, Condition, NAME_MAX, ObjectCalls, Version};
 
 use crate::error::FileError;
-use crate::head::{HEAD_LEN, Head, WIDTH_MAX};
+use crate::head::{HEAD_LEN, Head, SIZE_MAX, WIDTH_MAX, is_hex};
 use crate::layout::Layout;
 use crate::reader::head_at;
 use crate::{DEPTH, MARK, PIECE, Place, object_of};
@@ -55,6 +57,8 @@ pub struct Writer {
     /// How far each store's object reaches.
     ends: Vec<u64>,
     under_way: VecDeque<env::Task<Result<(), ObjectError>>>,
+    /// Why an earlier piece could not be written: it can become no file.
+    failed: Option<FileError>,
 }
 
 impl Writer {
@@ -70,17 +74,35 @@ impl Writer {
     ) -> Result<Writer, FileError> {
         check(places, name, stripe)?;
         let before = version(&places[0], name).await?;
-        if make == Make::New && before != Version::default() {
+        let mut is_there = before != Version::default();
+        let mut elsewhere = None;
+        for place in &places[1..] {
+            if version(place, name).await? != Version::default() {
+                is_there = true;
+                elsewhere = Some(place.identity.clone());
+            }
+        }
+        if make == Make::New && is_there {
             return Err(FileError::Exists {
                 name: name.to_owned(),
+            });
+        }
+        if let Some(identity) = elsewhere {
+            return Err(FileError::Request {
+                name: name.to_owned(),
+                why: format!(
+                    "its head is on store {identity}: name that store first, or delete the file there"
+                ),
             });
         }
         let mut others = Vec::with_capacity(places.len());
         for place in places {
             others.push(blobs(place, name).await?);
         }
-        if before != Version::default() {
-            is_head(&places[0], name, !others[0].is_empty()).await?;
+        match before == Version::default() {
+            // They may be of a file whose head is on a store that is not at hand.
+            true => others.iter_mut().for_each(Vec::clear),
+            false => check_head(places, name, !others[0].is_empty()).await?,
         }
         let mut drawn = [0; BLOB];
         env::secret("files", &mut drawn);
@@ -99,6 +121,7 @@ impl Writer {
             ends: vec![0; places.len()],
             places: places.to_vec(),
             under_way: VecDeque::new(),
+            failed: None,
         };
         for place in places {
             let made = place.objects.create(&writer.object, &[], Change::default());
@@ -121,9 +144,18 @@ impl Writer {
     /// # Errors
     /// [`FileError`]: this or an earlier piece could not be written.
     pub async fn write(&mut self, offset: u64, data: View) -> Result<(), FileError> {
+        let len = data.len() as u64;
+        let end = offset.checked_add(len).filter(|it| *it <= SIZE_MAX);
+        let end = end.ok_or_else(|| FileError::Request {
+            name: self.name.clone(),
+            why: format!("a file has at most {SIZE_MAX} bytes"),
+        })?;
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
         let longest = self.places.iter().map(|it| it.objects.limits().write_max);
         let longest = longest.fold(PIECE, u64::min);
-        for piece in self.layout.pieces(offset, data.len() as u64, longest) {
+        for piece in self.layout.pieces(offset, len, longest) {
             while self.under_way.len() >= DEPTH * self.places.len() {
                 self.one_done().await?;
             }
@@ -134,10 +166,10 @@ impl Writer {
                 let written = objects.write(&object, piece.at, part, Change::default());
                 written.done().await
             }));
-            let end = &mut self.ends[piece.store];
-            *end = (*end).max(piece.at + piece.len);
+            let reached = &mut self.ends[piece.store];
+            *reached = (*reached).max(piece.at + piece.len);
         }
-        self.size = self.size.max(offset + data.len() as u64);
+        self.size = self.size.max(end);
         Ok(())
     }
 
@@ -179,15 +211,23 @@ impl Writer {
     }
 
     async fn one_done(&mut self) -> Result<(), FileError> {
-        match self.under_way.pop_front() {
-            Some(task) => Ok(task.await?),
-            None => Ok(()),
+        let Some(task) = self.under_way.pop_front() else {
+            return Ok(());
+        };
+        let done = task.await.map_err(FileError::from);
+        if let Err(why) = &done {
+            self.failed.get_or_insert_with(|| why.clone());
         }
+        done
     }
 
     async fn make_durable(&mut self) -> Result<(), FileError> {
         while !self.under_way.is_empty() {
             self.one_done().await?;
+        }
+        // Whoever wrote may have caught it.
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
         }
         for (store, place) in self.places.iter().enumerate() {
             let len = self.layout.len_at(self.size, store);
@@ -289,10 +329,21 @@ async fn version(place: &Place, name: &str) -> Result<Version, FileError> {
     }
 }
 
-/// Is the object of that name a head? Who may only write cannot read it: then its length and its data must do.
-async fn is_head(first: &Place, name: &str, has_data: bool) -> Result<(), FileError> {
-    match head_at(&first.objects, name).await {
-        Ok(_) => Ok(()),
+/// Is the object of that name a head, of stores that are all at hand? Who may only write cannot read it: then its length
+/// and its data must do.
+async fn check_head(places: &[Place], name: &str, has_data: bool) -> Result<(), FileError> {
+    match head_at(&places[0].objects, name).await {
+        Ok(None) => Ok(()),
+        Ok(Some(head)) => {
+            let is_here = |it: &&String| places.iter().any(|place| place.identity == **it);
+            match head.stores.iter().find(|it| !is_here(it)) {
+                None => Ok(()),
+                Some(identity) => Err(FileError::Elsewhere {
+                    name: name.to_owned(),
+                    identity: identity.clone(),
+                }),
+            }
+        }
         Err(FileError::Store(ObjectError::Refused(_))) if has_data => Ok(()),
         Err(FileError::Store(ObjectError::Refused(why))) => Err(FileError::Plain {
             name: name.to_owned(),
@@ -308,7 +359,13 @@ async fn blobs(place: &Place, name: &str) -> Result<Vec<String>, FileError> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let part = place.objects.list(&prefix, after.as_deref(), PAGE).await?;
-        all.extend(part.objects.into_iter().map(|stat| stat.name));
+        let names = part.objects.into_iter().map(|stat| stat.name);
+        // Others may have names that begin so.
+        let is_blob = |name: &String| {
+            let number = &name[prefix.len()..];
+            is_hex(number)
+        };
+        all.extend(names.filter(is_blob));
         after = part.next;
         if after.is_none() {
             return Ok(all);

@@ -78,7 +78,6 @@ impl Blobs {
         data: View,
     ) -> Result<(), ObjectError> {
         let len = data.len() as u64;
-        self.lanes.pass(qos, Direction::Write, len).await?;
         let lane = self.lane(qos)?;
         let mut from = 0;
         for place in places(&lane.stores, blob, offset, len) {
@@ -113,7 +112,6 @@ impl Blobs {
         (blob, offset): (&BlobRef, u64),
         len: u64,
     ) -> Result<Buf, ObjectError> {
-        self.lanes.pass(qos, Direction::Read, len).await?;
         let lane = self.lane(qos)?;
         let mut whole: Option<Buf> = None;
         for place in places(&lane.stores, blob, offset, len) {
@@ -192,7 +190,7 @@ impl Blobs {
 
     // --- for whom -------------------------------------------------------------------------------------
 
-    /// Waits until these requests may have `bytes` more, which lie in the index.
+    /// Waits until these requests may have `bytes` more by their caps. It may be given up.
     ///
     /// # Errors
     /// [`ObjectError::Gone`]: the daemon ends.

@@ -16,6 +16,7 @@ use std::rc::Rc;
 use base::{Parcel, View};
 use bytes::Bytes;
 use env::{Mailbox, Poster};
+use futures::future::{Either, select};
 use policy::share::Direction;
 use store::ops::ObjectError;
 use tokio::sync::oneshot;
@@ -103,6 +104,7 @@ impl Data {
         (blob, offset): (&BlobRef, u64),
         data: Bytes,
     ) -> Result<(), DataError> {
+        self.pass(qos, Direction::Write, data.len() as u64).await?;
         let (qos, blob) = (qos.clone(), blob.clone());
         let write = move |blobs: Rc<Blobs>| -> Work<_> {
             let at = async move {
@@ -133,6 +135,7 @@ impl Data {
         (blob, offset): (&BlobRef, u64),
         len: u64,
     ) -> Result<Bytes, DataError> {
+        self.pass(qos, Direction::Read, len).await?;
         let (qos, blob) = (qos.clone(), blob.clone());
         let read = move |blobs: Rc<Blobs>| -> Work<_> {
             let read = async move { blobs.read(&qos, (&blob, offset), len).await };
@@ -142,7 +145,7 @@ impl Data {
         Ok(Bytes::copy_from_slice(&parcel.open()))
     }
 
-    /// As [`Blobs::pass`].
+    /// As [`Blobs::pass`]; given up with its future.
     ///
     /// # Errors
     /// [`DataError`].
@@ -151,8 +154,23 @@ impl Data {
             return Ok(());
         }
         let qos = qos.clone();
-        self.ask(move |blobs| Box::pin(async move { blobs.pass(&qos, direction, bytes).await }))
-            .await
+        let (mut send, answer) = oneshot::channel();
+        let job: Job = Box::new(move |blobs| {
+            env::spawn(async move {
+                // Whose request was given up takes nothing of the cap, and stands in no line.
+                let passed = {
+                    let pass = std::pin::pin!(blobs.pass(&qos, direction, bytes));
+                    let gone = std::pin::pin!(send.closed());
+                    match select(pass, gone).await {
+                        Either::Left((passed, _)) => passed,
+                        Either::Right(_) => return,
+                    }
+                };
+                drop(send.send(passed));
+            });
+        });
+        self.0.post(job).map_err(|_| DataError::Closed)?;
+        Ok(answer.await.map_err(|_| DataError::Closed)??)
     }
 
     /// As [`Blobs::delivered`].

@@ -199,6 +199,7 @@ pub(crate) mod tests {
         let pieces = (0..4).map(async |at| {
             while env::now() < end {
                 let at = (&blob(id), at << 20);
+                blobs.pass(qos, Direction::Read, 1 << 20).await.unwrap();
                 blobs.read(qos, at, 1 << 20).await.unwrap();
                 got.set(got.get() + (1 << 20));
             }

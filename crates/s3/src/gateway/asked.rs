@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use hyper::HeaderMap;
-use s3s::{S3Request, S3Result};
+use s3s::{S3Request, S3Result, s3_error};
 
 use super::endpoint::Connection;
 use super::entrance::Caller;
@@ -87,6 +87,9 @@ impl Asked {
     fn come_with(&mut self, headers: &HeaderMap) -> S3Result<()> {
         if HEADERS[..LISTS].iter().any(|it| headers.contains_key(*it)) {
             self.beside.push(Action::PutObjectAcl);
+        }
+        if headers.contains_key(TAGGING) && text(headers, TAGGING).is_none() {
+            return Err(s3_error!(InvalidArgument, "{TAGGING} is no text"));
         }
         if let Some(tags) = text(headers, TAGGING) {
             self.tag(&tag_set::of_header(tags)?);

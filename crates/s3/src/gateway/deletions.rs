@@ -94,6 +94,10 @@ pub(super) async fn delete_many(
     let now = gateway.now();
     let (id, judged) = gateway.judged(&asked.bucket, |judge, bucket| {
         let each = named.into_iter().map(|object| {
+            if object.key.len() > KEY_MAX {
+                let error = s3_error!(KeyTooLongError, "a key has 1 to {KEY_MAX} bytes");
+                return (object, Err(error));
+            }
             let asked = asked.clone().key(&object.key);
             let asked = asked.version(object.version_id.as_deref());
             let bypass = judge.bypasses(&asked);

@@ -26,6 +26,11 @@ const METHOD: &str = "access-control-request-method";
 /// And its headers.
 const HEADERS: &str = "access-control-request-headers";
 
+/// Headers that policies and rules have patterns for.
+const COMPARED: [&str; 5] = ["origin", "referer", "user-agent", METHOD, HEADERS];
+/// How long they are at most: patterns are tried at each of their bytes.
+const COMPARED_MAX: usize = 1024;
+
 /// How a request came, as its listener says it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Connection {
@@ -63,6 +68,10 @@ impl Endpoint {
     /// # Errors
     /// What ends the connection.
     pub async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        if let Some(name) = too_long(request.headers()) {
+            let why = format!("the header {name} has more than {COMPARED_MAX} bytes");
+            return Ok(refused(StatusCode::BAD_REQUEST, "InvalidRequest", &why));
+        }
         if request.method() == Method::OPTIONS {
             return Ok(self.preflight(&request));
         }
@@ -125,6 +134,15 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// The header that is too long to be compared with patterns, if one is.
+fn too_long(headers: &HeaderMap) -> Option<&'static str> {
+    let of = |name: &str| {
+        let all = headers.get_all(name).iter();
+        all.map(|it| it.len()).sum::<usize>()
+    };
+    COMPARED.into_iter().find(|name| of(name) > COMPARED_MAX)
 }
 
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use hyper::HeaderMap;
+use hyper::{HeaderMap, Method};
 use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::{S3Auth, SecretKey};
 use s3s::{S3Request, S3Result, s3_error};
@@ -88,15 +88,11 @@ const EXPIRES_MAX: u64 = 7 * 24 * 3600;
 
 /// Refuses what the signature does not cover, and signatures of before 2014: a signed URL that was handed on does what it was
 /// signed for, and nothing else.
-fn check_signed(headers: &HeaderMap, query: &str) -> S3Result<()> {
+fn check_signed(method: &Method, headers: &HeaderMap, query: &str) -> S3Result<()> {
+    let pairs = super::tag_set::pairs(query)?;
     let of_query = |wanted: &str| {
-        let pairs = query
-            .split('&')
-            .map(|it| it.split_once('=').unwrap_or((it, "")));
-        let mut found = pairs.filter(|it| it.0.eq_ignore_ascii_case(wanted));
-        found
-            .next()
-            .map(|it| it.1.replace("%3B", ";").replace("%3b", ";"))
+        let mut found = pairs.iter().filter(|it| it.0.eq_ignore_ascii_case(wanted));
+        found.next().map(|it| it.1.as_str())
     };
     let shown = headers.get("authorization").and_then(|it| it.to_str().ok());
     let is_old = shown.is_some_and(|it| it.starts_with("AWS "));
@@ -112,12 +108,20 @@ fn check_signed(headers: &HeaderMap, query: &str) -> S3Result<()> {
     }
     let in_header = shown.and_then(|it| {
         let rest = it.split("SignedHeaders=").nth(1)?;
-        rest.split([',', ' ']).next().map(str::to_owned)
+        rest.split([',', ' ']).next()
     });
-    // A form is signed by its policy, which covers no header.
-    let signed = in_header
-        .or_else(|| of_query("X-Amz-SignedHeaders"))
-        .unwrap_or_default();
+    // As signatures are looked for: that of a form is of its policy, which covers no header; then that of the query.
+    let signed = match of_query("X-Amz-Signature") {
+        _ if is_form(method, headers) => "",
+        Some(_) if headers.contains_key("authorization") => {
+            return Err(s3_error!(
+                InvalidRequest,
+                "sign in the URL or in the header, not in both"
+            ));
+        }
+        Some(_) => of_query("X-Amz-SignedHeaders").unwrap_or_default(),
+        None => in_header.unwrap_or_default(),
+    };
     let is_signed = |name: &str| signed.split(';').any(|it| it.eq_ignore_ascii_case(name));
     let asks = |name: &str| name.starts_with("x-amz-") && !UNSIGNED.contains(&name);
     let mut names = headers.keys().map(|it| it.as_str());
@@ -128,6 +132,13 @@ fn check_signed(headers: &HeaderMap, query: &str) -> S3Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+fn is_form(method: &Method, headers: &HeaderMap) -> bool {
+    let kind = headers.get(hyper::header::CONTENT_TYPE);
+    let kind = kind.map_or(&b""[..], |it| it.as_bytes()).trim_ascii_start();
+    let is_multipart = kind.len() >= 10 && kind[..10].eq_ignore_ascii_case(b"multipart/");
+    method == Method::POST && is_multipart
 }
 
 /// The token in the header, or in a signed URL, is the one that the key was made with.
@@ -182,7 +193,7 @@ impl S3Access for Entrance {
         let key = shown.access_key.clone();
         let found = self.find(&key)?;
         let query = cx.uri().query().unwrap_or_default();
-        check_signed(cx.headers(), query)?;
+        check_signed(cx.method(), cx.headers(), query)?;
         check_session(&found, cx.headers(), query)?;
         let caller = Caller {
             account: found.account,
@@ -200,11 +211,15 @@ mod tests {
     use super::*;
 
     fn check(pairs: &[(&'static str, &str)], query: &str) -> bool {
+        check_as(&Method::GET, pairs, query)
+    }
+
+    fn check_as(method: &Method, pairs: &[(&'static str, &str)], query: &str) -> bool {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.insert(*name, value.parse().unwrap());
         }
-        check_signed(&headers, query).is_ok()
+        check_signed(method, &headers, query).is_ok()
     }
 
     #[test]
@@ -239,9 +254,24 @@ mod tests {
         ));
         assert!(!check(&[("authorization", signed), copy], ""));
         // A signed URL that is handed on.
-        let url = "X-Amz-SignedHeaders=host%3Bx-amz-acl&X-Amz-Expires=60";
+        let url = "X-Amz-SignedHeaders=host%3Bx-amz-acl&X-Amz-Expires=60&X-Amz-Signature=00";
         assert!(check(&[("x-amz-acl", "private"), ("x-amz-date", "x")], url));
         assert!(!check(&[copy], url));
+        // One that comes beside it says nothing of what the URL signs, however its name is written.
+        let beside = "x SignedHeaders=x-amz-copy-source";
+        assert!(!check(&[("authorization", beside), copy], url));
+        let encoded = url.replace("X-Amz-Signature", "X-Amz%2DSignature");
+        assert!(!check(&[("authorization", beside), copy], &encoded));
+        // A form signs no header.
+        let form = ("content-type", "multipart/form-data; boundary=x");
+        let grant = ("x-amz-acl", "public-read");
+        assert!(!check_as(&Method::POST, &[form, grant], url));
+        assert!(!check_as(
+            &Method::POST,
+            &[form, grant, ("authorization", signed)],
+            ""
+        ));
+        assert!(check_as(&Method::POST, &[form], ""));
         assert!(!check(&[], "X-Amz-SignedHeaders=host&X-Amz-Expires=604801"));
         // Version 2, in either place.
         assert!(!check(&[("authorization", "AWS TA:00")], ""));

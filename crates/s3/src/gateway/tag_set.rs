@@ -10,13 +10,18 @@ pub(super) const OBJECT_MAX: usize = 10;
 /// The most tags of a bucket.
 pub(super) const BUCKET_MAX: usize = 50;
 
-/// Reads `name=value&name=value` as URLs have it.
+/// Reads tags as headers have them.
 pub(super) fn of_header(text: &str) -> S3Result<Pairs> {
+    checked(pairs(text)?, OBJECT_MAX)
+}
+
+/// Reads `name=value&name=value` as URLs have it.
+pub(super) fn pairs(text: &str) -> S3Result<Vec<(String, String)>> {
     let pairs = text.split('&').filter(|it| !it.is_empty()).map(|pair| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         Ok((decoded(name)?, decoded(value)?))
     });
-    checked(pairs.collect::<S3Result<Vec<_>>>()?, OBJECT_MAX)
+    pairs.collect()
 }
 
 fn decoded(text: &str) -> S3Result<String> {
@@ -25,7 +30,7 @@ fn decoded(text: &str) -> S3Result<String> {
     let bad = || {
         s3_error!(
             InvalidArgument,
-            "x-amz-tagging is no list of name=value pairs joined by &"
+            "{text:?} is no list of name=value pairs joined by &, as URLs have it"
         )
     };
     while let Some(byte) = rest.next() {

@@ -1,6 +1,6 @@
 //! Turns of long objects: so many at once, and of each account a part of them.
 //!
-//! Requests under a reservation have turns of their own, so many as an account: they wait for no others.
+//! Requests under reservations have turns of their own, as many again: they wait for no others.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +16,8 @@ const LANES_MAX: usize = 1024;
 /// The turns of one direction.
 pub(super) struct Turns {
     all: Arc<Semaphore>,
+    /// Of requests under reservations, as many.
+    reserved: Arc<Semaphore>,
     share: usize,
     /// Of an account, or of a reservation that promises something.
     by_lane: Mutex<BTreeMap<String, Arc<Semaphore>>>,
@@ -23,7 +25,7 @@ pub(super) struct Turns {
 
 /// A turn, until it is dropped.
 pub(super) struct Turn {
-    _of_all: Option<OwnedSemaphorePermit>,
+    _of_all: OwnedSemaphorePermit,
     _of_lane: OwnedSemaphorePermit,
 }
 
@@ -31,12 +33,13 @@ impl Turns {
     pub fn new(count: usize) -> Turns {
         Turns {
             all: Arc::new(Semaphore::new(count)),
+            reserved: Arc::new(Semaphore::new(count)),
             share: (count / SHARE).max(1),
             by_lane: Mutex::default(),
         }
     }
 
-    /// Waits for a turn of this lane: beside those of all others, unless it is `reserved`.
+    /// Waits for a turn of this lane, among those under reservations or the others.
     pub async fn take(&self, lane: &str, reserved: bool) -> S3Result<Turn> {
         let own = {
             let mut all = self.by_lane.lock().unwrap_or_else(PoisonError::into_inner);
@@ -48,12 +51,13 @@ impl Turns {
         };
         // Its own first: what waits for that takes no turn of others.
         let of_lane = own.acquire_owned().await;
-        let of_all = match reserved {
-            true => None,
-            false => Some(Arc::clone(&self.all).acquire_owned().await),
+        let all = match reserved {
+            true => &self.reserved,
+            false => &self.all,
         };
+        let of_all = Arc::clone(all).acquire_owned().await;
         Ok(Turn {
-            _of_all: of_all.transpose().map_err(S3Error::internal_error)?,
+            _of_all: of_all.map_err(S3Error::internal_error)?,
             _of_lane: of_lane.map_err(S3Error::internal_error)?,
         })
     }

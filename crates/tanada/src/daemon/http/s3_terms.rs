@@ -7,13 +7,14 @@
 //!
 //! Always true:
 //! 1. A key or a bucket comes under reservations of its own account alone.
-//! 2. Caps are set by who may set those of accounts, so no account lifts its own.
+//! 2. Caps are set by who may set those of accounts. What an account gets whatever its keys is the cap of the account.
+//! 3. A temporary key is made by its own account alone.
 
 use std::sync::Arc;
 
 use access::caller::Caller;
 use access::name::AccountName;
-use access::role::Action;
+use access::role::{Action, Whose};
 use access::s3_buckets::S3Buckets;
 use access::s3_keys::{S3Key as Record, S3Keys, S3Terms as Terms, Temporary};
 use axum::extract::{Path, State};
@@ -108,7 +109,10 @@ pub(super) async fn change_of(
     let caps = caps_of(asked, caller)?;
     let reservation = match asked.reservation.as_deref() {
         None => None,
-        Some("") => Some(None),
+        Some("") => {
+            caller.check(Action::Book, account)?;
+            Some(None)
+        }
         Some(name) => {
             let account = account.map(ToString::to_string).unwrap_or_default();
             let known = found(control, (caller, Action::Book), (&account, name)).await?;
@@ -319,6 +323,11 @@ pub(super) async fn create_credentials(
         ));
     }
     let account = meant(&caller, asked.account.as_deref());
+    let owner = account_name(&account)?;
+    // A key opens all that its account has: to be the agent of one of its reservations is not enough.
+    if caller.whose(owner.as_ref()) != Whose::Own {
+        return Err(caller.denied(Action::Capability, Whose::Other).into());
+    }
     let action = (&caller, Action::Capability);
     let (known, token) = found(&control, action, (&account, &asked.reservation)).await?;
     let Some(token) = token else {
@@ -337,7 +346,7 @@ pub(super) async fn create_credentials(
     let until = (now + lasts).min(known.record.promise.until);
     let wanted = Record {
         version: 1,
-        account: account_name(&account)?,
+        account: owner,
         account_id: 0,
         sealed,
         created: now,
