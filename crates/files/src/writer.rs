@@ -74,15 +74,8 @@ impl Writer {
     ) -> Result<Writer, FileError> {
         check(places, name, stripe)?;
         let before = version(&places[0], name).await?;
-        let mut is_there = before != Version::default();
-        let mut elsewhere = None;
-        for place in &places[1..] {
-            if version(place, name).await? != Version::default() {
-                is_there = true;
-                elsewhere = Some(place.identity.clone());
-            }
-        }
-        if make == Make::New && is_there {
+        let elsewhere = elsewhere(&places[1..], name).await?;
+        if make == Make::New && (before != Version::default() || elsewhere.is_some()) {
             return Err(FileError::Exists {
                 name: name.to_owned(),
             });
@@ -225,7 +218,7 @@ impl Writer {
         while !self.under_way.is_empty() {
             self.one_done().await?;
         }
-        // Whoever wrote may have caught it.
+        // The caller may have caught it.
         if let Some(why) = &self.failed {
             return Err(why.clone());
         }
@@ -314,6 +307,16 @@ fn check(places: &[Place], name: &str, stripe: u64) -> Result<(), FileError> {
         ));
     }
     Ok(())
+}
+
+/// The store of these that has an object of this name, if one has.
+async fn elsewhere(places: &[Place], name: &str) -> Result<Option<String>, FileError> {
+    for place in places {
+        if version(place, name).await? != Version::default() {
+            return Ok(Some(place.identity.clone()));
+        }
+    }
+    Ok(None)
 }
 
 /// The version of an object, 0 where there is none. An object that no head can be is refused.

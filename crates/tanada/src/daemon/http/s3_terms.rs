@@ -313,15 +313,7 @@ pub(super) async fn create_credentials(
     text: axum::body::Bytes,
 ) -> Answer<MadeS3Key> {
     let asked: NewS3Credentials = body(&headers, &text, r#"{"reservation": "gold", "for": "1h"}"#)?;
-    let lasts = config::read_span(&asked.span)
-        .map_err(|why| unprocessable(format!("for: {why}"), "write a time such as 1h"))?;
-    let lasts = lasts.0.div_ceil(1_000_000_000);
-    if !(1..=LASTS_MAX).contains(&lasts) {
-        return Err(unprocessable(
-            format!("a temporary key is good for 1 s to {LASTS_MAX} s"),
-            "ask for less, and anew before it is over",
-        ));
-    }
+    let lasts = seconds(&asked.span)?;
     let account = meant(&caller, asked.account.as_deref());
     let owner = account_name(&account)?;
     // A key opens all that its account has: to be the agent of one of its reservations is not enough.
@@ -369,6 +361,20 @@ pub(super) async fn create_credentials(
         session_token: Some(token),
         about: shown(id, &key, true),
     }))
+}
+
+/// How long a temporary key is to be good, in seconds.
+fn seconds(span: &str) -> Result<u64, Failure> {
+    let lasts = config::read_span(span)
+        .map_err(|why| unprocessable(format!("for: {why}"), "write a time such as 1h"))?;
+    let lasts = lasts.0.div_ceil(1_000_000_000);
+    if !(1..=LASTS_MAX).contains(&lasts) {
+        return Err(unprocessable(
+            format!("a temporary key is good for 1 s to {LASTS_MAX} s"),
+            "ask for less, and anew before it is over",
+        ));
+    }
+    Ok(lasts)
 }
 
 fn account_name(account: &str) -> Result<Option<AccountName>, Failure> {
