@@ -40,7 +40,7 @@ use crate::api::job::Job;
 use crate::api::level::Upgraded;
 use crate::api::reload::Reloaded;
 use crate::api::reservation::{ReservationOffer, WholeReservation};
-use crate::api::s3::{MadeS3Key, S3Gateway, S3Key};
+use crate::api::s3::{MadeS3Key, S3Bucket, S3Gateway, S3Key};
 use crate::api::settings::Setting;
 use crate::api::status::Device;
 use crate::api::store::{Calendar, Offer, Reservation, Scrub, Store};
@@ -176,7 +176,7 @@ fn calibration() -> Shape {
 type Printed = (&'static str, fn() -> Shape);
 
 /// Each command and what it prints.
-const COMMANDS: [Printed; 117] = [
+const COMMANDS: [Printed; 121] = [
     ("account create", one::<Account>),
     ("account delete", one::<AccountsGone>),
     ("account list", many::<Account>),
@@ -256,9 +256,13 @@ const COMMANDS: [Printed; 117] = [
     ("store scrub", one::<Scrub>),
     ("store show", one::<Store>),
     ("store show --calibration", calibration),
+    ("s3 bucket list", many::<S3Bucket>),
+    ("s3 bucket set", one::<S3Bucket>),
+    ("s3 credentials", one::<MadeS3Key>),
     ("s3 key create", one::<MadeS3Key>),
     ("s3 key delete", one::<S3Key>),
     ("s3 key list", many::<S3Key>),
+    ("s3 key set", one::<S3Key>),
     ("s3 list", many::<S3Gateway>),
     ("token create", one::<MadeToken>),
     ("token delete", one::<Token>),

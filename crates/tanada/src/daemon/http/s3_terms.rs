@@ -181,9 +181,11 @@ pub(super) async fn set_key(
         .await?;
     let known = all.into_iter().find(|it| it.0 == id);
     let account = known.as_ref().and_then(|it| it.1.account.clone());
-    caller.check(Action::Tokens, account.as_ref())?;
     let change = match known {
-        Some(_) => change_of(&control, &caller, account.as_ref(), &asked).await?,
+        Some(_) => {
+            caller.check(Action::Tokens, account.as_ref())?;
+            change_of(&control, &caller, account.as_ref(), &asked).await?
+        }
         // The answer says that there is none.
         None => TermsChange::default(),
     };
