@@ -475,12 +475,12 @@ fn keys_and_buckets_have_reservations_and_caps_and_answers_say_so() {
     assert_eq!(got.as_deref(), Some("40000000"));
     let (status, said) = brief.said(&[], "/photos/big");
     assert!(
-        status == 403 && said.contains("InvalidToken"),
+        status == 400 && said.contains("InvalidToken"),
         "{status} {said}"
     );
     let (status, said) = plain.said(&["-H", &token], "/photos/big");
     assert!(
-        status == 403 && said.contains("InvalidToken"),
+        status == 400 && said.contains("InvalidToken"),
         "{status} {said}"
     );
     // What cannot be.
