@@ -24,7 +24,7 @@ mod sweep;
 pub use blobs::{Blobs, CHUNK, PREFIX};
 pub use data::{Data, DataError, Job, Jobs, data};
 pub use gateway::{
-    AccessKey, Endpoint, FORM_MAX, Gateway, Keys, Reserved, ServiceTerms, TRANSFERS, Terms,
+    AccessKey, Endpoint, FORM_MAX, Gateway, Keys, Reserved, ServiceTerms, TRANSFERS, Terms, is_form,
 };
 pub use index::record::{
     About, BlobRef, Bucket, Checksum, Content, INLINE_MAX, Pairs, Part, PartSize, Upload, Version,

@@ -20,18 +20,52 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
 
-class ReadableFile(io.RawIOBase):
+class _File(io.RawIOBase):
+    """A place in a file over several stores."""
+
+    def __init__(self, name: str, mode: str) -> None:
+        super().__init__()
+        self.name = name
+        self.mode = mode
+        self._at = 0
+
+    @property
+    def size(self) -> int:
+        """How long it is by now."""
+        raise NotImplementedError
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check()
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Goes on elsewhere; what is never written reads as zeroes."""
+        self._check()
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self.size}.get(whence)
+        if base is None:
+            raise ValueError(f"whence is {whence}; say os.SEEK_SET, SEEK_CUR or SEEK_END")
+        if base + offset < 0:
+            raise ValueError(f"byte {base + offset} is before the beginning of the file")
+        self._at = base + offset
+        return self._at
+
+    def _check(self) -> None:
+        if self.closed:
+            raise ValueError(f"{self.name} is closed")
+
+
+class ReadableFile(_File):
     """A file being read, as it was when it was opened.
 
     Raises `Conflict` once another writer has replaced it: no answer mixes two versions.
     """
 
     def __init__(self, name: str, native: _native.Reader) -> None:
-        super().__init__()
-        self.name = name
-        self.mode = "rb"
+        super().__init__(name, "rb")
         self._native = native
-        self._at = 0
 
     @property
     def size(self) -> int:
@@ -45,18 +79,6 @@ class ReadableFile(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        self._check()
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        self._check()
-        self._at = _place(offset, whence, self._at, self.size)
-        return self._at
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
         """Fills `buffer` from all stores at once; how many bytes that were: fewer where the file ends."""
@@ -78,15 +100,11 @@ class ReadableFile(io.RawIOBase):
     def readall(self) -> bytes:
         return self.read()
 
-    def _check(self) -> None:
-        if self.closed:
-            raise ValueError(f"{self.name} is closed")
-
     def __repr__(self) -> str:
         return f"<tanada.ReadableFile {self.name}: {self.size:,} bytes, at {self._at:,}>"
 
 
-class WritableFile(io.RawIOBase):
+class WritableFile(_File):
     """A file being written. No reader sees it until `close`, which makes it durable first.
 
     An exception inside of its `with` block gives it up, as `abandon` does, and so does forgetting it unclosed. `close`
@@ -94,13 +112,10 @@ class WritableFile(io.RawIOBase):
     """
 
     def __init__(self, name: str, native: _native.Writer, mode: str) -> None:
-        super().__init__()
-        self.name = name
-        self.mode = mode
+        super().__init__(name, mode)
         self.generation: str | None = None
         """The head's generation, once it is closed."""
         self._native = native
-        self._at = 0
         self._size = 0
 
     @property
@@ -110,19 +125,6 @@ class WritableFile(io.RawIOBase):
 
     def writable(self) -> bool:
         return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        self._check()
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Goes on elsewhere; what is never written reads as zeroes."""
-        self._check()
-        self._at = _place(offset, whence, self._at, self._size)
-        return self._at
 
     def write(self, data: "ReadableBuffer", /) -> int:
         """Writes all of `data`. That it is under way is no promise yet: `close` answers for all of it."""
@@ -161,18 +163,5 @@ class WritableFile(io.RawIOBase):
         if hasattr(self, "_native"):
             self.abandon()
 
-    def _check(self) -> None:
-        if self.closed:
-            raise ValueError(f"{self.name} is closed")
-
     def __repr__(self) -> str:
         return f"<tanada.WritableFile {self.name}: {self._size:,} bytes by now>"
-
-
-def _place(offset: int, whence: int, at: int, size: int) -> int:
-    base = {os.SEEK_SET: 0, os.SEEK_CUR: at, os.SEEK_END: size}.get(whence)
-    if base is None:
-        raise ValueError(f"whence is {whence}; say os.SEEK_SET, SEEK_CUR or SEEK_END")
-    if base + offset < 0:
-        raise ValueError(f"byte {base + offset} is before the beginning of the file")
-    return base + offset

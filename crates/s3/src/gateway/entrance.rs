@@ -134,7 +134,8 @@ fn check_signed(method: &Method, headers: &HeaderMap, query: &str) -> S3Result<(
     }
 }
 
-fn is_form(method: &Method, headers: &HeaderMap) -> bool {
+/// Is it a form, which is signed by its policy, and whose fields are in memory before it is known whose it is?
+pub fn is_form(method: &Method, headers: &HeaderMap) -> bool {
     let kind = headers.get(hyper::header::CONTENT_TYPE);
     let kind = kind.map_or(&b""[..], |it| it.as_bytes()).trim_ascii_start();
     let is_multipart = kind.len() >= 10 && kind[..10].eq_ignore_ascii_case(b"multipart/");

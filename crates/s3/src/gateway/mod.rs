@@ -54,7 +54,7 @@ use self::core::{Answer, Request};
 
 pub use self::core::{FORM_MAX, Gateway, TRANSFERS, Terms};
 pub use endpoint::Endpoint;
-pub use entrance::{AccessKey, Keys};
+pub use entrance::{AccessKey, Keys, is_form};
 pub use service::{Reserved, ServiceTerms};
 
 /// Each operation stands in a module of its own kind.

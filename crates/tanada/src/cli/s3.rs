@@ -13,6 +13,7 @@ use report::terminal::table::table;
 use super::ask::Ask;
 use super::client::Client;
 use super::show;
+use super::volume_set::pairs;
 use crate::api::s3::{
     MadeS3Key, NewS3Credentials, NewS3Key, S3Bucket, S3Change, S3Gateway, S3Key, S3Terms,
 };
@@ -210,8 +211,7 @@ fn exports(made: &MadeS3Key) -> String {
 /// What is to hold, from `KEY=VALUE`.
 fn change(settings: &[String]) -> Result<S3Change, Usage> {
     let mut change = S3Change::default();
-    for setting in settings {
-        let (key, value) = setting.split_once('=').unwrap_or((setting, ""));
+    for (key, value) in pairs(settings)? {
         let place = match key {
             "reservation" => &mut change.reservation,
             "max_read" => &mut change.max_read,
@@ -220,12 +220,12 @@ fn change(settings: &[String]) -> Result<S3Change, Usage> {
             "max_write_iops" => &mut change.max_write_iops,
             _ => {
                 return Err(Usage(format!(
-                    "{setting}: a key is reservation, max_read, max_write, max_read_iops or max_write_iops"
+                    "{key}={value}: a key is reservation, max_read, max_write, max_read_iops or max_write_iops"
                 )));
             }
         };
-        if !setting.contains('=') || (value.is_empty() && key != "reservation") {
-            return Err(Usage(format!("{setting}: write {key}=VALUE")));
+        if value.is_empty() && key != "reservation" {
+            return Err(Usage(format!("{key}=: write {key}=VALUE")));
         }
         *place = Some(value.to_owned());
     }

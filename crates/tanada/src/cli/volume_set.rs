@@ -74,7 +74,7 @@ pub fn run(
 }
 
 /// `KEY=VALUE`, each key once.
-fn pairs(changes: &[String]) -> Result<Vec<(&str, &str)>, Usage> {
+pub(super) fn pairs(changes: &[String]) -> Result<Vec<(&str, &str)>, Usage> {
     let mut pairs: Vec<(&str, &str)> = Vec::new();
     for change in changes {
         let (key, value) = change

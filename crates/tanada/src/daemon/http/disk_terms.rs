@@ -34,25 +34,29 @@ impl DiskChange {
     }
 
     fn caps(&self) -> Result<CapChange, Failure> {
-        let texts = [
+        cap_change([
             self.max_read.as_deref(),
             self.max_write.as_deref(),
             self.max_read_iops.as_deref(),
             self.max_write_iops.as_deref(),
-        ];
-        let new = config::caps::change(Caps::default(), texts).map_err(|(key, what)| {
-            unprocessable(format!("{key}: {what}"), "leave it out where it is to stay")
-        })?;
-        let new = CapRecord::from(new);
-        // What is named and is no number: off.
-        let set = |text: Option<&str>, new: Option<u64>| text.map(|_| new.unwrap_or(0));
-        Ok(CapChange {
-            read: set(texts[0], new.read),
-            write: set(texts[1], new.write),
-            read_iops: set(texts[2], new.read_iops),
-            write_iops: set(texts[3], new.write_iops),
-        })
+        ])
     }
+}
+
+/// A change of caps, from texts in the order of [`config::caps::KEYS`].
+pub(super) fn cap_change(texts: [Option<&str>; 4]) -> Result<CapChange, Failure> {
+    let new = config::caps::change(Caps::default(), texts).map_err(|(key, what)| {
+        unprocessable(format!("{key}: {what}"), "leave it out where it is to stay")
+    })?;
+    let new = CapRecord::from(new);
+    // What is named and is no number: off.
+    let set = |text: Option<&str>, new: Option<u64>| text.map(|_| new.unwrap_or(0));
+    Ok(CapChange {
+        read: set(texts[0], new.read),
+        write: set(texts[1], new.write),
+        read_iops: set(texts[2], new.read_iops),
+        write_iops: set(texts[3], new.write_iops),
+    })
 }
 
 pub(super) fn called(text: &str) -> Result<Name, Failure> {

@@ -100,6 +100,13 @@ pub(super) fn shown(id: String, key: &Record, good: bool) -> S3Key {
     }
 }
 
+/// All keys, by name, and whether each is good now.
+pub(super) async fn all_keys(control: &Control) -> Result<Vec<(String, Record, bool)>, Failure> {
+    let now = unix_seconds() as u64;
+    let all = Accounts(control).ask(async move |it| S3Keys(it).all(now).await);
+    all.await
+}
+
 /// A new name and secret, and the secret sealed.
 pub(super) fn fresh(control: &Control) -> Result<(String, String, String), Failure> {
     let fresh = control.s3.keys.fresh().map_err(|error| {
@@ -135,10 +142,7 @@ pub(super) async fn get_keys(
     State(control): State<Arc<Control>>,
     Extension(caller): Extension<Caller>,
 ) -> Answer<Vec<S3Key>> {
-    let now = unix_seconds() as u64;
-    let all = Accounts(&control)
-        .ask(async move |it| S3Keys(it).all(now).await)
-        .await?;
+    let all = all_keys(&control).await?;
     let may_see = all
         .into_iter()
         .filter(|(_, key, _)| may(&caller, key.account.as_ref()));
@@ -213,10 +217,7 @@ pub(super) async fn delete_key(
     Extension(caller): Extension<Caller>,
     Path(id): Path<String>,
 ) -> Answer<S3Key> {
-    let now = unix_seconds() as u64;
-    let all = Accounts(&control)
-        .ask(async move |it| S3Keys(it).all(now).await)
-        .await?;
+    let all = all_keys(&control).await?;
     let found = all.iter().find(|it| it.0 == id);
     if let Some((_, key, _)) = found {
         caller.check(Action::Tokens, key.account.as_ref())?;

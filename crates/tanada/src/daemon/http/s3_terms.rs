@@ -20,18 +20,18 @@ use access::s3_keys::{S3Key as Record, S3Keys, S3Terms as Terms, Temporary};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::{Extension, Json};
-use policy::share::cap::Caps;
 use reservations::capability::encode_set;
 use reservations::record::Target;
 use reservations::records::Versioned;
 use ring::digest::{SHA256, digest};
-use vdisk::record::CapRecord;
+use vdisk::cluster::set::CapChange;
 
 use super::account_records::Accounts;
 use super::cluster_thread::ClusterThread;
 use super::control::{Answer, Control, Failure, body, unprocessable};
+use super::disk_terms::cap_change;
 use super::reservations::{allowed, failure, meant};
-use super::s3_keys::{fresh, look, shown};
+use super::s3_keys::{all_keys, fresh, look, shown};
 use crate::api::refusal::Refusal;
 use crate::api::s3::{MadeS3Key, NewS3Credentials, S3Bucket, S3Change, S3Key, S3Terms};
 use crate::daemon::common::when::unix_seconds;
@@ -54,7 +54,7 @@ pub(super) fn terms_shown(terms: &Terms) -> S3Terms {
 #[derive(Debug, Clone, Default)]
 pub(super) struct TermsChange {
     reservation: Option<Option<String>>,
-    caps: [Option<Option<u64>>; 4],
+    caps: CapChange,
 }
 
 impl TermsChange {
@@ -62,21 +62,12 @@ impl TermsChange {
         if let Some(reservation) = &self.reservation {
             terms.reservation.clone_from(reservation);
         }
-        let caps = &mut terms.caps;
-        let places = [
-            &mut caps.read,
-            &mut caps.write,
-            &mut caps.read_iops,
-            &mut caps.write_iops,
-        ];
-        for (place, new) in places.into_iter().zip(self.caps) {
-            *place = new.unwrap_or(*place);
-        }
+        terms.caps = self.caps.applied(terms.caps);
     }
 }
 
 /// What is asked of caps; who may not set those is refused.
-fn caps_of(asked: &S3Change, caller: &Caller) -> Result<[Option<Option<u64>>; 4], Failure> {
+fn caps_of(asked: &S3Change, caller: &Caller) -> Result<CapChange, Failure> {
     let texts = [
         asked.max_read.as_deref(),
         asked.max_write.as_deref(),
@@ -84,19 +75,10 @@ fn caps_of(asked: &S3Change, caller: &Caller) -> Result<[Option<Option<u64>>; 4]
         asked.max_write_iops.as_deref(),
     ];
     if texts.iter().all(Option::is_none) {
-        return Ok([None; 4]);
+        return Ok(CapChange::default());
     }
     caller.check(Action::Accounts, None)?;
-    let new = config::caps::change(Caps::default(), texts).map_err(|(key, what)| {
-        unprocessable(format!("{key}: {what}"), "leave it out where it is to stay")
-    })?;
-    let new = CapRecord::from(new);
-    let values = [new.read, new.write, new.read_iops, new.write_iops];
-    let mut caps = [None; 4];
-    for ((place, text), value) in caps.iter_mut().zip(texts).zip(values) {
-        *place = text.map(|_| value);
-    }
-    Ok(caps)
+    cap_change(texts)
 }
 
 /// What is asked, for a key or a bucket of `account`.
@@ -175,10 +157,7 @@ pub(super) async fn set_key(
     text: axum::body::Bytes,
 ) -> Answer<S3Key> {
     let asked: S3Change = body(&headers, &text, r#"{"reservation": "gold"}"#)?;
-    let now = unix_seconds() as u64;
-    let all = Accounts(&control)
-        .ask(async move |it| S3Keys(it).all(now).await)
-        .await?;
+    let all = all_keys(&control).await?;
     let known = all.into_iter().find(|it| it.0 == id);
     let account = known.as_ref().and_then(|it| it.1.account.clone());
     let change = match known {

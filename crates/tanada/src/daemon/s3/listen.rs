@@ -208,20 +208,10 @@ static COUNT: AtomicU64 = AtomicU64::new(0);
 /// Forms under way: what they bring is in memory before it is known whose it is.
 static FORMS: Semaphore = Semaphore::const_new(8);
 
-fn is_form(request: &Request<Incoming>) -> bool {
-    let kind = request.headers().get(hyper::header::CONTENT_TYPE);
-    let kind = kind.and_then(|it| it.to_str().ok()).unwrap_or_default();
-    let is_multipart = kind
-        .trim_start()
-        .to_ascii_lowercase()
-        .starts_with("multipart/");
-    request.method() == hyper::Method::POST && is_multipart
-}
-
 async fn one((service, counters): &Asked, request: Request<Incoming>) -> Response<Sent> {
     let method = request.method().clone();
     let timed = |body| s3s::Body::http_body_unsync(Timed::new(body, Arc::clone(counters)));
-    let _form = match is_form(&request) {
+    let _form = match s3::is_form(&method, request.headers()) {
         // It is closed never.
         true => FORMS.acquire().await.ok(),
         false => None,
