@@ -38,7 +38,7 @@ pub use keys::{Mistake, instead};
 pub use log::LogLevel;
 pub use store::StoreConfig;
 pub use types::{
-    AdminConfig, Backing, Config, ConfigError, DeviceConfig, HybridConfig, Kind, S3Config,
+    AdminConfig, Backing, Config, ConfigError, DeviceConfig, HybridConfig, Kind, S3Below, S3Config,
 };
 pub use values::{check_name, is_local, read_span};
 
@@ -146,7 +146,7 @@ fn read_root(mut root: Keys<'_, '_>, origin: &str, data_dir: Option<&Path>) -> C
     if let Some(cluster) = &cluster {
         cluster::check_against_exports(&root, cluster, &exports);
     }
-    let s3 = s3::read_gateways(&mut root, &stores, (&exports, &admin));
+    let s3 = s3::read_gateways(&mut root, &stores, has_cluster, (&exports, &admin));
     let log = log::read_log(&mut root);
     root.finish();
     Config {

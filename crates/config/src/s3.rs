@@ -1,15 +1,16 @@
-//! `[[s3]]`: buckets over a store, for every S3 client.
+//! `[[s3]]`: buckets over stores, or on a virtual disk, for every S3 client.
 //!
 //! Always true of an `S3Config`:
-//! 1. Its stores are there, and no other gateway has one of them.
+//! 1. Its stores are there; no other gateway has one of them, nor its volume, and no export shows that.
 //! 2. No other machine reaches it but in TLS.
 
 use env::net::Address;
+use vdisk::record::Name;
 
 use super::export::ExportConfig;
 use super::keys::{At, Keys};
 use super::store::{StoreConfig, unknown_store};
-use super::types::{AdminConfig, S3Config};
+use super::types::{AdminConfig, S3Below, S3Config};
 use super::values::{any_port, is_local, read_new_name};
 
 /// Where a gateway is unless configured: the port after the store's.
@@ -21,11 +22,12 @@ pub const REGION: &str = "us-east-1";
 pub(super) fn read_gateways(
     root: &mut Keys<'_, '_>,
     stores: &[StoreConfig],
-    others: (&[ExportConfig], &AdminConfig),
+    has_cluster: bool,
+    (exports, admin): (&[ExportConfig], &AdminConfig),
 ) -> Vec<S3Config> {
     let mut gateways = Vec::new();
     for mut keys in root.tables("s3") {
-        let gateway = read_s3(&mut keys, stores, &gateways, others);
+        let gateway = read_s3(&mut keys, has_cluster, (stores, &gateways, exports, admin));
         gateways.extend(gateway);
         keys.finish();
     }
@@ -33,28 +35,57 @@ pub(super) fn read_gateways(
 }
 
 /// Reads one of them.
-fn read_s3(
-    keys: &mut Keys<'_, '_>,
-    stores: &[StoreConfig],
-    earlier: &[S3Config],
-    (exports, admin): (&[ExportConfig], &AdminConfig),
-) -> Option<S3Config> {
+fn read_s3(keys: &mut Keys<'_, '_>, has_cluster: bool, others: Others<'_>) -> Option<S3Config> {
+    let (stores, earlier, exports, _) = others;
     let is_taken = |name: &str| earlier.iter().any(|other| other.name == name);
     let name = read_new_name(keys, is_taken, "gateway");
-    let named = read_stores(keys, stores, earlier);
+    let below = match keys.has("volume") {
+        true => read_volume(keys, has_cluster, (earlier, exports)).map(S3Below::Volume),
+        false => read_stores(keys, stores, earlier).map(S3Below::Stores),
+    };
     let listen = keys.parse_list("listen", str::parse::<Address>);
     let region = keys.parse_or("region", REGION.to_owned(), read_region);
     let missing = format!(
         "listen is missing; say where clients connect: listen = \"{LISTEN}\" or \"tls:IP:PORT\""
     );
     let listen = keys.need(listen, &missing)?;
-    check_addresses(keys, &listen, (stores, earlier, exports, admin));
+    check_addresses(keys, &listen, others);
     Some(S3Config {
         name: name?,
-        stores: named?,
+        below: below?,
         listen: listen.value,
         region,
     })
+}
+
+fn read_volume(
+    keys: &mut Keys<'_, '_>,
+    has_cluster: bool,
+    (earlier, exports): (&[S3Config], &[ExportConfig]),
+) -> Option<Name> {
+    let named = keys.parse("volume", str::parse::<Name>);
+    let is_both = keys.take::<toml::Value>("store").is_some();
+    let At { value: name, at } = named?;
+    let other = earlier.iter().find(|it| it.volume() == Some(&name));
+    let is_shown = |it: &&ExportConfig| it.volume.as_ref().is_some_and(|it| it.name == name);
+    let what = if is_both {
+        "its objects lie in stores or on a volume: leave out store, or volume".to_owned()
+    } else if !has_cluster {
+        format!(
+            "\"{name}\" is a volume of a cluster, and this node is of none: add a [cluster] section"
+        )
+    } else if let Some(other) = other {
+        format!("\"{name}\" is the volume of the gateway \"{}\"", other.name)
+    } else if let Some(export) = exports.iter().find(is_shown) {
+        format!(
+            "\"{name}\" is exported as \"{}\", and what its clients write would destroy the objects; leave out one of them",
+            export.name
+        )
+    } else {
+        return Some(name);
+    };
+    keys.complain_at(at, "volume", what);
+    None
 }
 
 fn read_stores(
@@ -63,14 +94,15 @@ fn read_stores(
     earlier: &[S3Config],
 ) -> Option<Vec<String>> {
     let found = keys.parse_list("store", |text| Ok::<String, String>(text.to_owned()));
-    let missing = "store is missing; name the [[store]] that its objects lie in: store = \"...\"";
+    let missing = "store is missing; name the [[store]] that its objects lie in: store = \"...\", or a virtual disk: \
+                   volume = \"...\"";
     let At { value: named, at } = keys.need(found, missing)?;
     let mut good = !named.is_empty();
     if named.is_empty() {
         keys.complain_at(at, "store", "name at least one store");
     }
     for (place, name) in named.iter().enumerate() {
-        let other = earlier.iter().find(|other| other.stores.contains(name));
+        let other = earlier.iter().find(|other| other.stores().contains(name));
         let what = if !stores.iter().any(|store| store.name == *name) {
             unknown_store(name, stores.iter().map(|store| &*store.name))
         } else if named[..place].contains(name) {
@@ -190,8 +222,39 @@ mod tests {
         );
         let gateway = &config.unwrap().s3[0];
         assert_eq!((&*gateway.name, &*gateway.region), ("gw", "us-east-1"));
-        assert_eq!(gateway.stores, ["s1", "s0"]);
+        assert_eq!(gateway.stores(), ["s1", "s0"]);
         assert_eq!(gateway.listen.len(), 2);
+    }
+
+    #[test]
+    fn a_gateway_on_a_volume_has_it_alone_in_a_cluster() {
+        let gateway = |keys: &str| format!("[[s3]]\nlisten = \"127.0.0.1:0\"\n{keys}\n");
+        let on = |name: &str| gateway(&format!("name = \"{name}\"\nvolume = \"photos\""));
+        let cluster = "[cluster]\nnode = \"n1\"\n";
+        let config = read(&format!("{cluster}{}", on("gw"))).unwrap();
+        let below = &config.s3[0];
+        assert_eq!(below.volume().unwrap().as_str(), "photos");
+        assert!(below.stores().is_empty());
+        let export = "[[export]]\ndevice = \"volume:photos\"\nnbd = \"unix:x.sock\"\n";
+        let both = gateway("name = \"gw\"\nvolume = \"photos\"\nstore = \"s0\"");
+        let odd = gateway("name = \"gw\"\nvolume = \"a/b\"");
+        for (text, said) in [
+            (on("gw"), "add a [cluster] section"),
+            (
+                format!("{cluster}{}{}", on("gw"), on("other")),
+                "the volume of the gateway \"gw\"",
+            ),
+            (
+                format!("{cluster}{export}{}", on("gw")),
+                "exported as \"photos\"",
+            ),
+            (format!("{cluster}{both}"), "leave out store, or volume"),
+            (format!("{cluster}{odd}"), "a/b"),
+        ] {
+            let error = read(&text).unwrap_err();
+            assert!(error.contains(said), "{said}: {error}");
+            assert!(!error.contains("store is missing"), "{error}");
+        }
     }
 
     #[test]

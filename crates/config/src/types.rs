@@ -7,6 +7,7 @@ use base::{Bytes, Nanos};
 use env::fs::Direct;
 use env::net::Address;
 use policy::poll::Setting;
+use vdisk::record::Name;
 
 use crate::cluster::ClusterConfig;
 use crate::export::ExportConfig;
@@ -100,17 +101,44 @@ pub enum Backing {
     Memory,
 }
 
-/// `[[s3]]`: buckets over stores.
+/// `[[s3]]`: buckets over stores, or on a virtual disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct S3Config {
     /// Unique among gateways.
     pub name: String,
-    /// The stores that its objects lie in, in turns.
-    pub stores: Vec<String>,
+    /// What its objects lie in.
+    pub below: S3Below,
     /// Where its clients connect.
     pub listen: Vec<Address>,
     /// What clients call the place of its buckets.
     pub region: String,
+}
+
+/// What the objects of a gateway lie in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum S3Below {
+    /// Stores of this node, in turns.
+    Stores(Vec<String>),
+    /// A volume of the cluster: served by the node that has it open.
+    Volume(Name),
+}
+
+impl S3Config {
+    /// Its stores; none where it lies on a volume.
+    pub fn stores(&self) -> &[String] {
+        match &self.below {
+            S3Below::Stores(stores) => stores,
+            S3Below::Volume(_) => &[],
+        }
+    }
+
+    /// Its volume, if it lies on one.
+    pub fn volume(&self) -> Option<&Name> {
+        match &self.below {
+            S3Below::Stores(_) => None,
+            S3Below::Volume(volume) => Some(volume),
+        }
+    }
 }
 
 /// `[[hybrid]]`: one disk made of a slow and a fast one.

@@ -11,7 +11,8 @@
 
 use std::rc::Rc;
 
-use base::{Buf, View};
+use base::{Buf, Bytes, View};
+use device::Device;
 use policy::share::Direction;
 use store::Change;
 use store::ops::{ObjectCalls, ObjectError};
@@ -40,6 +41,15 @@ pub struct Blobs {
     lanes: Lanes,
     /// What it does for itself: the index, deletions, the sweep.
     own: Rc<Lane>,
+    shared: Option<SharedDisk>,
+}
+
+/// The disk beneath a store, where another node may take it over and others have part of its room.
+pub struct SharedDisk {
+    /// Its flush fails once another node has it.
+    pub disk: Rc<dyn Device>,
+    /// How much more can be written to it.
+    pub room: Box<dyn Fn() -> Bytes>,
 }
 
 /// A piece of a chunk.
@@ -62,7 +72,37 @@ impl Blobs {
         assert!(!stores.is_empty(), "a gateway stands on a store");
         let lanes = Lanes::new(stores);
         let own = lanes.of(&Qos::default())?;
-        Ok(Blobs { lanes, own })
+        Ok(Blobs {
+            lanes,
+            own,
+            shared: None,
+        })
+    }
+
+    /// That of a store on a disk that another node may take over.
+    ///
+    /// # Errors
+    /// The store opens no session.
+    pub fn on_shared(store: Rc<Manager>, disk: SharedDisk) -> Result<Blobs, SessionError> {
+        let blobs = Blobs::new(vec![store])?;
+        Ok(Blobs {
+            shared: Some(disk),
+            ..blobs
+        })
+    }
+
+    /// Waits until it is known that no other node had taken the disk over when this was asked.
+    ///
+    /// # Errors
+    /// [`ObjectError::Gone`]: one has, or it cannot be known now.
+    pub async fn still_ours(&self) -> Result<(), ObjectError> {
+        match &self.shared {
+            None => Ok(()),
+            Some(shared) => {
+                let flushed = shared.disk.flush().await;
+                flushed.map_err(|error| ObjectError::Gone(error.to_string()))
+            }
+        }
     }
 
     // --- objects --------------------------------------------------------------------------------------
@@ -176,7 +216,8 @@ impl Blobs {
     pub async fn is_full(&self) -> Result<bool, ObjectError> {
         for store in &self.own.stores {
             let space = store.space().await?;
-            if space.free.0 < (space.total.0 / 20).min(RESERVE) {
+            let room = self.shared.as_ref().map_or(space.free, |it| (it.room)());
+            if room.min(space.free).0 < (space.total.0 / 20).min(RESERVE) {
                 return Ok(true);
             }
         }
@@ -349,8 +390,8 @@ fn parse(name: &str) -> Option<BlobRef> {
 
 #[cfg(test)]
 mod tests {
-    use base::Bytes;
-    use device::Memory;
+    use device::fault::{Injury, Rule};
+    use device::{Fault, Memory};
     use store::{Settings, Store};
 
     use super::*;
@@ -429,6 +470,30 @@ mod tests {
                     .iter()
                     .all(|it| it.store().list(PREFIX, None, 10).objects.is_empty())
             );
+        });
+    }
+
+    #[test]
+    fn a_disk_without_room_below_is_full_and_one_that_is_gone_answers_nothing() {
+        env::Runtime::simulated(1).block_on(async {
+            let device = Memory::new("a", Bytes::mib(64));
+            let made = Store::format(device.clone(), Settings::default()).await;
+            made.unwrap().close().await.unwrap();
+            let room = Rc::new(std::cell::Cell::new(Bytes::gib(2)));
+            let below = Rc::clone(&room);
+            let faulty = Fault::new(device.clone(), env::rng("fault"));
+            let shared = SharedDisk {
+                disk: Rc::clone(&faulty) as _,
+                room: Box::new(move || below.get()),
+            };
+            let blobs = Blobs::on_shared(manager(device).await, shared).unwrap();
+            assert_eq!(blobs.is_full().await, Ok(false));
+            blobs.still_ours().await.unwrap();
+            room.set(Bytes::mib(3));
+            assert_eq!(blobs.is_full().await, Ok(true));
+            faulty.book().add(Rule::new(Injury::Gone));
+            let error = blobs.still_ours().await.unwrap_err();
+            assert!(matches!(error, ObjectError::Gone(_)), "{error}");
         });
     }
 

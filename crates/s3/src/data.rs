@@ -33,7 +33,11 @@ type Work<T> = Pin<Box<dyn Future<Output = T>>>;
 
 /// A way to the stores. Cloning gives another one.
 #[derive(Clone)]
-pub struct Data(Poster<Job>);
+pub struct Data {
+    jobs: Poster<Job>,
+    /// Another node may take the stores over.
+    is_shared: bool,
+}
 
 /// The data thread's end of it.
 pub struct Jobs(Mailbox<Job>);
@@ -45,15 +49,15 @@ pub enum DataError {
     /// What the store says.
     #[error("{0}")]
     Store(#[from] ObjectError),
-    /// The daemon ends.
-    #[error("the store is not open any more: the daemon ends")]
+    /// The daemon ends, or another node serves now.
+    #[error("the store is not open here any more: the daemon ends, or another node has it")]
     Closed,
 }
 
-/// Both ends.
-pub fn data() -> (Data, Jobs) {
-    let (poster, mailbox) = env::mailbox();
-    (Data(poster), Jobs(mailbox))
+/// Both ends; `is_shared`: another node may take the stores over.
+pub fn data(is_shared: bool) -> (Data, Jobs) {
+    let (jobs, mailbox) = env::mailbox();
+    (Data { jobs, is_shared }, Jobs(mailbox))
 }
 
 impl Jobs {
@@ -81,7 +85,7 @@ impl Data {
             let work = work(blobs);
             env::spawn(async move { answer(work.await) });
         });
-        self.0.post(job).map_err(|_| DataError::Closed)
+        self.jobs.post(job).map_err(|_| DataError::Closed)
     }
 
     async fn ask<T: Send + 'static>(
@@ -169,7 +173,7 @@ impl Data {
                 drop(send.send(passed));
             });
         });
-        self.0.post(job).map_err(|_| DataError::Closed)?;
+        self.jobs.post(job).map_err(|_| DataError::Closed)?;
         Ok(answer.await.map_err(|_| DataError::Closed)??)
     }
 
@@ -204,6 +208,20 @@ impl Data {
     ) -> Result<(Vec<BlobRef>, Option<String>), DataError> {
         self.ask(move |blobs| Box::pin(async move { blobs.blobs_after(store, after).await }))
             .await
+    }
+
+    /// As [`Blobs::still_ours`]; at once where no other node can take the stores over.
+    ///
+    /// # Errors
+    /// [`DataError`].
+    pub async fn still_ours(&self) -> Result<(), DataError> {
+        match self.is_shared {
+            false => Ok(()),
+            true => {
+                self.ask(|blobs| Box::pin(async move { blobs.still_ours().await }))
+                    .await
+            }
+        }
     }
 
     /// As [`Blobs::is_full`].

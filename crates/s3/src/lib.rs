@@ -21,7 +21,7 @@ mod index;
 mod lanes;
 mod sweep;
 
-pub use blobs::{Blobs, CHUNK, PREFIX};
+pub use blobs::{Blobs, CHUNK, PREFIX, SharedDisk};
 pub use data::{Data, DataError, Job, Jobs, data};
 pub use gateway::{
     AccessKey, Endpoint, FORM_MAX, Gateway, Keys, Reserved, ServiceTerms, TRANSFERS, Terms, is_form,

@@ -169,7 +169,7 @@ mod tests {
 
     /// A store on a data thread of its own, an index in it, and a sweeper over both.
     fn with_bed(scene: impl AsyncFnOnce(&mut Sweeper)) {
-        let (data, jobs) = data();
+        let (data, jobs) = data(false);
         let thread = std::thread::Builder::new().spawn(move || {
             let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
             runtime.block_on(async {

@@ -64,10 +64,15 @@ impl Gateway {
 
     /// The HTTP service of this gateway.
     pub fn service(self) -> Endpoint {
-        let (keys, index) = (Arc::clone(&self.keys), Arc::clone(&self.index));
+        let index = Arc::clone(&self.index);
+        let entrance = || Entrance {
+            keys: Arc::clone(&self.keys),
+            data: self.data.clone(),
+        };
+        let (auth, access) = (entrance(), entrance());
         let mut builder = S3ServiceBuilder::new(self);
-        builder.set_auth(Entrance(Arc::clone(&keys)));
-        builder.set_access(Entrance(keys));
+        builder.set_auth(auth);
+        builder.set_access(access);
         builder.set_config(Arc::new(StaticConfigProvider::new(Arc::new(limits()))));
         Endpoint {
             s3: builder.build(),

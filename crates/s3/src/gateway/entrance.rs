@@ -1,6 +1,8 @@
 //! Who comes in: access key -> secret, to compare signatures; and its account.
 //!
-//! Always true: without a signature nothing is answered, and a key that ended opens nothing from then on.
+//! Always true:
+//! 1. Without a signature nothing is answered, and a key that ended opens nothing from then on.
+//! 2. Nothing is answered from an index that another node had taken over when the request came.
 
 use std::sync::Arc;
 
@@ -11,7 +13,9 @@ use s3s::{S3Request, S3Result, s3_error};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::service::ServiceTerms;
+use super::failure::unstored;
+use super::service::{ServiceTerms, soon};
+use crate::data::Data;
 
 /// What an access key is good for. Its secret is in no `Debug`.
 #[derive(Clone)]
@@ -167,11 +171,14 @@ fn check_session(key: &AccessKey, headers: &HeaderMap, query: &str) -> S3Result<
     }
 }
 
-pub(super) struct Entrance(pub Arc<dyn Keys>);
+pub(super) struct Entrance {
+    pub keys: Arc<dyn Keys>,
+    pub data: Data,
+}
 
 impl Entrance {
     fn find(&self, name: &str) -> S3Result<AccessKey> {
-        self.0.find(name).ok_or_else(|| {
+        self.keys.find(name).ok_or_else(|| {
             s3_error!(
                 InvalidAccessKeyId,
                 "no access key is called so, or it was deleted"
@@ -196,6 +203,7 @@ impl S3Access for Entrance {
         let query = cx.uri().query().unwrap_or_default();
         check_signed(cx.method(), cx.headers(), query)?;
         check_session(&found, cx.headers(), query)?;
+        soon(self.data.still_ours()).await?.map_err(unstored)?;
         let caller = Caller {
             account: found.account,
             key,

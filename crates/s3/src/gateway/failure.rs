@@ -52,7 +52,9 @@ pub(super) fn unstored(error: DataError) -> S3Error {
             // S3 has no word for a full store; clients try this one again later.
             s3_error!(ServiceUnavailable, "{error}; delete objects")
         }
-        DataError::Closed => s3_error!(ServiceUnavailable, "{error}"),
+        DataError::Closed | DataError::Store(ObjectError::Gone(_)) => {
+            s3_error!(ServiceUnavailable, "{error}")
+        }
         DataError::Store(_) => S3Error::internal_error(error),
     }
 }

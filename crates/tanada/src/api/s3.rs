@@ -7,15 +7,28 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct S3Gateway {
     pub name: String,
-    /// The stores that its objects lie in.
+    /// The stores that its objects lie in; none where they lie on a volume.
     pub stores: Vec<String>,
+    /// The volume of the cluster that its objects lie on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
     /// Where clients connect: `HOST:PORT`, `tls:HOST:PORT`.
     pub listen: Vec<String>,
     /// What clients call the place of its buckets.
     pub region: String,
-    /// Why it is not served; absent: it is.
+    /// Why it is not served here; absent: it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+}
+
+impl S3Gateway {
+    /// What its objects lie in, in words.
+    pub fn below(&self) -> String {
+        match &self.volume {
+            Some(volume) => format!("volume {volume}"),
+            None => self.stores.join(", "),
+        }
+    }
 }
 
 /// An access key, without its secret.

@@ -300,7 +300,7 @@ fn gateways(all: &[S3Gateway]) -> String {
     let row = |it: &S3Gateway| {
         vec![
             it.name.clone(),
-            it.stores.join(", "),
+            it.below(),
             match &it.failed {
                 Some(why) => format!("not served: {why}"),
                 None => it.listen.join(", "),
@@ -309,7 +309,7 @@ fn gateways(all: &[S3Gateway]) -> String {
         ]
     };
     let rows: Vec<Vec<String>> = all.iter().map(row).collect();
-    table(&["GATEWAY", "STORES", "LISTENS", "REGION"], &rows)
+    table(&["GATEWAY", "OVER", "LISTENS", "REGION"], &rows)
 }
 
 fn keys(all: &[S3Key]) -> String {

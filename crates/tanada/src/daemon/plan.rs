@@ -95,10 +95,10 @@ impl Groups {
             groups.join(&store.device, &format!("store:{}", store.name));
         }
         for gateway in &config.s3 {
-            for store in &gateway.stores {
+            for store in gateway.stores() {
                 groups.join(
                     &format!("store:{store}"),
-                    &format!("store:{}", gateway.stores[0]),
+                    &format!("store:{}", gateway.stores()[0]),
                 );
             }
         }

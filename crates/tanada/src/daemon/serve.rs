@@ -240,7 +240,7 @@ async fn daemon(
     let mut threads: Vec<ThreadHandle> = Vec::new();
     let (kept, in_force) = saved_settings(&config)?;
     let given = (connections, &revocation, &kept);
-    let s3 = s3::Shared::of(&config)?;
+    let s3 = Arc::new(s3::Shared::of(&config)?);
     let begun = starts::begin(&config.data_dir)?;
     let opening = begin(&config, given, &mut threads, &mut signals);
     let ready = match manager.during("opening devices and volumes", opening).await {
@@ -321,7 +321,7 @@ fn control_of(
     config: &Config,
     loaded: Loaded,
     lost: Lost,
-    (gate, kept, s3): (&Gate, SavedSettings, s3::Shared),
+    (gate, kept, s3): (&Gate, SavedSettings, Arc<s3::Shared>),
 ) -> Control {
     Control {
         started: Began::now(0),

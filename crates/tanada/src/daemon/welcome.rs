@@ -107,8 +107,8 @@ fn made_of(kind: &Kind) -> String {
 
 /// How a gateway is used.
 fn print_gateway(text: &mut String, gateway: &S3Gateway, admin: Option<&Address>) {
-    let stores = gateway.stores.join(", ");
-    let _ = writeln!(text, "\nS3 gateway {}, over {stores}:", gateway.name);
+    let (name, below) = (&gateway.name, gateway.below());
+    let _ = writeln!(text, "\nS3 gateway {name}, over {below}:");
     if let Some(why) = &gateway.failed {
         let _ = writeln!(text, "  NOT SERVED: {why}");
         return;

@@ -13,6 +13,7 @@ mod kill9;
 mod nodes;
 mod power;
 mod reservations;
+mod s3_volume;
 mod spin_down;
 mod targets;
 mod ublk;

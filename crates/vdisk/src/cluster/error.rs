@@ -99,6 +99,15 @@ pub enum ClusterError {
         /// How many there are.
         users: u64,
     },
+    /// A user of this node has it for itself.
+    #[error(
+        "cannot open volume {volume}: an S3 gateway of this node keeps its objects there, and what another client wrote would \
+         destroy them; connect to the gateway"
+    )]
+    Taken {
+        /// Which.
+        volume: Name,
+    },
     /// Another node has it.
     #[error(
         "cannot {asked} volume {volume}: node {node} has it open{used}; ask there, disconnect its clients there, or, if they \

@@ -43,6 +43,17 @@ impl Terms {
     }
 }
 
+/// Who opens a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entering {
+    /// A client beside others.
+    Client,
+    /// One that wants no client beside it.
+    One,
+    /// What operators have done with it, which clients do not mind.
+    Job,
+}
+
 fn permille(fairness: Fairness) -> Permille {
     Permille(fairness.permille())
 }
@@ -88,9 +99,26 @@ impl Openings {
     /// Opens a volume, or joins the users that it has here already.
     ///
     /// # Errors
-    /// [`ClusterError::NoVolume`]; [`ClusterError::Elsewhere`] if another node that is up has it; [`ClusterError::Volume`] if
-    /// it cannot be opened now.
+    /// [`ClusterError::NoVolume`]; [`ClusterError::Elsewhere`] if another node that is up has it; [`ClusterError::Taken`] if a
+    /// user here has it for itself; [`ClusterError::Volume`] if it cannot be opened now.
     pub async fn open(self: &Rc<Self>, name: &Name) -> Result<InUse, ClusterError> {
+        self.open_as_a(Entering::Client, name).await
+    }
+
+    /// Opens a volume for a user that wants no other client beside it, until it is gone: what others write would destroy what
+    /// it has there.
+    ///
+    /// # Errors
+    /// [`ClusterError::Busy`] if it has users here; as for [`Openings::open`].
+    pub async fn open_for_one(self: &Rc<Self>, name: &Name) -> Result<InUse, ClusterError> {
+        self.open_as_a(Entering::One, name).await
+    }
+
+    async fn open_as_a(
+        self: &Rc<Self>,
+        entering: Entering,
+        name: &Name,
+    ) -> Result<InUse, ClusterError> {
         let own = Rc::clone(self);
         let name = name.clone();
         // To its end, whether or not the caller still waits: what was taken is let go in good order then.
@@ -98,14 +126,26 @@ impl Openings {
             let id = own.node.meta.find(&name).await?;
             let _alone = own.node.slots.alone(id).await;
             let in_use = own.open_alone(id).await?;
-            match is_in_trash(&in_use.volume().record()) {
+            if is_in_trash(&in_use.volume().record()) {
                 // It was deleted between the two.
-                true => Err(ClusterError::NoVolume {
-                    name,
-                    known: Vec::new(),
-                }),
-                false => Ok(in_use),
+                let known = Vec::new();
+                return Err(ClusterError::NoVolume { name, known });
             }
+            match entering {
+                Entering::Client if in_use.is_for_one() => {
+                    return Err(ClusterError::Taken { volume: name });
+                }
+                Entering::One if in_use.users() > 1 => {
+                    return Err(ClusterError::Busy {
+                        asked: "open",
+                        volume: name,
+                        users: in_use.users() - 1,
+                    });
+                }
+                Entering::One => in_use.be_for_one(),
+                Entering::Client | Entering::Job => {}
+            }
+            Ok(in_use)
         };
         env::spawn(opening).await
     }
@@ -176,7 +216,7 @@ impl Openings {
         name: &Name,
     ) -> Result<(InUse, VolumeId), ClusterError> {
         let id = self.node.meta.find(name).await?;
-        Ok((self.open(name).await?, id))
+        Ok((self.open_as_a(Entering::Job, name).await?, id))
     }
 
     /// Takes a volume over from another node whose clients of it sent nothing for `idle`, and keeps it open here for a minute.

@@ -28,6 +28,8 @@ pub(super) struct Slot {
     volume: Rc<Volume>,
     openings: Openings,
     users: Cell<u64>,
+    /// One of its users wants no other client beside it.
+    for_one: Cell<bool>,
     /// Since when no client uses it.
     idle_since: Cell<Instant>,
     /// It is open without a user, to be made well.
@@ -52,8 +54,8 @@ pub(super) struct Slots {
     openings: RefCell<BTreeMap<VolumeId, Openings>>,
 }
 
-/// A volume in use on this node; given back when it is dropped.
-pub struct InUse(Rc<Slot>);
+/// A volume in use on this node; given back when it is dropped. By one that wants no other client beside it?
+pub struct InUse(Rc<Slot>, Cell<bool>);
 
 impl Slot {
     pub fn new(
@@ -69,6 +71,7 @@ impl Slot {
             volume,
             openings,
             users: Cell::new(0),
+            for_one: Cell::new(false),
             idle_since: Cell::new(env::now()),
             visited: Cell::new(false),
             wanted: Cell::new(false),
@@ -176,7 +179,7 @@ impl Slots {
 impl InUse {
     pub(super) fn new(slot: &Rc<Slot>) -> InUse {
         slot.users.set(slot.users.get() + 1);
-        InUse(Rc::clone(slot))
+        InUse(Rc::clone(slot), Cell::new(false))
     }
 
     pub(super) fn id(&self) -> VolumeId {
@@ -191,6 +194,22 @@ impl InUse {
     /// The epochs of openings, this one the last, between which no other node had the volume.
     pub fn openings(&self) -> (Generation, Generation) {
         self.0.openings
+    }
+
+    /// From now on until this is dropped no other client gets it here.
+    pub(super) fn be_for_one(&self) {
+        self.0.for_one.set(true);
+        self.1.set(true);
+    }
+
+    /// Does a user want no other client beside it?
+    pub(super) fn is_for_one(&self) -> bool {
+        self.0.for_one.get()
+    }
+
+    /// Those who have the volume in use here, this one among them.
+    pub fn users(&self) -> u64 {
+        self.0.users()
     }
 
     /// What all clients of the volume here together get at most.
@@ -222,6 +241,9 @@ impl Drop for InUse {
     fn drop(&mut self) {
         let slot = &self.0;
         slot.users.set(slot.users.get() - 1);
+        if self.1.get() {
+            slot.for_one.set(false);
+        }
         slot.idle_since.set(env::now());
     }
 }

@@ -122,8 +122,8 @@ use read::Reads;
 use record_io::RecordIo;
 use recover::Recovery;
 use repair::Repair;
-
 use resize::Resize;
+use room::Room;
 use snapshot::Snapshots;
 use state::Core;
 use users::UserId;
@@ -259,6 +259,11 @@ impl Volume {
         let replicas = record.out.keys().filter_map(|it| core.replicas.get(*it));
         let synced: u64 = replicas.map(|it| it.state().synced.len() as u64).sum();
         Bytes(self.missing_copies().saturating_sub(synced) * EXTENT)
+    }
+
+    /// How much more can be written where nothing is yet, before a copy finds no room.
+    pub fn room_left(&self) -> Bytes {
+        Room::of(&self.core).left()
     }
 
     /// The record as this node knows it.

@@ -10,7 +10,7 @@
 //! 1. A store that is full makes no extent have fewer copies: what lacks room on one of them is refused.
 //! 2. A store that is gone, full or not, holds up nothing: extents go on without it as without any other.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use base::Bytes;
@@ -106,6 +106,25 @@ impl<'a> Room<'a> {
             self.ask_again(replica).await?;
         }
         self.choose_for(len, user)
+    }
+
+    /// What the last copy of a new extent finds: the room of the store with the least, of as many as there are copies. Of one
+    /// that did not say what it has nothing is known, and it counts as empty.
+    pub(super) fn left(self) -> Bytes {
+        let targets = self.core.replicas.targets(&[]);
+        let mut most: BTreeMap<DomainId, Bytes> = BTreeMap::new();
+        for target in &targets {
+            let free = match target.capacity {
+                Bytes(0) => Bytes(u64::MAX),
+                _ => target.free,
+            };
+            let of_domain = most.entry(target.domain).or_default();
+            *of_domain = free.max(*of_domain);
+        }
+        let mut rooms: Vec<Bytes> = most.into_values().collect();
+        rooms.sort_unstable_by(|a, b| b.cmp(a));
+        let last = self.copies_to_place(&targets) - 1;
+        rooms.get(last).copied().unwrap_or_default()
     }
 
     /// A store for one more copy of an extent that these have.

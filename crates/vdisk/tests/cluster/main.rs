@@ -347,6 +347,34 @@ fn users_share_one_engine_and_it_is_closed_seconds_after_the_last_one_left() {
 }
 
 #[test]
+fn one_that_wants_a_volume_for_itself_gets_it_without_clients_and_keeps_them_out() {
+    env::Runtime::simulated(2).block_on(async {
+        let (_meta_store, _places, cluster) = two_stores().await;
+        cluster.volumes.create(&vm("vm1")).await.unwrap();
+        let vm1 = name("vm1");
+        let client = cluster.openings.open(&vm1).await.unwrap();
+        let busy = error_text(cluster.openings.open_for_one(&vm1).await);
+        assert!(busy.contains("in use here (1 users)"), "{busy}");
+        // Whom it was refused does not keep others out.
+        drop(cluster.openings.open(&vm1).await.unwrap());
+        drop(client);
+        let one = cluster.openings.open_for_one(&vm1).await.unwrap();
+        let taken = error_text(cluster.openings.open(&vm1).await);
+        assert!(taken.contains("S3 gateway"), "{taken}");
+        // What operators do goes on, and what it has is counted.
+        cluster.volumes.snapshot(&vm1, &name("now")).await.unwrap();
+        let before = one.volume().room_left();
+        write(one.volume(), 0, 5).await;
+        env::sleep(Nanos::secs(60)).await;
+        let after = one.volume().room_left();
+        assert!(after < before && after > Bytes(0), "{before} {after}");
+        drop(one);
+        cluster.openings.open(&vm1).await.unwrap();
+        cluster.stop().await;
+    });
+}
+
+#[test]
 fn a_volume_is_taken_from_a_node_that_is_gone_and_not_from_one_that_is_up() {
     env::Runtime::simulated(3).block_on(async {
         let (meta_store, places, first) = two_stores().await;

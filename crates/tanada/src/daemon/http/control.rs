@@ -54,7 +54,7 @@ pub struct Control {
     /// Where accounts, tokens and quotas are.
     pub records: Records,
     /// Gateways for S3 clients, and who comes in there.
-    pub s3: Shared,
+    pub s3: Arc<Shared>,
     /// What was done; tests go without.
     pub audit: Option<Arc<AuditLog>>,
     /// Held while parameters of a tier are searched for.

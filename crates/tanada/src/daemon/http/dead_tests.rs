@@ -54,7 +54,7 @@ fn control_of(threads: Vec<ThreadHandle>) -> Arc<Control> {
         threads,
         access: Access::default(),
         records: Records::in_dir(std::path::Path::new("/nonexistent")),
-        s3: crate::daemon::s3::Shared::default(),
+        s3: std::sync::Arc::default(),
         audit: None,
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: kernel_disks::KernelDisks::default(),

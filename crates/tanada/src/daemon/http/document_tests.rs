@@ -18,7 +18,7 @@ pub(super) fn control() -> Arc<Control> {
         threads: Vec::new(),
         access: Access::default(),
         records: Records::in_dir(std::path::Path::new("/nonexistent")),
-        s3: crate::daemon::s3::Shared::default(),
+        s3: std::sync::Arc::default(),
         audit: None,
         searching: Arc::new(tokio::sync::Semaphore::new(1)),
         kernel_disks: kernel_disks::KernelDisks::default(),

@@ -147,7 +147,7 @@ impl Bed {
             threads: Vec::new(),
             access: access.clone(),
             records: Records::in_dir(dir.path()),
-            s3: crate::daemon::s3::Shared::default(),
+            s3: std::sync::Arc::default(),
             audit: Some(Arc::clone(&audit)),
             searching: Arc::new(tokio::sync::Semaphore::new(1)),
             kernel_disks: kernel_disks::KernelDisks::default(),

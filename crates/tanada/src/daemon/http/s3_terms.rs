@@ -33,7 +33,7 @@ use super::disk_terms::cap_change;
 use super::reservations::{allowed, failure, meant};
 use super::s3_keys::{all_keys, fresh, look, shown};
 use crate::api::refusal::Refusal;
-use crate::api::s3::{MadeS3Key, NewS3Credentials, S3Bucket, S3Change, S3Key, S3Terms};
+use crate::api::s3::{MadeS3Key, NewS3Credentials, S3Bucket, S3Change, S3Gateway, S3Key, S3Terms};
 use crate::daemon::common::when::unix_seconds;
 
 /// A temporary key is good for at most so many seconds.
@@ -131,8 +131,17 @@ async fn found(
         ));
     }
     let gateways = control.s3.gateways();
-    let is_of_all = |stores: &[String]| stores.iter().all(|it| labels.contains(it));
-    if known.record.terms.allotment || !gateways.iter().any(|it| is_of_all(&it.stores)) {
+    let over_stores = gateways.iter().filter(|it| !it.stores.is_empty());
+    let mut over_stores = over_stores.peekable();
+    if over_stores.peek().is_none() && !gateways.is_empty() {
+        return Err(unprocessable(
+            "keys and buckets of a gateway on a volume have caps, and no reservations of their own"
+                .to_owned(),
+            "reserve for the volume, and so for all of them together: `tanada reservation create NAME --volume VOLUME`",
+        ));
+    }
+    let is_of_all = |it: &S3Gateway| it.stores.iter().all(|it| labels.contains(it));
+    if known.record.terms.allotment || !over_stores.any(|it| is_of_all(it)) {
         return Err(unprocessable(
             format!("reservation {name} is not of the stores of a gateway of this daemon"),
             "reserve with `tanada reservation create NAME --store` for each store that `tanada s3 list` shows",

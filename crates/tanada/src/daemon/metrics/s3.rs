@@ -8,11 +8,9 @@ use super::family::{Family, Labels, Row, counters, gauges, labels, with};
 use super::page::GatewaySnapshot;
 
 const GAUGES: [Row<GatewaySnapshot, f64>; 2] = [
-    (
-        "up",
-        "1 if the gateway is served, 0 if its index cannot be used",
-        |it| f64::from(u8::from(it.up)),
-    ),
+    ("up", "1 if the gateway is served here, 0 if not", |it| {
+        f64::from(u8::from(it.up))
+    }),
     ("connections", "Clients connected now", |it| {
         it.connections as f64
     }),

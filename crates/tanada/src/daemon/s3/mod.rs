@@ -6,6 +6,8 @@
 //! access keys: meta store -> KeyRing, each second anew                   -'
 //! ```
 //!
+//! One on a volume of the cluster is opened where the volume can be, again and again (`on_volume`).
+//!
 //! Always true:
 //! 1. Gateways end before the data threads that they stand on.
 //! 2. A gateway whose index cannot be used keeps nothing else from being served.
@@ -13,16 +15,16 @@
 mod counters;
 pub mod keys;
 mod listen;
+mod on_volume;
 mod seal;
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, anyhow};
-use config::{Config, S3Config};
+use config::{Config, S3Below, S3Config};
 use env::net::Address;
 use report::terminal::said;
 use s3::{Blobs, Data, Gateway, Index, Terms};
@@ -37,6 +39,7 @@ use crate::daemon::metrics::page::GatewaySnapshot;
 use counters::GatewayCounters;
 use keys::{KeyRing, OfGateway};
 use listen::Listeners;
+use on_volume::OnVolume;
 
 /// Threads that answer requests of one gateway.
 const WORKERS: usize = 2;
@@ -45,10 +48,8 @@ const WORKERS: usize = 2;
 #[derive(Default)]
 pub struct Shared {
     pub keys: Arc<KeyRing>,
-    /// Once they are open.
-    gateways: OnceLock<Vec<S3Gateway>>,
-    /// By their names.
-    served: RwLock<BTreeMap<String, Served>>,
+    /// In the order of the configuration.
+    gateways: RwLock<Vec<Shown>>,
 }
 
 impl Shared {
@@ -65,50 +66,85 @@ impl Shared {
 
     /// Those of the gateways that are served.
     pub fn indexes(&self) -> Vec<(String, Arc<Index>)> {
-        let all = self.served.read().unwrap_or_else(PoisonError::into_inner);
-        let open = all
-            .iter()
-            .filter_map(|(name, it)| Some((name.clone(), it.index.upgrade()?)));
-        open.collect()
+        let open = |it: &Shown| Some((it.about.name.clone(), it.index.upgrade()?));
+        self.each(|all| all.filter_map(open).collect())
     }
 
     /// What they were asked so far.
     pub fn counters(&self) -> Vec<GatewaySnapshot> {
-        let all = self.served.read().unwrap_or_else(PoisonError::into_inner);
-        let shown = all.iter().map(|(name, it)| GatewaySnapshot {
-            name: name.clone(),
+        let snapshot = |it: &Shown| GatewaySnapshot {
+            name: it.about.name.clone(),
             up: it.index.strong_count() > 0,
             connections: it.counters.connections.load(Ordering::Relaxed),
             received: it.counters.received.load(Ordering::Relaxed),
             sent: it.counters.sent.load(Ordering::Relaxed),
             requests: it.counters.requests(),
-        });
-        shown.collect()
+        };
+        self.each(|all| all.map(snapshot).collect())
     }
 
     pub fn gateways(&self) -> Vec<S3Gateway> {
-        self.gateways.get().cloned().unwrap_or_default()
+        self.each(|all| all.map(|it| it.about.clone()).collect())
+    }
+
+    fn each<T>(&self, look: impl FnOnce(std::slice::Iter<'_, Shown>) -> T) -> T {
+        // It is whole between any two of its changes.
+        let all = self.gateways.read().unwrap_or_else(PoisonError::into_inner);
+        look(all.iter())
+    }
+
+    /// From now on this is how the gateway of its name is.
+    fn show(&self, shown: Shown) {
+        let mut all = self
+            .gateways
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        match all.iter_mut().find(|it| it.about.name == shown.about.name) {
+            Some(known) => *known = shown,
+            None => all.push(shown),
+        }
     }
 }
 
 /// What others look at of a gateway.
-struct Served {
+struct Shown {
+    about: S3Gateway,
     /// Not where it cannot be used, nor while the daemon ends.
     index: Weak<Index>,
     counters: Arc<GatewayCounters>,
+}
+
+/// What gateways are opened with.
+#[derive(Clone)]
+struct Given {
+    shared: Arc<Shared>,
+    tls: Option<Arc<HttpTls>>,
 }
 
 /// The gateways of a daemon.
 #[derive(Default)]
 pub struct Gateways {
     open: Vec<Open>,
+    on_volumes: Vec<OnVolume>,
 }
 
-/// One of them.
+/// One of them, while it is served.
 struct Open {
-    shown: S3Gateway,
     ended: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
+    /// Why its index cannot be used.
+    failed: Option<String>,
+}
+
+impl Open {
+    /// Takes no more requests, answers those under way, and closes the index.
+    async fn end(mut self) {
+        self.ended.send_replace(true);
+        if let Some(thread) = self.thread.take() {
+            // What it panicked with was printed where it did.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
 }
 
 impl Gateways {
@@ -119,31 +155,40 @@ impl Gateways {
     pub async fn open(
         config: &Config,
         threads: &[ThreadHandle],
-        (shared, tls): (&Shared, Option<&Arc<HttpTls>>),
+        (shared, tls): (&Arc<Shared>, Option<&Arc<HttpTls>>),
     ) -> anyhow::Result<Gateways> {
+        let given = Given {
+            shared: Arc::clone(shared),
+            tls: tls.cloned(),
+        };
         let mut gateways = Gateways::default();
         for gateway in &config.s3 {
-            let opened = open(gateway, threads, (&shared.keys, tls)).await;
-            match opened.with_context(|| format!("gateway {}", gateway.name)) {
-                Ok((open, served)) => {
-                    let mut all = shared
-                        .served
-                        .write()
-                        .unwrap_or_else(PoisonError::into_inner);
-                    all.insert(gateway.name.clone(), served);
-                    drop(all);
-                    gateways.open.push(open);
-                }
-                Err(error) => {
-                    gateways.end().await;
-                    return Err(error);
-                }
+            let opened = gateways.open_one(gateway, threads, &given).await;
+            if let Err(error) = opened.with_context(|| format!("gateway {}", gateway.name)) {
+                gateways.end().await;
+                return Err(error);
             }
         }
-        let shown = gateways.open.iter().map(|it| it.shown.clone());
-        // They are opened once.
-        let _ = shared.gateways.set(shown.collect());
         Ok(gateways)
+    }
+
+    async fn open_one(
+        &mut self,
+        config: &S3Config,
+        threads: &[ThreadHandle],
+        given: &Given,
+    ) -> anyhow::Result<()> {
+        match &config.below {
+            S3Below::Stores(named) => {
+                let stores = stores(named, threads).await?;
+                self.open.push(open(config, stores, given).await?);
+            }
+            S3Below::Volume(volume) => {
+                let opened = OnVolume::begin(config, volume, threads, given).await?;
+                self.on_volumes.push(opened);
+            }
+        }
+        Ok(())
     }
 
     /// Takes no more requests, answers those under way, and closes the indexes.
@@ -151,31 +196,33 @@ impl Gateways {
         for open in &self.open {
             open.ended.send_replace(true);
         }
-        for mut open in self.open.drain(..) {
-            if let Some(thread) = open.thread.take() {
-                // What it panicked with was printed where it did.
-                let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-            }
+        for on_volume in self.on_volumes.drain(..) {
+            on_volume.end().await;
+        }
+        for open in self.open.drain(..) {
+            open.end().await;
         }
     }
 }
 
-async fn open(
-    config: &S3Config,
-    threads: &[ThreadHandle],
-    (keys, tls): (&Arc<KeyRing>, Option<&Arc<HttpTls>>),
-) -> anyhow::Result<(Open, Served)> {
-    let stores = stores(config, threads).await?;
-    let listeners = Listeners::open(&config.listen, tls).await?;
-    let addresses = listeners.addresses();
-    let listen = addresses.iter().map(Address::to_string);
-    let shown = S3Gateway {
+/// How a gateway is before it is opened.
+fn about(config: &S3Config) -> S3Gateway {
+    S3Gateway {
         name: config.name.clone(),
-        stores: config.stores.clone(),
-        listen: listen.collect(),
+        stores: config.stores().to_vec(),
+        volume: config.volume().map(ToString::to_string),
+        listen: Vec::new(),
         region: config.region.clone(),
         failed: None,
-    };
+    }
+}
+
+/// Opens one over what `below` is.
+async fn open(config: &S3Config, below: (Data, String), given: &Given) -> anyhow::Result<Open> {
+    let listeners = Listeners::open(&config.listen, given.tls.as_ref()).await?;
+    let addresses = listeners.addresses();
+    let mut about = about(config);
+    about.listen = addresses.iter().map(Address::to_string).collect();
     let counters = Arc::<GatewayCounters>::default();
     let counting = Arc::clone(&counters);
     let (ended, until) = watch::channel(false);
@@ -186,31 +233,36 @@ async fn open(
         transfers: s3::TRANSFERS,
     };
     let keys = OfGateway {
-        ring: Arc::clone(keys),
+        ring: Arc::clone(&given.shared.keys),
         gateway: config.name.clone(),
     };
     // Its requests hash what comes and goes: no thread of the daemon's waits for them.
     let thread = std::thread::Builder::new()
         .name("s3".to_owned())
-        .spawn(move || run(stores, terms, keys, (listeners, counting), (ready, until)))
+        .spawn(move || run(below, terms, keys, (listeners, counting), (ready, until)))
         .context("cannot start a thread")?;
-    let mut open = Open {
-        shown,
-        ended,
-        thread: Some(thread),
-    };
     let started = started.await;
     let started = started
         .context("its thread ended before it began")
         .flatten();
     let index = started.unwrap_or_else(|why| {
-        let (name, why) = (&open.shown.name, said::words(&why));
+        let (name, why) = (&about.name, said::words(&why));
         tracing::error!(gateway = name, "it is not served: {why}");
-        open.shown.failed = Some(why);
-        open.shown.listen.clear();
+        about.failed = Some(why);
+        about.listen.clear();
         Weak::new()
     });
-    Ok((open, Served { index, counters }))
+    let failed = about.failed.clone();
+    given.shared.show(Shown {
+        about,
+        index,
+        counters,
+    });
+    Ok(Open {
+        ended,
+        thread: Some(thread),
+        failed,
+    })
 }
 
 /// Says that a gateway is served, and where its index is.
@@ -247,19 +299,15 @@ fn run(
 }
 
 /// The stores of a gateway, which live on one data thread.
-async fn stores(config: &S3Config, threads: &[ThreadHandle]) -> anyhow::Result<(Data, String)> {
-    let (data, jobs) = s3::data();
-    let has_all = |thread: &&ThreadHandle| {
-        config
-            .stores
-            .iter()
-            .all(|name| thread.has.stores.contains(name))
-    };
+async fn stores(named: &[String], threads: &[ThreadHandle]) -> anyhow::Result<(Data, String)> {
+    let (data, jobs) = s3::data(false);
+    let has_all =
+        |thread: &&ThreadHandle| named.iter().all(|name| thread.has.stores.contains(name));
     let thread = threads.iter().find(has_all);
     let thread = thread.ok_or_else(|| anyhow!("its stores are on no data thread"))?;
     let (send, done) = oneshot::channel();
     let job = move |stores: Vec<Rc<OpenStore>>| drop(send.send(begin(&stores, jobs)));
-    let stores = config.stores.clone();
+    let stores = named.to_vec();
     let posted = thread.post(Command::Stores {
         stores,
         job: Box::new(job),

@@ -17,9 +17,11 @@ use policy::share::cap::Caps;
 use policy::tier::Parameters;
 use sim::advise::tier::{History, Terms};
 use tokio::sync::oneshot;
+use vdisk::record::Name;
 
 use super::caps::AccountTerms;
 use super::cluster::OpenCluster;
+use super::gateway::OnVolume;
 use super::queued::Queued;
 use super::refused::Refused;
 use super::store::OpenStore;
@@ -170,6 +172,12 @@ pub enum Command {
     Entrances(EntrancesChange),
     /// What accounts weigh and get at most from now on.
     Accounts(AccountTerms),
+    /// A gateway that keeps its objects on a volume of the cluster.
+    Gateway {
+        volume: Name,
+        jobs: s3::Jobs,
+        reply: Reply<anyhow::Result<OnVolume>>,
+    },
     /// Something to be done with this node of a cluster; as with a store.
     Cluster(Box<dyn FnOnce(Rc<OpenCluster>) + Send>),
     /// Close everything and end; answers with what went wrong.

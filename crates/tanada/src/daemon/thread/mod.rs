@@ -24,6 +24,7 @@ pub mod exports;
 pub mod exports_wanted;
 pub mod gate;
 pub mod gates;
+pub mod gateway;
 pub mod health;
 pub mod hybrid;
 pub mod layers;
@@ -49,11 +50,13 @@ mod ways;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
+use anyhow::Context;
 use base::{Instant, Nanos};
 use config::{ExportConfig, Kind};
 use device::{Device, Meter};
 use env::Mailbox;
 use policy::poll::Setting;
+use vdisk::record::Name;
 
 use crate::api::clients::{Gone, Which};
 use crate::api::{self, refusal::Refusal};
@@ -65,6 +68,7 @@ use crate::daemon::thread::command::{
     ThreadReport,
 };
 use crate::daemon::thread::entrances::Entrances;
+use crate::daemon::thread::gateway::OnVolume;
 use crate::daemon::thread::hybrid::OpenVolume;
 use crate::daemon::thread::open::{OpenDevice, OpenServer, report_client, report_server};
 use crate::daemon::thread::refused::Refused;
@@ -306,6 +310,14 @@ impl DataThread {
             Command::Entrances(change) => (self.change_entrances)(Rc::clone(self), change),
             Command::Accounts(terms) => self.caps.set_accounts(&terms),
             Command::Queue { export, job } => job(self.queue_of(&export)),
+            Command::Gateway {
+                volume,
+                jobs,
+                reply,
+            } => {
+                let thread = Rc::clone(self);
+                env::spawn(async move { drop(reply.send(thread.on_volume(&volume, jobs).await)) });
+            }
             Command::Cluster(job) => {
                 if let Some(cluster) = &self.cluster {
                     job(Rc::clone(cluster));
@@ -314,6 +326,12 @@ impl DataThread {
             Command::Stop(reply) => return ControlFlow::Break(reply),
         }
         ControlFlow::Continue(())
+    }
+
+    async fn on_volume(&self, volume: &Name, jobs: s3::Jobs) -> anyhow::Result<OnVolume> {
+        let cluster = self.cluster.as_ref();
+        let cluster = cluster.context("this data thread has no cluster")?;
+        gateway::begin((cluster, &self.caps), volume, jobs).await
     }
 
     /// Answers a question to a volume at once.

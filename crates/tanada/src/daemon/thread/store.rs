@@ -373,6 +373,19 @@ fn options_of(
     Ok(options)
 }
 
+/// How that of a gateway on a volume is run: it has no other clients, so what it signs with is forgotten with it.
+///
+/// # Errors
+/// There is no chance to be had.
+pub fn options_on_volume(accounts: &Rc<AccountCaps>) -> anyhow::Result<ManagerOptions> {
+    let mut options = ManagerOptions::new(guess(false), secrets::fresh()?);
+    options.account_caps = Some(Rc::clone(accounts));
+    // The stores below read over what they have, and repair it from each other.
+    options.scrub = None;
+    options.best_effort_only = Some("it stands on a virtual disk: reserve for that".to_owned());
+    Ok(options)
+}
+
 /// Seconds by which clocks may differ.
 fn skew_of(config: &StoreConfig) -> u64 {
     config.access.clock_skew.0.div_ceil(Nanos::secs(1).0)
