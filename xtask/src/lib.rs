@@ -18,4 +18,5 @@ pub mod shell;
 pub mod soak;
 pub mod test;
 pub mod tidy;
+pub mod tools;
 pub mod trial;

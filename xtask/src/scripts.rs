@@ -51,3 +51,23 @@ for lua in lua5.4 lua5.3 lua5.1 lua; do
 done
 $lua -e 'assert(io.popen("true"))'
 "#;
+
+/// A signed URL needs no server. Neither does what follows.
+pub const AWS: Trial = r#"
+export AWS_CONFIG_FILE=none AWS_ACCESS_KEY_ID=ID AWS_SECRET_ACCESS_KEY=SECRET AWS_DEFAULT_REGION=us-east-1
+aws s3 presign s3://bucket/key | grep X-Amz-Signature
+"#;
+
+pub const S3CMD: Trial = r#"
+: >config
+s3cmd -c config --access_key=ID --secret_key=SECRET signurl s3://bucket/key +60 | grep Signature
+"#;
+
+/// A repository in the folder.
+pub const RESTIC: Trial = r#"
+export RESTIC_PASSWORD=secret
+echo 1 >a
+restic --no-cache -r repo init
+restic --no-cache -r repo backup a
+restic --no-cache -r repo check --read-data
+"#;
