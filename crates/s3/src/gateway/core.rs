@@ -70,6 +70,7 @@ impl Gateway {
             data: self.data.clone(),
         };
         let (auth, access) = (entrance(), entrance());
+        let region = self.terms.region.clone();
         let mut builder = S3ServiceBuilder::new(self);
         builder.set_auth(auth);
         builder.set_access(access);
@@ -77,6 +78,7 @@ impl Gateway {
         Endpoint {
             s3: builder.build(),
             index,
+            region,
             connection: None,
         }
     }

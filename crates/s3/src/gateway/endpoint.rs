@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use hyper::header::{HeaderMap, ORIGIN};
 use hyper::{Method, StatusCode, Uri};
+use s3s::region::Region;
 use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpRequest, HttpResponse};
 
@@ -45,6 +46,8 @@ pub(super) struct Connection {
 pub struct Endpoint {
     pub(super) s3: S3Service,
     pub(super) index: Arc<Index>,
+    /// What requests are signed for.
+    pub(super) region: String,
     pub(super) connection: Option<Connection>,
 }
 
@@ -74,6 +77,14 @@ impl Endpoint {
         }
         if request.method() == Method::OPTIONS {
             return Ok(self.preflight(&request));
+        }
+        if is_of_no_region(request.headers()) {
+            let region = &self.region;
+            let elements = format!(
+                "<Code>AuthorizationHeaderMalformed</Code><Message>sign for the region {region}</Message>\
+                 <Region>{region}</Region>"
+            );
+            return Ok(error(StatusCode::BAD_REQUEST, &elements));
         }
         if let Some(connection) = self.connection {
             request.extensions_mut().insert(connection);
@@ -145,15 +156,30 @@ fn too_long(headers: &HeaderMap) -> Option<&'static str> {
     COMPARED.into_iter().find(|name| of(name) > COMPARED_MAX)
 }
 
+/// Is a request signed for what is no region? s3cmd signs for `US` by default, and again for the region that it is answered.
+fn is_of_no_region(headers: &HeaderMap) -> bool {
+    let shown = text(headers, "authorization").unwrap_or_default();
+    let scope = shown.split("Credential=").nth(1).unwrap_or_default();
+    let scope = scope.split([',', ' ']).next().unwrap_or_default();
+    // KEY/DATE/REGION/s3/aws4_request
+    let region = scope.rsplit('/').nth(2).unwrap_or_default();
+    !region.is_empty() && Region::new(region.into()).is_err()
+}
+
 fn text(headers: &HeaderMap, name: &str) -> Option<String> {
     let value = headers.get(name)?.to_str().ok()?;
     Some(value.to_owned())
 }
 
 fn refused(status: StatusCode, code: &str, why: &str) -> HttpResponse {
-    let body = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{why}</Message></Error>"
-    );
+    error(
+        status,
+        &format!("<Code>{code}</Code><Message>{why}</Message>"),
+    )
+}
+
+fn error(status: StatusCode, elements: &str) -> HttpResponse {
+    let body = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error>{elements}</Error>");
     let mut response = HttpResponse::new(Body::from(body));
     *response.status_mut() = status;
     let kind = hyper::header::HeaderValue::from_static("application/xml");
@@ -222,6 +248,7 @@ mod tests {
         Endpoint {
             s3: S3ServiceBuilder::new(Nothing).build(),
             index: Arc::new(index),
+            region: "us-east-1".into(),
             connection: None,
         }
     }
@@ -269,5 +296,26 @@ mod tests {
             assert_eq!((answer.0, &*answer.1), (501, shown), "{method} {path}");
         }
         assert_eq!(ask("PUT", "/open/k", &[]).await.1, "");
+    }
+
+    #[tokio::test]
+    async fn a_request_signed_for_no_region_is_answered_with_the_region() {
+        let signed = |region: &str| {
+            format!(
+                "AWS4-HMAC-SHA256 Credential=TA/20260101/{region}/s3/aws4_request,SignedHeaders=host,Signature=00"
+            )
+        };
+        let us = signed("US");
+        let (status, _, body) = ask("PUT", "/open", &[("authorization", &us)]).await;
+        assert!(
+            status == 400
+                && body.contains("<Code>AuthorizationHeaderMalformed</Code>")
+                && body.contains("<Region>us-east-1</Region>"),
+            "{status} {body}"
+        );
+        for region in ["us-east-1", "eu-north-7", ""] {
+            let (_, _, body) = ask("PUT", "/open", &[("authorization", &signed(region))]).await;
+            assert!(!body.contains("Region"), "{region}: {body}");
+        }
     }
 }
