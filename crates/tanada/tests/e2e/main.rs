@@ -25,6 +25,7 @@ mod queued;
 mod recording;
 mod reload;
 mod s3;
+mod s3_clients;
 mod schemas;
 mod settings;
 mod spellings;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::common::{Daemon, json, run, stderr, tanada, text, without};
 
 /// Two stores, and a gateway over both.
-const GATEWAY: &str = r#"
+pub const GATEWAY: &str = r#"
 [[device]]
 name = "d0"
 path = "d0.img"
@@ -98,13 +98,13 @@ fn signs() -> bool {
 }
 
 /// Where the gateway listens.
-fn url(dir: &Path) -> String {
+pub fn url(dir: &Path) -> String {
     let gateways = json(dir, &["s3", "list", "--json"]);
     format!("http://{}", gateways[0]["listen"][0].as_str().unwrap())
 }
 
 /// An access key, `ID:SECRET`.
-fn key(dir: &Path, arguments: &[&str]) -> String {
+pub fn key(dir: &Path, arguments: &[&str]) -> String {
     let made = json(
         dir,
         &[&["s3", "key", "create", "--json"], arguments].concat(),
