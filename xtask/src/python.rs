@@ -1,7 +1,7 @@
 //! Python's packages that the tests of the package `tanada` use, in `target/python`.
 //!
 //! ```text
-//! python3 -m venv target/python -> pip: maturin builds the wheel, pyarrow reads its columns, boto3 asks the gateway
+//! python3 -m venv target/python -> pip: maturin builds the wheel, pyarrow reads its columns, awscli and boto3 ask the gateway
 //! ```
 
 use std::path::PathBuf;
@@ -12,17 +12,23 @@ use crate::tidy::tree::project_root;
 use crate::trial::Trial;
 
 /// What [`crate::tools::TOOLS`] calls it.
-pub const TOOL: &str = "Python with maturin, pyarrow and boto3";
+pub const TOOL: &str = "Python with awscli, boto3, maturin and pyarrow";
 
 /// They work where they can be started.
 pub const TRIAL: Trial = concat!(
     "p='",
     env!("CARGO_MANIFEST_DIR"),
-    "/../target/python/bin/python'; \"$p\" -c 'import boto3, pyarrow'; \"$p\" -m maturin --version"
+    "/../target/python/bin/python'; \"$p\" -c 'import boto3, pyarrow'; \
+     \"$p\" -m awscli --version; \"$p\" -m maturin --version"
 );
 
 /// Of which releases.
-const PACKAGES: [&str; 3] = ["boto3>=1.36", "maturin>=1.9,<2", "pyarrow>=14"];
+const PACKAGES: [&str; 4] = [
+    "awscli>=1.37,<2",
+    "boto3>=1.36",
+    "maturin>=1.9,<2",
+    "pyarrow>=14",
+];
 
 /// Makes the folder and fills it, as far as that can be done here; what stands in the way is said.
 pub fn fill() {

@@ -53,11 +53,6 @@ $lua -e 'assert(io.popen("true"))'
 "#;
 
 /// A signed URL needs no server. Neither does what follows.
-pub const AWS: Trial = r#"
-export AWS_CONFIG_FILE=none AWS_ACCESS_KEY_ID=ID AWS_SECRET_ACCESS_KEY=SECRET AWS_DEFAULT_REGION=us-east-1
-aws s3 presign s3://bucket/key | grep X-Amz-Signature
-"#;
-
 pub const S3CMD: Trial = r#"
 : >config
 s3cmd -c config --access_key=ID --secret_key=SECRET signurl s3://bucket/key +60 | grep Signature

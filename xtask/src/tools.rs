@@ -1,7 +1,7 @@
 //! The programs that tests and benchmarks run: what shows that each works, and the packages that bring it.
 
 use crate::python;
-use crate::scripts::{AWS, CHROMIUM, ETCD, MARIADB, NBDFUSE, RESTIC, S3CMD, SLURM};
+use crate::scripts::{CHROMIUM, ETCD, MARIADB, NBDFUSE, RESTIC, S3CMD, SLURM};
 use crate::trial::Trial;
 
 /// A program of the machine and how it is had.
@@ -24,7 +24,7 @@ pub struct Tool {
 }
 
 /// Everything the tests and benchmarks run.
-pub static TOOLS: [Tool; 28] = [
+pub static TOOLS: [Tool; 27] = [
     Tool {
         name: "nbdinfo",
         wanted_for: "tests",
@@ -206,15 +206,6 @@ pub static TOOLS: [Tool; 28] = [
         fedora: "lua munge slurm slurm-slurmctld slurm-slurmd",
         suse: "lua54 munge slurm slurm-munge slurm-node slurm-plugins",
         arch: "lua munge slurm-llnl",
-    },
-    Tool {
-        name: "aws",
-        wanted_for: "tests",
-        trial: AWS,
-        debian: "awscli",
-        fedora: "awscli2",
-        suse: "aws-cli",
-        arch: "aws-cli-v2",
     },
     Tool {
         name: "s3cmd",

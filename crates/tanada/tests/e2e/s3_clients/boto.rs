@@ -1,9 +1,8 @@
 //! boto3: the distribution's, and the newest that `cargo xtask setup` puts into `target/python`.
 
-use std::path::Path;
 use std::process::Command;
 
-use super::{Served, path, said, without};
+use super::{PYTHON, Served, path, said, without};
 
 const DAY: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -31,6 +30,5 @@ fn boto3_of_the_distribution_does_a_days_work() {
 
 #[test]
 fn the_newest_boto3_does_a_days_work() {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/python/bin/python");
-    work(python.to_str().unwrap());
+    work(&format!("{PYTHON}/python"));
 }

@@ -24,10 +24,13 @@ use crate::s3::{GATEWAY, key, url};
 /// More than one part of any client: s3cmd's are of 15 MiB, awscli's of 8, rclone's here of 5.
 const BIG: usize = (17 << 20) + 5;
 
+/// What `cargo xtask setup` makes for tests in Python.
+const PYTHON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/python/bin");
+
 /// Where programs are looked for: of those in Python, the distribution's first.
 fn path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
-    format!("/usr/bin:{path}")
+    format!("/usr/bin:{path}:{PYTHON}")
 }
 
 /// Is the client there? If not, the test ends here.
