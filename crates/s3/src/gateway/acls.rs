@@ -7,7 +7,6 @@ use super::asked::Asked;
 use super::core::{Answer, Gateway, Request};
 use super::failure::failed;
 use super::grants::{self, Owners, of_headers, of_policy, unblocked};
-use super::objects::version_of;
 use super::owners::check_lists;
 use super::policies::Action;
 use crate::index::Transaction;
@@ -67,8 +66,9 @@ pub(super) async fn set_of_bucket(
     };
     let grants = named(gateway, &request, policy, (&bucket, owners))?;
     let name = request.input.bucket;
+    let id = bucket.id;
     let change = move |t: &mut Transaction<'_>| {
-        t.change_bucket(&name, |bucket| bucket.grants = Some(grants))
+        t.change_bucket((&name, id), |bucket| bucket.grants = Some(grants))
     };
     gateway.index.change(change).await.map_err(failed)?;
     Ok(S3Response::new(PutBucketAclOutput::default()))
@@ -111,10 +111,9 @@ pub(super) async fn set_of_object(
     };
     let grants = named(gateway, &request, policy, (&bucket, owners))?;
     let input = request.input;
-    let version = version_of(&input.key, input.version_id.as_deref())?;
+    let (id, number) = (bucket.id, found.number);
     let change = move |t: &mut Transaction<'_>| {
-        let at = (&*input.bucket, &*input.key);
-        t.change_version(at, version, |it| {
+        t.change_version((&input.bucket, id), (&input.key, number), |it| {
             it.grants = Some(grants);
             Ok(())
         })

@@ -32,6 +32,8 @@ const HEADERS: [&str; 8] = [
 const LISTS: usize = 6;
 /// Tags that a request gives to what it makes.
 const TAGGING: &str = "x-amz-tagging";
+const TAGGING_DIRECTIVE: &str = "x-amz-tagging-directive";
+const COPY_SOURCE: &str = "x-amz-copy-source";
 /// A request means to remove what is retained in Governance.
 const BYPASS: &str = "x-amz-bypass-governance-retention";
 
@@ -91,7 +93,10 @@ impl Asked {
         if headers.contains_key(TAGGING) && text(headers, TAGGING).is_none() {
             return Err(s3_error!(InvalidArgument, "{TAGGING} is no text"));
         }
-        if let Some(tags) = text(headers, TAGGING) {
+        // A copy has the tags of its source, unless it says otherwise.
+        let keeps_tags = headers.contains_key(COPY_SOURCE)
+            && text(headers, TAGGING_DIRECTIVE).is_none_or(|it| it != "REPLACE");
+        if let Some(tags) = text(headers, TAGGING).filter(|_| !keeps_tags) {
             self.tag(&tag_set::of_header(tags)?);
             self.beside.push(Action::PutObjectTagging);
         }
@@ -169,4 +174,42 @@ impl Asked {
 
 fn text<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.get(name).and_then(|it| it.to_str().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::service::ServiceTerms;
+
+    #[test]
+    fn a_copy_says_only_those_tags_that_it_puts() {
+        let tags_with = |headers: &[(&'static str, &str)]| {
+            let mut asked = Asked {
+                caller: Caller {
+                    account: "bio.1".into(),
+                    key: String::new(),
+                    payer: None,
+                    terms: ServiceTerms::default(),
+                },
+                bucket: "photos".into(),
+                key: None,
+                action: Action::PutObject,
+                with: Vec::new(),
+                beside: Vec::new(),
+                said: BTreeMap::new(),
+                bypass: false,
+            };
+            let mut map = HeaderMap::new();
+            for (name, value) in headers {
+                map.insert(*name, value.parse().unwrap());
+            }
+            asked.come_with(&map).unwrap();
+            asked.said.len()
+        };
+        let (tags, copy) = ((TAGGING, "a=1"), (COPY_SOURCE, "b/k"));
+        assert_eq!(tags_with(&[tags]), 1);
+        assert_eq!(tags_with(&[tags, copy]), 0);
+        assert_eq!(tags_with(&[tags, copy, (TAGGING_DIRECTIVE, "COPY")]), 0);
+        assert_eq!(tags_with(&[tags, copy, (TAGGING_DIRECTIVE, "REPLACE")]), 1);
+    }
 }

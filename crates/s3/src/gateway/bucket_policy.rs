@@ -37,13 +37,13 @@ pub(super) async fn set(
     request: Request<PutBucketPolicyInput>,
 ) -> Answer<PutBucketPolicyOutput> {
     let asked = Asked::of(&request, &request.input.bucket, Action::PutBucketPolicy)?;
-    gateway.admit(&asked)?;
+    let id = gateway.admit(&asked)?.id;
     let input = request.input;
     let (policy, record) = read(input.policy, &input.bucket, |it| gateway.account(it))?;
     let is_public = policy.is_public();
     let change = move |t: &mut Transaction<'_>| {
         let mut refused = false;
-        t.change_bucket(&input.bucket, |bucket| {
+        t.change_bucket((&input.bucket, id), |bucket| {
             // Asked where it is set: a block that comes meanwhile counts.
             refused = is_public && bucket.public_block.is_some_and(|it| it.refuses_policies);
             if !refused {
@@ -78,10 +78,10 @@ pub(super) async fn delete(
     request: Request<DeleteBucketPolicyInput>,
 ) -> Answer<DeleteBucketPolicyOutput> {
     let asked = Asked::of(&request, &request.input.bucket, Action::DeleteBucketPolicy)?;
-    gateway.admit(&asked)?;
+    let id = gateway.admit(&asked)?.id;
     let name = request.input.bucket;
     let change =
-        move |t: &mut Transaction<'_>| t.change_bucket(&name, |bucket| bucket.policy = None);
+        move |t: &mut Transaction<'_>| t.change_bucket((&name, id), |bucket| bucket.policy = None);
     gateway.index.change(change).await.map_err(failed)?;
     Ok(S3Response::new(DeleteBucketPolicyOutput::default()))
 }

@@ -43,8 +43,8 @@ pub(super) async fn create(
     }
     let (location, now) = (format!("/{name}"), gateway.now());
     let make = move |t: &mut Transaction<'_>| {
-        t.create_bucket(&name, &account, now)?;
-        t.change_bucket(&name, |bucket| {
+        let made = t.create_bucket(&name, &account, now)?;
+        t.change_bucket((&name, made.id), |bucket| {
             bucket.grants = grants;
             bucket.ownership = ownership;
             if has_lock {
@@ -160,11 +160,12 @@ pub(super) async fn set_versioning(
     gateway: &Gateway,
     request: Request<PutBucketVersioningInput>,
 ) -> Answer<PutBucketVersioningOutput> {
-    gateway.admit(&Asked::of(
+    let bucket = gateway.admit(&Asked::of(
         &request,
         &request.input.bucket,
         Action::PutBucketVersioning,
     )?)?;
+    let id = bucket.id;
     let input = request.input;
     let status = input.versioning_configuration.status;
     let versioning = match status.as_ref().map(BucketVersioningStatus::as_str) {
@@ -178,7 +179,7 @@ pub(super) async fn set_versioning(
         }
     };
     let change = move |t: &mut Transaction<'_>| {
-        t.try_bucket(&input.bucket, |bucket| {
+        t.try_bucket((&input.bucket, id), |bucket| {
             if bucket.lock.is_some() && versioning != Versioning::Enabled {
                 return Err(Refused::LockNeedsVersions);
             }

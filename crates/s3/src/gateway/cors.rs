@@ -42,9 +42,9 @@ pub(super) async fn set(
     request: Request<PutBucketCorsInput>,
 ) -> Answer<PutBucketCorsOutput> {
     let name = &request.input.bucket;
-    gateway.admit(&Asked::of(&request, name, Action::PutBucketCORS)?)?;
+    let bucket = gateway.admit(&Asked::of(&request, name, Action::PutBucketCORS)?)?;
     let rules = rules_of(request.input.cors_configuration)?;
-    change(gateway, request.input.bucket, rules).await?;
+    change(gateway, (request.input.bucket, bucket.id), rules).await?;
     Ok(S3Response::new(PutBucketCorsOutput::default()))
 }
 
@@ -53,12 +53,16 @@ pub(super) async fn delete(
     request: Request<DeleteBucketCorsInput>,
 ) -> Answer<DeleteBucketCorsOutput> {
     let name = &request.input.bucket;
-    gateway.admit(&Asked::of(&request, name, Action::PutBucketCORS)?)?;
-    change(gateway, request.input.bucket, Vec::new()).await?;
+    let bucket = gateway.admit(&Asked::of(&request, name, Action::PutBucketCORS)?)?;
+    change(gateway, (request.input.bucket, bucket.id), Vec::new()).await?;
     Ok(S3Response::new(DeleteBucketCorsOutput::default()))
 }
 
-async fn change(gateway: &Gateway, name: String, rules: Vec<CorsRule>) -> S3Result<()> {
-    let change = move |t: &mut Transaction<'_>| t.change_bucket(&name, |it| it.cors = rules);
+async fn change(
+    gateway: &Gateway,
+    (name, id): (String, u64),
+    rules: Vec<CorsRule>,
+) -> S3Result<()> {
+    let change = move |t: &mut Transaction<'_>| t.change_bucket((&name, id), |it| it.cors = rules);
     gateway.index.change(change).await.map_err(failed)
 }

@@ -235,8 +235,8 @@ mod tests {
         let index = Index::open(Memory::default(), 1 << 20, "s0").unwrap();
         let make = |t: &mut Transaction<'_>| {
             t.create_bucket("shut", "bio", 1)?;
-            t.create_bucket("open", "bio", 1)?;
-            t.change_bucket("open", |it| {
+            let open = t.create_bucket("open", "bio", 1)?;
+            t.change_bucket(("open", open.id), |it| {
                 it.cors = vec![CorsRule {
                     origins: vec!["https://a.org".into()],
                     methods: vec!["PUT".into()],

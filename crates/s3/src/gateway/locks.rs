@@ -164,15 +164,17 @@ pub(super) async fn set_of_bucket(
     request: Request<PutObjectLockConfigurationInput>,
 ) -> Answer<PutObjectLockConfigurationOutput> {
     let name = &request.input.bucket;
-    gateway.admit(&Asked::of(
-        &request,
-        name,
-        Action::PutBucketObjectLockConfiguration,
-    )?)?;
+    let id = gateway
+        .admit(&Asked::of(
+            &request,
+            name,
+            Action::PutBucketObjectLockConfiguration,
+        )?)?
+        .id;
     let rule = rule_of(request.input.object_lock_configuration)?;
     let name = request.input.bucket;
     let change = move |t: &mut Transaction<'_>| {
-        t.try_bucket(&name, |bucket| {
+        t.try_bucket((&name, id), |bucket| {
             if bucket.versioning != crate::Versioning::Enabled {
                 return Err(Refused::LockNeedsVersions);
             }
@@ -264,16 +266,16 @@ pub(super) fn legal_hold(
 async fn change(
     gateway: &Gateway,
     asked: &Asked,
-    found: &Found,
+    (bucket, found): (u64, &Found),
     change: impl FnOnce(&mut Version) -> Result<(), Refused> + Send + 'static,
 ) -> S3Result<()> {
     let (name, key) = (asked.bucket.clone(), asked.key.clone().unwrap_or_default());
-    let id = found.id();
+    let number = found.number;
     let change = move |t: &mut Transaction<'_>| {
         if t.bucket(&name)?.lock.is_none() {
             return Err(Refused::NoLock.into());
         }
-        t.change_version((&name, &key), Some(id), change)
+        t.change_version((&name, bucket), (&key, number), change)
     };
     gateway.index.change(change).await.map_err(failed)?;
     Ok(())
@@ -286,7 +288,7 @@ pub(super) async fn set_retention(
     let version = request.input.version_id.as_deref();
     let asked = Asked::of(&request, &request.input.bucket, Action::PutObjectRetention)?;
     let asked = asked.key(&request.input.key).version(version);
-    let (_, found, _) = gateway.admit_to(&asked, version)?;
+    let (bucket, found, _) = gateway.admit_to(&asked, version)?;
     let now = gateway.now();
     let written = request.input.retention;
     let written = written.ok_or_else(|| malformed("a Retention is needed"))?;
@@ -301,7 +303,7 @@ pub(super) async fn set_retention(
     };
     let bypass = gateway.judged(&asked.bucket, |judge, _| judge.bypasses(&asked))?;
     let by = Change { now, bypass };
-    change(gateway, &asked, &found, move |it| {
+    change(gateway, &asked, (bucket.id, &found), move |it| {
         it.lock.retain(wanted, by)
     })
     .await?;
@@ -315,7 +317,7 @@ pub(super) async fn set_legal_hold(
     let version = request.input.version_id.as_deref();
     let asked = Asked::of(&request, &request.input.bucket, Action::PutObjectLegalHold)?;
     let asked = asked.key(&request.input.key).version(version);
-    let (_, found, _) = gateway.admit_to(&asked, version)?;
+    let (bucket, found, _) = gateway.admit_to(&asked, version)?;
     let status = request.input.legal_hold.and_then(|it| it.status);
     let on = status.as_ref().and_then(hold_of);
     let on = on.ok_or_else(|| malformed("the Status of a LegalHold is ON or OFF"))?;
@@ -323,7 +325,7 @@ pub(super) async fn set_legal_hold(
         version.lock.legal_hold = Some(on);
         Ok(())
     };
-    change(gateway, &asked, &found, set).await?;
+    change(gateway, &asked, (bucket.id, &found), set).await?;
     Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
 }
 

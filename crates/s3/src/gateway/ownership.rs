@@ -42,7 +42,7 @@ pub(super) async fn set(
     request: Request<PutBucketOwnershipControlsInput>,
 ) -> Answer<PutBucketOwnershipControlsOutput> {
     let name = &request.input.bucket;
-    gateway.admit(&Asked::of(
+    let bucket = gateway.admit(&Asked::of(
         &request,
         name,
         Action::PutBucketOwnershipControls,
@@ -51,7 +51,7 @@ pub(super) async fn set(
         return Err(s3_error!(MalformedXML, "ownership controls have one rule"));
     };
     let ownership = of_word(&rule.object_ownership)?;
-    change(gateway, request.input.bucket, Some(ownership)).await?;
+    change(gateway, (request.input.bucket, bucket.id), Some(ownership)).await?;
     Ok(S3Response::new(PutBucketOwnershipControlsOutput::default()))
 }
 
@@ -60,20 +60,24 @@ pub(super) async fn delete(
     request: Request<DeleteBucketOwnershipControlsInput>,
 ) -> Answer<DeleteBucketOwnershipControlsOutput> {
     let name = &request.input.bucket;
-    gateway.admit(&Asked::of(
+    let bucket = gateway.admit(&Asked::of(
         &request,
         name,
         Action::PutBucketOwnershipControls,
     )?)?;
-    change(gateway, request.input.bucket, None).await?;
+    change(gateway, (request.input.bucket, bucket.id), None).await?;
     Ok(S3Response::new(
         DeleteBucketOwnershipControlsOutput::default(),
     ))
 }
 
-async fn change(gateway: &Gateway, name: String, ownership: Option<Ownership>) -> S3Result<()> {
+async fn change(
+    gateway: &Gateway,
+    (name, id): (String, u64),
+    ownership: Option<Ownership>,
+) -> S3Result<()> {
     let change = move |t: &mut Transaction<'_>| {
-        t.try_bucket(&name, |bucket| {
+        t.try_bucket((&name, id), |bucket| {
             check(ownership, bucket.grants.as_deref(), &bucket.owner)?;
             bucket.ownership = ownership;
             Ok(())

@@ -39,7 +39,7 @@ pub(super) async fn set(
     gateway: &Gateway,
     request: Request<PutPublicAccessBlockInput>,
 ) -> Answer<PutPublicAccessBlockOutput> {
-    gateway.admit(&Asked::of(
+    let bucket = gateway.admit(&Asked::of(
         &request,
         &request.input.bucket,
         Action::PutBucketPublicAccessBlock,
@@ -51,7 +51,7 @@ pub(super) async fn set(
         ignores_grants: asked.ignore_public_acls == Some(true),
         restricts: asked.restrict_public_buckets == Some(true),
     };
-    change(gateway, request.input.bucket, Some(block)).await?;
+    change(gateway, (request.input.bucket, bucket.id), Some(block)).await?;
     Ok(S3Response::new(PutPublicAccessBlockOutput::default()))
 }
 
@@ -59,12 +59,12 @@ pub(super) async fn delete(
     gateway: &Gateway,
     request: Request<DeletePublicAccessBlockInput>,
 ) -> Answer<DeletePublicAccessBlockOutput> {
-    gateway.admit(&Asked::of(
+    let bucket = gateway.admit(&Asked::of(
         &request,
         &request.input.bucket,
         Action::PutBucketPublicAccessBlock,
     )?)?;
-    change(gateway, request.input.bucket, None).await?;
+    change(gateway, (request.input.bucket, bucket.id), None).await?;
     let mut response = S3Response::new(DeletePublicAccessBlockOutput::default());
     response.status = Some(hyper::StatusCode::NO_CONTENT);
     Ok(response)
@@ -72,10 +72,10 @@ pub(super) async fn delete(
 
 async fn change(
     gateway: &Gateway,
-    bucket: String,
+    (name, id): (String, u64),
     block: Option<PublicBlock>,
 ) -> s3s::S3Result<()> {
     let change =
-        move |t: &mut Transaction<'_>| t.change_bucket(&bucket, |it| it.public_block = block);
+        move |t: &mut Transaction<'_>| t.change_bucket((&name, id), |it| it.public_block = block);
     gateway.index.change(change).await.map_err(failed)
 }

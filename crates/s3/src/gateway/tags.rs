@@ -4,9 +4,9 @@ use s3s::dto::*;
 use s3s::{S3Response, S3Result, s3_error};
 
 use super::asked::Asked;
-use super::core::{Answer, Gateway, Request};
+use super::core::{Admitted, Answer, Gateway, Request};
 use super::failure::failed;
-use super::objects::{shown_version, version_of};
+use super::objects::shown_version;
 use super::policies::Action;
 use super::tag_set::{BUCKET_MAX, OBJECT_MAX, of_set, set_of};
 use crate::index::Transaction;
@@ -36,9 +36,8 @@ pub(super) async fn set_of_object(
     let tags = of_set(input.tagging.tag_set, OBJECT_MAX)?;
     let version = input.version_id.as_deref();
     let asked = asked.key(&input.key).version(version).tagging(&tags);
-    gateway.admit_to(&asked, version)?;
-    let at = (input.bucket, input.key, input.version_id);
-    let version_id = change_object(gateway, at, tags).await?;
+    let admitted = gateway.admit_to(&asked, version)?;
+    let version_id = change_object(gateway, (input.bucket, input.key), admitted, tags).await?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id }))
 }
 
@@ -49,9 +48,9 @@ pub(super) async fn delete_of_object(
     let asked = Asked::of(&request, &request.input.bucket, Action::DeleteObjectTagging)?;
     let input = request.input;
     let version = input.version_id.as_deref();
-    gateway.admit_to(&asked.key(&input.key).version(version), version)?;
-    let at = (input.bucket, input.key, input.version_id);
-    let version_id = change_object(gateway, at, Pairs::new()).await?;
+    let admitted = gateway.admit_to(&asked.key(&input.key).version(version), version)?;
+    let at = (input.bucket, input.key);
+    let version_id = change_object(gateway, at, admitted, Pairs::new()).await?;
     let mut response = S3Response::new(DeleteObjectTaggingOutput { version_id });
     response.status = Some(hyper::StatusCode::NO_CONTENT);
     Ok(response)
@@ -59,21 +58,21 @@ pub(super) async fn delete_of_object(
 
 async fn change_object(
     gateway: &Gateway,
-    (bucket, key, version): (String, String, Option<String>),
+    (name, key): (String, String),
+    (bucket, found, _): Admitted,
     tags: Pairs,
 ) -> S3Result<Option<String>> {
-    let version = version_of(&key, version.as_deref())?;
+    let (id, number) = (bucket.id, found.number);
     let change = move |t: &mut Transaction<'_>| {
-        let has_versions = t.bucket(&bucket)?.versioning != crate::Versioning::Off;
-        let changed = t.change_version((&bucket, &key), version, |it| {
+        t.change_version((&name, id), (&key, number), |it| {
             if let Some(content) = &mut it.content {
                 content.about.tags = tags;
             }
             Ok(())
-        })?;
-        Ok(has_versions.then(|| changed.to_string()))
+        })
     };
-    gateway.index.change(change).await.map_err(failed)
+    gateway.index.change(change).await.map_err(failed)?;
+    Ok(shown_version(&found, bucket.versioning))
 }
 
 pub(super) fn of_bucket(
@@ -97,13 +96,13 @@ pub(super) async fn set_of_bucket(
     gateway: &Gateway,
     request: Request<PutBucketTaggingInput>,
 ) -> Answer<PutBucketTaggingOutput> {
-    gateway.admit(&Asked::of(
+    let bucket = gateway.admit(&Asked::of(
         &request,
         &request.input.bucket,
         Action::PutBucketTagging,
     )?)?;
     let tags = of_set(request.input.tagging.tag_set, BUCKET_MAX)?;
-    change_bucket(gateway, request.input.bucket, tags).await?;
+    change_bucket(gateway, (request.input.bucket, bucket.id), tags).await?;
     let mut response = S3Response::new(PutBucketTaggingOutput::default());
     response.status = Some(hyper::StatusCode::NO_CONTENT);
     Ok(response)
@@ -113,19 +112,19 @@ pub(super) async fn delete_of_bucket(
     gateway: &Gateway,
     request: Request<DeleteBucketTaggingInput>,
 ) -> Answer<DeleteBucketTaggingOutput> {
-    gateway.admit(&Asked::of(
+    let bucket = gateway.admit(&Asked::of(
         &request,
         &request.input.bucket,
         Action::PutBucketTagging,
     )?)?;
-    change_bucket(gateway, request.input.bucket, Pairs::new()).await?;
+    change_bucket(gateway, (request.input.bucket, bucket.id), Pairs::new()).await?;
     let mut response = S3Response::new(DeleteBucketTaggingOutput::default());
     response.status = Some(hyper::StatusCode::NO_CONTENT);
     Ok(response)
 }
 
-async fn change_bucket(gateway: &Gateway, bucket: String, tags: Pairs) -> S3Result<()> {
+async fn change_bucket(gateway: &Gateway, (name, id): (String, u64), tags: Pairs) -> S3Result<()> {
     let change =
-        move |t: &mut Transaction<'_>| t.change_bucket(&bucket, |bucket| bucket.tags = tags);
+        move |t: &mut Transaction<'_>| t.change_bucket((&name, id), |bucket| bucket.tags = tags);
     gateway.index.change(change).await.map_err(failed)
 }

@@ -150,7 +150,8 @@ async fn bucket(index: &Index) -> Bucket {
 
 async fn version_all(index: &Index, versioning: Versioning) {
     let change = move |t: &mut Transaction<'_>| {
-        t.change_bucket("photos", |bucket| bucket.versioning = versioning)
+        let id = t.bucket("photos")?.id;
+        t.change_bucket(("photos", id), |bucket| bucket.versioning = versioning)
     };
     index.change(change).await.unwrap();
 }
@@ -480,6 +481,42 @@ fn a_bucket_that_was_made_anew_is_another_one() {
         let second = again.await.unwrap().id;
         let still = |id| index.change(move |t: &mut Transaction<'_>| t.is_still("photos", id));
         assert!(still(first).await.is_err() && still(second).await.is_ok());
+        // What was meant for the first one is said of no other.
+        let tag = |id| {
+            index.change(move |t: &mut Transaction<'_>| {
+                t.change_bucket(("photos", id), |it| it.versioning = Versioning::Enabled)
+            })
+        };
+        assert!(tag(first).await.is_err() && tag(second).await.is_ok());
+    });
+}
+
+#[test]
+fn what_is_said_of_a_version_is_not_said_of_the_one_that_replaced_it() {
+    let index = open(&TestDisk::default());
+    run(async {
+        let id = bucket(&index).await.id;
+        put(&index, "a", object("1")).await;
+        let admitted = index.version(id, "a", None).unwrap().unwrap().number;
+        put(&index, "a", object("2")).await;
+        let grant = |number| {
+            index.change(move |t: &mut Transaction<'_>| {
+                t.change_version(("photos", id), ("a", number), |it| {
+                    it.grants = Some(Vec::new());
+                    Ok(())
+                })
+            })
+        };
+        let refused = grant(admitted).await;
+        assert!(matches!(
+            refused,
+            Err(IndexError::Refused(Refused::NoKey(_)))
+        ));
+        let now = index.version(id, "a", None).unwrap().unwrap();
+        assert_eq!(now.version.grants, None);
+        grant(now.number).await.unwrap();
+        let now = index.version(id, "a", None).unwrap().unwrap();
+        assert_eq!(now.version.grants, Some(Vec::new()));
     });
 }
 
@@ -719,7 +756,8 @@ proptest! {
 async fn lockable(index: &Index) {
     bucket(index).await;
     let change = |t: &mut Transaction<'_>| {
-        t.change_bucket("photos", |it| {
+        let id = t.bucket("photos")?.id;
+        t.change_bucket(("photos", id), |it| {
             it.versioning = Versioning::Enabled;
             it.lock = Some(LockRule::default());
         })
@@ -783,7 +821,8 @@ fn a_locked_version_without_number_is_not_replaced_by_a_put_or_a_marker() {
         let index = open(&TestDisk::default());
         lockable(&index).await;
         let suspend = |t: &mut Transaction<'_>| {
-            t.change_bucket("photos", |it| it.versioning = Versioning::Suspended)
+            let id = t.bucket("photos")?.id;
+            t.change_bucket(("photos", id), |it| it.versioning = Versioning::Suspended)
         };
         index.change(suspend).await.unwrap();
         put(&index, "a", locked("x", LockMode::Governance, 10)).await;
@@ -827,7 +866,8 @@ fn an_upload_gives_its_lock_to_the_object_and_a_bucket_without_takes_none() {
         .await;
         assert!(matches!(refused, Err(IndexError::Refused(Refused::NoLock))));
         let change = |t: &mut Transaction<'_>| {
-            t.change_bucket("photos", |it| it.lock = Some(LockRule::default()))
+            let id = t.bucket("photos")?.id;
+            t.change_bucket(("photos", id), |it| it.lock = Some(LockRule::default()))
         };
         index.change(change).await.unwrap();
         let (at, begun) = upload();

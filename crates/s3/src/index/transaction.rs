@@ -19,7 +19,8 @@ use redb::{ReadableTable, Table, WriteTransaction};
 use super::error::{IndexError, Refused};
 use super::lock::Change;
 use super::record::{
-    BlobRef, Bucket, Content, Version, VersionId, Versioning, decode, encode, encode_version,
+    BlobRef, Bucket, Content, Version, VersionId, Versioning, decode, decode_version, encode,
+    encode_version,
 };
 use super::tables::{
     BLOBS, BUCKETS, COUNTERS, DEAD, Found, OBJECTS, ObjectKey, PARTS, UPLOADS, UploadKey, bucket,
@@ -181,12 +182,16 @@ impl<'t> Transaction<'t> {
         Ok(())
     }
 
-    /// Changes what is said of a bucket.
+    /// Changes what is said of the bucket of this name and number.
     ///
     /// # Errors
-    /// [`Refused::NoBucket`].
-    pub fn change_bucket(&mut self, name: &str, change: impl FnOnce(&mut Bucket)) -> Done<()> {
-        self.try_bucket(name, |bucket| {
+    /// [`Refused::NoBucket`]; also where there is another one of that name.
+    pub fn change_bucket(
+        &mut self,
+        bucket: (&str, u64),
+        change: impl FnOnce(&mut Bucket),
+    ) -> Done<()> {
+        self.try_bucket(bucket, |bucket| {
             change(bucket);
             Ok(())
         })
@@ -195,12 +200,13 @@ impl<'t> Transaction<'t> {
     /// Changes what is said of a bucket, unless that is refused for what it is now.
     ///
     /// # Errors
-    /// [`Refused::NoBucket`]; what `change` refuses.
+    /// As for [`Transaction::change_bucket`]; what `change` refuses.
     pub fn try_bucket(
         &mut self,
-        name: &str,
+        (name, id): (&str, u64),
         change: impl FnOnce(&mut Bucket) -> Result<(), Refused>,
     ) -> Done<()> {
+        self.is_still(name, id)?;
         let mut found = self.bucket(name)?;
         change(&mut found)?;
         self.buckets.insert(name, &*encode(&found))?;
@@ -333,40 +339,32 @@ impl<'t> Transaction<'t> {
         })
     }
 
-    /// Changes what is said of the version that is there, or is named, beside its bytes.
+    /// Changes what is said of a version beside its bytes: of the one with this number in a bucket, by its name and number.
     ///
     /// # Errors
-    /// [`Refused::NoBucket`], [`Refused::NoKey`], [`Refused::NoVersion`], [`Refused::IsMarker`]; what `change` refuses.
+    /// [`Refused::NoBucket`]; [`Refused::NoKey`]: it was deleted or replaced; [`Refused::IsMarker`]; what `change` refuses.
     pub fn change_version(
         &mut self,
-        (name, key): (&str, &str),
-        version: Option<VersionId>,
+        (name, id): (&str, u64),
+        (key, number): (&str, u64),
         change: impl FnOnce(&mut Version) -> Result<(), Refused>,
-    ) -> Done<VersionId> {
-        let bucket = self.bucket(name)?;
-        let found = match version {
-            Some(version) => named(&self.objects, bucket.id, key, version)?.ok_or_else(|| {
-                let (key, version) = (key.to_owned(), version.to_string());
-                Refused::NoVersion { key, version }
-            })?,
-            None => newest(&self.objects, bucket.id, key)?
-                .filter(|it| it.version.content.is_some())
-                .ok_or_else(|| Refused::NoKey(key.to_owned()))?,
+    ) -> Done<()> {
+        self.is_still(name, id)?;
+        let at = (id, key.as_bytes(), u64::MAX - number);
+        let (mut version, inline) = match self.objects.get(at)? {
+            Some(row) => {
+                let (version, inline) = decode_version(row.value())?;
+                (version, inline.to_vec())
+            }
+            None => return Err(Refused::NoKey(key.to_owned()).into()),
         };
-        if found.version.content.is_none() {
+        if version.content.is_none() {
             return Err(Refused::IsMarker(key.to_owned()).into());
         }
-        let id = found.id();
-        let Found {
-            number,
-            mut version,
-            inline,
-        } = found;
         change(&mut version)?;
-        let at = (bucket.id, key.as_bytes(), u64::MAX - number);
         self.objects
             .insert(at, &*encode_version(&version, &inline))?;
-        Ok(id)
+        Ok(())
     }
 
     /// The newest version of a key.
