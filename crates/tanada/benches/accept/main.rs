@@ -22,6 +22,7 @@ mod crash;
 mod cut;
 mod daemon;
 mod etcd;
+mod http;
 mod hybrid;
 mod limits;
 mod load;
@@ -31,6 +32,7 @@ mod offer;
 mod report;
 mod s3;
 mod scope;
+mod signed;
 mod tls;
 mod windows;
 

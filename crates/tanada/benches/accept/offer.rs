@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use env::Rng;
 use serde_json::{Value, json};
 
-use super::daemon::Http;
+use super::http::Http;
 use super::nodes::{Disks, Nodes};
 use super::report::{Bar, Report};
 

@@ -3,22 +3,15 @@
 //! ```text
 //! clients: signed URL -> GET, PUT over one connection each -> gateway -> store on a modelled disk of 60 MB/s, or a file
 //! ```
-//!
-//! Signed by what Signature Version 4 says of URLs, so that no client's library is in the way.
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-
-use ring::digest::{SHA256, digest};
-use ring::hmac::{HMAC_SHA256, Key, sign};
-use serde_json::Value;
 
 use super::daemon::Daemon;
 use super::load::{Load, Notes, Span};
 use super::report::{Bar, Report};
+use super::signed::{Client, host};
 use super::windows::Beside;
 
 /// What is promised, in MB/s.
@@ -46,120 +39,7 @@ fn config(device: &str) -> String {
     )
 }
 
-/// An access key, and where it is used.
-#[derive(Clone)]
-struct Client {
-    host: String,
-    id: String,
-    secret: String,
-}
-
 impl Client {
-    /// A new key of an account.
-    fn of(daemon: &Daemon, account: &str) -> Result<Client, Box<dyn Error>> {
-        let made = daemon.json(&["s3", "key", "create", account, "--json"])?;
-        let text = |it: &Value| it.as_str().map(str::to_owned).ok_or("a text");
-        Ok(Client {
-            host: host(daemon)?,
-            id: text(&made["about"]["id"])?,
-            secret: text(&made["secret"])?,
-        })
-    }
-
-    /// The path and the query of a signed URL, good for an hour.
-    fn signed(&self, method: &str, path: &str) -> String {
-        let now = jiff::Timestamp::now();
-        let (day, moment) = (
-            now.strftime("%Y%m%d").to_string(),
-            now.strftime("%Y%m%dT%H%M%SZ"),
-        );
-        let scope = format!("{day}/us-east-1/s3/aws4_request");
-        let query = format!(
-            "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential={}%2F{}&X-Amz-Date={moment}&X-Amz-Expires=3600&\
-             X-Amz-SignedHeaders=host",
-            self.id,
-            scope.replace('/', "%2F")
-        );
-        let host = &self.host;
-        let request = format!("{method}\n{path}\n{query}\nhost:{host}\n\nhost\nUNSIGNED-PAYLOAD");
-        let hashed = hex(digest(&SHA256, request.as_bytes()).as_ref());
-        let text = format!("AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashed}");
-        let mut key = format!("AWS4{}", self.secret).into_bytes();
-        for part in [&*day, "us-east-1", "s3", "aws4_request", &text] {
-            key = sign(&Key::new(HMAC_SHA256, &key), part.as_bytes())
-                .as_ref()
-                .to_vec();
-        }
-        format!("{path}?{query}&X-Amz-Signature={}", hex(&key))
-    }
-
-    fn connect(&self) -> Result<BufReader<TcpStream>, String> {
-        let stream = TcpStream::connect(&self.host).map_err(|error| error.to_string())?;
-        Ok(BufReader::new(stream))
-    }
-
-    /// Asks for something over a connection; the status, and the bytes that came as they come.
-    fn ask(
-        &self,
-        stream: &mut BufReader<TcpStream>,
-        (method, path): (&str, &str),
-        body: &[u8],
-        mut came: impl FnMut(&[u8]),
-    ) -> Result<u16, String> {
-        let text = |error: std::io::Error| error.to_string();
-        let head = format!(
-            "{method} {} HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\r\n",
-            self.signed(method, path),
-            self.host,
-            body.len()
-        );
-        let socket = stream.get_mut();
-        socket.write_all(head.as_bytes()).map_err(text)?;
-        socket.write_all(body).map_err(text)?;
-        let (mut status, mut length) = (0, 0_usize);
-        for nth in 0.. {
-            let mut line = String::new();
-            if stream.read_line(&mut line).map_err(text)? == 0 {
-                return Err("the gateway hung up".to_owned());
-            }
-            let line = line.trim_end();
-            match line.split_once(':') {
-                _ if nth == 0 => {
-                    let word = line.split(' ').nth(1).and_then(|it| it.parse().ok());
-                    status = word.ok_or_else(|| format!("no status: {line}"))?;
-                }
-                Some((key, value)) if key.eq_ignore_ascii_case("content-length") => {
-                    length = value.trim().parse().unwrap_or(0);
-                }
-                None if line.is_empty() => break,
-                _ => {}
-            }
-        }
-        let mut piece = vec![0; 64 << 10];
-        while length > 0 {
-            let most = length.min(piece.len());
-            let read = stream.read(&mut piece[..most]).map_err(text)?;
-            if read == 0 {
-                return Err("the gateway hung up within an answer".to_owned());
-            }
-            came(&piece[..read]);
-            length -= read;
-        }
-        Ok(status)
-    }
-
-    /// The same of what must succeed.
-    fn done(&self, what: (&str, &str), body: &[u8]) -> Result<(), Box<dyn Error>> {
-        let mut said = Vec::new();
-        let status = self.ask(&mut self.connect()?, what, body, |piece| {
-            said.extend_from_slice(piece);
-        })?;
-        match status {
-            200..300 => Ok(()),
-            _ => Err(format!("{what:?}: {status}: {}", String::from_utf8_lossy(&said)).into()),
-        }
-    }
-
     /// Gets one object after the other over one connection, until it is over.
     fn get(self, first: usize, notes: &Notes) -> Result<(), String> {
         let mut stream = self.connect()?;
@@ -176,16 +56,6 @@ impl Client {
         }
         Ok(())
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|it| format!("{it:02x}")).collect()
-}
-
-fn host(daemon: &Daemon) -> Result<String, Box<dyn Error>> {
-    let gateways = daemon.json(&["s3", "list", "--json"])?;
-    let listen = gateways[0]["listen"][0].as_str().ok_or("an address")?;
-    Ok(listen.to_owned())
 }
 
 /// The bucket of a key.
