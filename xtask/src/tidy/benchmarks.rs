@@ -88,6 +88,11 @@ pub const BENCHES: &[(&str, &str, &str)] = &[
         "what reserved clients get beside greedy ones, over TCP",
     ),
     (
+        "s3",
+        "tanada",
+        "the S3 gateway beside the store's own client, and beside versitygw on the same file system",
+    ),
+    (
         "sim-cache",
         "sim",
         "requests per second of simulated caches and miss-ratio curves",
@@ -108,6 +113,8 @@ pub const BENCHES: &[(&str, &str, &str)] = &[
 pub const NBD: &str = "nbd";
 /// Disks made of a slow and a fast one, in guests.
 pub const PEERS: &str = "peers";
+/// The simulator as Python calls it.
+pub const PYTHON: &str = "python";
 /// The benchmarks that this program runs itself, and what they measure.
 pub const OWN: &[(&str, &str)] = &[
     (
@@ -117,6 +124,10 @@ pub const OWN: &[(&str, &str)] = &[
     (
         PEERS,
         "a hybrid beside bcache, dm-cache and others over the same two disks, in a guest's kernel",
+    ),
+    (
+        PYTHON,
+        "a simulation called from Python beside the same one on the command line",
     ),
 ];
 
