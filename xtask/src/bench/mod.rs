@@ -3,6 +3,7 @@
 pub mod experiment;
 mod nbd;
 mod peers;
+mod python;
 mod record;
 
 use std::process::Command;
@@ -10,7 +11,7 @@ use std::process::Command;
 use anyhow::{Result, bail};
 
 use crate::shell::{cargo, run};
-use crate::tidy::benchmarks::{self, BENCHES, NBD, OWN, PEERS};
+use crate::tidy::benchmarks::{self, BENCHES, NBD, OWN, PEERS, PYTHON};
 use crate::tidy::tree::Tree;
 
 /// What the arguments of `cargo xtask bench` ask for.
@@ -142,6 +143,7 @@ fn one(name: &str, record: bool, args: &[String]) -> Result<()> {
     match name {
         NBD => nbd::run(args),
         PEERS => peers::run(args),
+        PYTHON => python::run(args),
         _ => run(&mut command(name, args)?),
     }
 }
@@ -153,7 +155,7 @@ fn json_too(args: &[String]) -> Vec<String> {
     all
 }
 
-/// What runs the benchmark; `nbd` and `peers` are run by this program.
+/// What runs the benchmark; `nbd`, `peers` and `python` are run by this program.
 fn command(name: &str, args: &[String]) -> Result<Command> {
     let mut command = match BENCHES.iter().find(|(known, ..)| *known == name) {
         Some((name, package, _)) => {
