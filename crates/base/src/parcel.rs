@@ -30,7 +30,8 @@ use crate::{Buf, View};
 pub struct Parcel(Buf);
 
 // SAFETY: `Buf` is not `Send` because others on its thread may share the memory, and count themselves without atomics. Here
-// there are none: `of_sole` and `new` saw to it, and the buffer cannot be reached, cut or frozen before `open` takes it out, on one thread.
+// there are none: `of_sole` and `new` saw to it, and the buffer cannot be written, cut or frozen before `open` takes it out, on one
+// thread. `as_ref` shows its bytes and counts no owner.
 unsafe impl Send for Parcel {}
 
 impl Parcel {
@@ -63,6 +64,13 @@ impl Parcel {
     /// The buffer, on the thread that has the parcel.
     pub fn open(self) -> Buf {
         self.0
+    }
+}
+
+/// The bytes, to be read where they are.
+impl AsRef<[u8]> for Parcel {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 

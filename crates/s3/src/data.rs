@@ -6,6 +6,7 @@
 //!
 //! Always true:
 //! 1. A buffer crosses threads without another owner: what is written is copied once, what is read is not.
+//!    That of a read goes back to the data thread, whose pool it is from.
 //! 2. Once the data thread is gone every call fails.
 
 use std::future::Future;
@@ -41,6 +42,28 @@ pub struct Data {
 
 /// The data thread's end of it.
 pub struct Jobs(Mailbox<Job>);
+
+/// The buffer of a read, until the last of its bytes is gone.
+///
+/// Without the way back the data thread would take new memory for each read, and pools of other threads would fill with it.
+struct Lent {
+    parcel: Option<Parcel>,
+    back: Poster<Job>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.parcel.as_ref().map_or(&[], Parcel::as_ref)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let parcel = self.parcel.take();
+        // Where the data thread has ended it is freed here.
+        drop(self.back.post(Box::new(move |_| drop(parcel))));
+    }
+}
 
 /// Why the stores did not do what they were asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -146,7 +169,10 @@ impl Data {
             Box::pin(async move { read.await.map(Parcel::new) })
         };
         let parcel = self.ask(read).await?;
-        Ok(Bytes::copy_from_slice(&parcel.open()))
+        Ok(Bytes::from_owner(Lent {
+            parcel: Some(parcel),
+            back: self.jobs.clone(),
+        }))
     }
 
     /// As [`Blobs::pass`]; given up with its future.
