@@ -9,6 +9,7 @@
 //! 1. What `write` has answered is durable after the next `flush`.
 //! 2. The bytes of a blob are never changed, so a read needs no lock.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use base::{Buf, Bytes, View};
@@ -42,6 +43,8 @@ pub struct Blobs {
     /// What it does for itself: the index, deletions, the sweep.
     own: Rc<Lane>,
     shared: Option<SharedDisk>,
+    /// A read or write of the index failed, after which its database takes no more.
+    index_failed: Cell<bool>,
 }
 
 /// The disk beneath a store, where another node may take it over and others have part of its room.
@@ -76,6 +79,7 @@ impl Blobs {
             lanes,
             own,
             shared: None,
+            index_failed: Cell::new(false),
         })
     }
 
@@ -259,11 +263,26 @@ impl Blobs {
 
     // --- the index ------------------------------------------------------------------------------------
 
+    /// Did a read or a write of the index fail? Its database takes no more then, whatever the store does later.
+    pub fn index_failed(&self) -> bool {
+        self.index_failed.get()
+    }
+
+    fn noted<T>(&self, done: Result<T, ObjectError>) -> Result<T, ObjectError> {
+        self.index_failed
+            .set(self.index_failed.get() || done.is_err());
+        done
+    }
+
     /// How long the index is.
     ///
     /// # Errors
     /// What the store says.
     pub async fn index_len(&self) -> Result<u64, ObjectError> {
+        self.noted(self.len_of_index().await)
+    }
+
+    async fn len_of_index(&self) -> Result<u64, ObjectError> {
         match self.own.stores[0].stat(INDEX).await {
             Ok(stat) => Ok(stat.size),
             Err(ObjectError::Absent(_)) => Ok(0),
@@ -276,6 +295,10 @@ impl Blobs {
     /// # Errors
     /// What the store says.
     pub async fn read_index(&self, offset: u64, len: u64) -> Result<Vec<u8>, ObjectError> {
+        self.noted(self.bytes_of_index(offset, len).await)
+    }
+
+    async fn bytes_of_index(&self, offset: u64, len: u64) -> Result<Vec<u8>, ObjectError> {
         let store = &self.own.stores[0];
         let mut bytes = Vec::with_capacity(len as usize);
         let most = PIECE.min(store.limits().read_max);
@@ -296,6 +319,10 @@ impl Blobs {
     /// # Errors
     /// What the store says; some of it may be done.
     pub async fn write_index(&self, cut: u64, len: u64, ranges: Ranges) -> Result<(), ObjectError> {
+        self.noted(self.change_index(cut, len, ranges).await)
+    }
+
+    async fn change_index(&self, cut: u64, len: u64, ranges: Ranges) -> Result<(), ObjectError> {
         let store = &self.own.stores[0];
         if cut < self.index_len().await? {
             store.truncate(INDEX, cut, Change::default()).done().await?;
@@ -494,6 +521,11 @@ mod tests {
             faulty.book().add(Rule::new(Injury::Gone));
             let error = blobs.still_ours().await.unwrap_err();
             assert!(matches!(error, ObjectError::Gone(_)), "{error}");
+            // A failure of the index stays: its database needs to be opened anew.
+            assert!(blobs.read_index(0, 10).await.is_ok() && !blobs.index_failed());
+            let long = "x".repeat(3000);
+            assert!(blobs.noted::<()>(Err(ObjectError::Gone(long))).is_err());
+            assert!(blobs.read_index(0, 10).await.is_ok() && blobs.index_failed());
         });
     }
 

@@ -64,7 +64,7 @@ impl Gateway {
 
     /// The HTTP service of this gateway.
     pub fn service(self) -> Endpoint {
-        let index = Arc::clone(&self.index);
+        let (index, data) = (Arc::clone(&self.index), self.data.clone());
         let entrance = || Entrance {
             keys: Arc::clone(&self.keys),
             data: self.data.clone(),
@@ -78,6 +78,7 @@ impl Gateway {
         Endpoint {
             s3: builder.build(),
             index,
+            data,
             region,
             connection: None,
         }

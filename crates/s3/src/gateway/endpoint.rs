@@ -19,6 +19,8 @@ use s3s::service::S3Service;
 use s3s::{Body, HttpError, HttpRequest, HttpResponse};
 
 use super::cross::Cross;
+use super::ours::check_ours;
+use crate::data::Data;
 use crate::index::Index;
 use crate::index::settings::CorsRule;
 
@@ -46,6 +48,7 @@ pub(super) struct Connection {
 pub struct Endpoint {
     pub(super) s3: S3Service,
     pub(super) index: Arc<Index>,
+    pub(super) data: Data,
     /// What requests are signed for.
     pub(super) region: String,
     pub(super) connection: Option<Connection>,
@@ -76,6 +79,12 @@ impl Endpoint {
             return Ok(refused(StatusCode::BAD_REQUEST, "InvalidRequest", &why));
         }
         if request.method() == Method::OPTIONS {
+            // Rules of which another node knows better let in nothing.
+            if let Err(error) = check_ours(&self.data).await {
+                let why = error.message().unwrap_or_default();
+                let code = error.code().as_str();
+                return Ok(refused(StatusCode::SERVICE_UNAVAILABLE, code, why));
+            }
             return Ok(self.preflight(&request));
         }
         if is_of_no_region(request.headers()) {
@@ -248,6 +257,7 @@ mod tests {
         Endpoint {
             s3: S3ServiceBuilder::new(Nothing).build(),
             index: Arc::new(index),
+            data: crate::data(false).0,
             region: "us-east-1".into(),
             connection: None,
         }

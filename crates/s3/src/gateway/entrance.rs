@@ -13,8 +13,8 @@ use s3s::{S3Request, S3Result, s3_error};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::failure::unstored;
-use super::service::{ServiceTerms, soon};
+use super::ours::check_ours;
+use super::service::ServiceTerms;
 use crate::data::Data;
 
 /// What an access key is good for. Its secret is in no `Debug`.
@@ -203,7 +203,7 @@ impl S3Access for Entrance {
         let query = cx.uri().query().unwrap_or_default();
         check_signed(cx.method(), cx.headers(), query)?;
         check_session(&found, cx.headers(), query)?;
-        soon(self.data.still_ours()).await?.map_err(unstored)?;
+        check_ours(&self.data).await?;
         let caller = Caller {
             account: found.account,
             key,

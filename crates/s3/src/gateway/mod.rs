@@ -7,7 +7,7 @@
 //! - `entrance` who comes in; `failure` what S3 calls an error; `incoming` bytes that come; `outgoing` bytes that go.
 //! - `asked` what a request asks; `policies` what a bucket's policy says of it; `access` the decision, with lists and owners.
 //! - `buckets`, `objects`, `copies`, `listings`, `uploads`, `tags`, `locks`: what is asked of each.
-//! - `endpoint` what browsers ask before, by the rules of `cross`.
+//! - `endpoint` what browsers ask before, by the rules of `cross`; `ours` does this node still have the disk?
 //!
 //! Always true:
 //! 1. No request without a good signature reaches a function here, but preflights of browsers.
@@ -36,6 +36,7 @@ mod listings;
 mod locks;
 mod look;
 mod objects;
+mod ours;
 mod outgoing;
 mod owners;
 mod ownership;

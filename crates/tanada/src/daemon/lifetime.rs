@@ -109,6 +109,18 @@ pub async fn stop(threads: Vec<ThreadHandle>, signals: &mut Signals) {
     }
 }
 
+/// Does what ends the daemon; a signal meanwhile ends the process on the spot.
+pub async fn unless_forced<T>(ending: impl Future<Output = T>, signals: &mut Signals) -> T {
+    tokio::select! {
+        done = ending => done,
+        () = signals.stop() => {
+            tracing::warn!("forced: what was not flushed is lost, what was is safe");
+            log::end();
+            std::process::exit(1);
+        }
+    }
+}
+
 /// Closes every data thread; a signal meanwhile ends the process on the spot.
 pub async fn stop_all(threads: &[ThreadHandle], signals: &mut Signals) -> anyhow::Result<()> {
     let mut waiting = Vec::new();
@@ -121,15 +133,7 @@ pub async fn stop_all(threads: &[ThreadHandle], signals: &mut Signals) -> anyhow
     }
     let mut troubles = String::new();
     for (thread, answer) in waiting {
-        let closed = tokio::select! {
-            closed = answer => closed,
-            () = signals.stop() => {
-                tracing::warn!("forced: what was not flushed is lost, what was is safe");
-                log::end();
-                std::process::exit(1);
-            }
-        };
-        match closed {
+        match unless_forced(answer, signals).await {
             Ok(list) => {
                 for trouble in list {
                     troubles.push_str("\n  ");

@@ -33,7 +33,7 @@ use super::http::gate::Gate;
 use super::http::kernel_disks::KernelDisks;
 use super::http::listen::AdminListener;
 use super::http::settings_book::SettingsBook;
-use super::lifetime::{Signals, died, ended, stop, stop_all};
+use super::lifetime::{Signals, died, ended, stop, stop_all, unless_forced};
 use super::look::{self, CheckedConfig, Verdict};
 use super::reload::Loaded;
 use super::service_manager::ServiceManager;
@@ -266,21 +266,34 @@ async fn daemon(
     let (doors, serving) = open_doors(&control, listeners, admin_tls, gate);
     let shown = control.s3.gateways();
     print_welcome(&in_force, (&ready, &shown), &admin_addresses)?;
-    let config_file = &control.loaded.origin;
-    tracing::info!(config = config_file, "serving {}", summary(&config));
+    tracing::info!(
+        config = control.loaded.origin,
+        "serving {}",
+        summary(&config)
+    );
     manager.ready(&summary(&config));
     let failed = ended((&control, &doors), &mut signals, manager).await;
-    manager.stopping();
     beside.abort_all();
     doors.end();
-    manager.during("ending gateways", gateways.end()).await;
-    let closing = stop_all(&control.threads, &mut signals);
-    let clean = manager.during("closing", closing).await;
+    let clean = close((&mut gateways, &control), &mut signals, manager).await;
     serving.abort();
     died(failed).and(clean)?;
     begun.end()?;
     tracing::info!("closed cleanly");
     Ok(())
+}
+
+/// Ends the gateways, then the data threads that they stand on.
+async fn close(
+    (gateways, control): (&mut s3::Gateways, &Control),
+    signals: &mut Signals,
+    manager: ServiceManager,
+) -> anyhow::Result<()> {
+    manager.stopping();
+    let ending = unless_forced(gateways.end(), signals);
+    manager.during("ending gateways", ending).await;
+    let closing = stop_all(&control.threads, signals);
+    manager.during("closing", closing).await
 }
 
 /// Opens the gateways; where that fails the data threads are closed again.

@@ -101,8 +101,8 @@ pub enum ClusterError {
     },
     /// A user of this node has it for itself.
     #[error(
-        "cannot open volume {volume}: an S3 gateway of this node keeps its objects there, and what another client wrote would \
-         destroy them; connect to the gateway"
+        "volume {volume} is for an S3 gateway of this node alone: what other clients write, or another size, would destroy its \
+         objects; connect to the gateway, or end it first"
     )]
     Taken {
         /// Which.

@@ -64,6 +64,10 @@ impl LocalVolumes {
     ) -> Result<(), ClusterError> {
         let _alone = self.node.slots.alone(id).await;
         let in_use = self.openings.open_alone(id).await?;
+        if in_use.is_for_one() {
+            let volume = name.clone();
+            return Err(ClusterError::Taken { volume });
+        }
         let (now, asked) = (in_use.volume().info().size, Bytes(size));
         if asked < now && !shrink {
             let volume = name.clone();

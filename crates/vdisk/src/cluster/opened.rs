@@ -16,7 +16,7 @@ use store::ClientTag;
 use super::ClusterError;
 use super::node::Node;
 use super::shared::Shared;
-use super::slots::{InUse, Slot};
+use super::slots::{InUse, Slot, Use};
 use super::wants::Claims;
 use crate::names::VolumeId;
 use crate::record::{Fairness, Name, PriorityClass, VolumeRecord, VolumeState};
@@ -41,17 +41,6 @@ impl Terms {
     pub fn are_the_volumes(&self) -> bool {
         *self == Terms::default()
     }
-}
-
-/// Who opens a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entering {
-    /// A client beside others.
-    Client,
-    /// One that wants no client beside it.
-    One,
-    /// What operators have done with it, which clients do not mind.
-    Job,
 }
 
 fn permille(fairness: Fairness) -> Permille {
@@ -102,23 +91,19 @@ impl Openings {
     /// [`ClusterError::NoVolume`]; [`ClusterError::Elsewhere`] if another node that is up has it; [`ClusterError::Taken`] if a
     /// user here has it for itself; [`ClusterError::Volume`] if it cannot be opened now.
     pub async fn open(self: &Rc<Self>, name: &Name) -> Result<InUse, ClusterError> {
-        self.open_as_a(Entering::Client, name).await
+        self.open_for(Use::Client, name).await
     }
 
     /// Opens a volume for a user that wants no other client beside it, until it is gone: what others write would destroy what
     /// it has there.
     ///
     /// # Errors
-    /// [`ClusterError::Busy`] if it has users here; as for [`Openings::open`].
+    /// [`ClusterError::Busy`] if it has clients here; as for [`Openings::open`].
     pub async fn open_for_one(self: &Rc<Self>, name: &Name) -> Result<InUse, ClusterError> {
-        self.open_as_a(Entering::One, name).await
+        self.open_for(Use::One, name).await
     }
 
-    async fn open_as_a(
-        self: &Rc<Self>,
-        entering: Entering,
-        name: &Name,
-    ) -> Result<InUse, ClusterError> {
+    async fn open_for(self: &Rc<Self>, wanted: Use, name: &Name) -> Result<InUse, ClusterError> {
         let own = Rc::clone(self);
         let name = name.clone();
         // To its end, whether or not the caller still waits: what was taken is let go in good order then.
@@ -131,19 +116,19 @@ impl Openings {
                 let known = Vec::new();
                 return Err(ClusterError::NoVolume { name, known });
             }
-            match entering {
-                Entering::Client if in_use.is_for_one() => {
+            match wanted {
+                Use::Job => {}
+                Use::Client | Use::One if in_use.is_for_one() => {
                     return Err(ClusterError::Taken { volume: name });
                 }
-                Entering::One if in_use.users() > 1 => {
+                Use::One if in_use.clients() > 0 => {
                     return Err(ClusterError::Busy {
                         asked: "open",
                         volume: name,
-                        users: in_use.users() - 1,
+                        users: in_use.clients(),
                     });
                 }
-                Entering::One => in_use.be_for_one(),
-                Entering::Client | Entering::Job => {}
+                Use::Client | Use::One => in_use.become_client(wanted),
             }
             Ok(in_use)
         };
@@ -216,7 +201,7 @@ impl Openings {
         name: &Name,
     ) -> Result<(InUse, VolumeId), ClusterError> {
         let id = self.node.meta.find(name).await?;
-        Ok((self.open_as_a(Entering::Job, name).await?, id))
+        Ok((self.open_for(Use::Job, name).await?, id))
     }
 
     /// Takes a volume over from another node whose clients of it sent nothing for `idle`, and keeps it open here for a minute.
@@ -371,6 +356,20 @@ impl Openings {
         match record.writer.filter(|it| it.node != own) {
             Some(writer) => Ok(self.node.meta.images.holds(&writer).await?),
             None => Ok(record.state != VolumeState::Live),
+        }
+    }
+
+    /// Closes a volume that [`Openings::open_for_one`] opened, whatever jobs there are with it: what is still under way there is
+    /// waited for or, where that takes too long, kept out by the next opening.
+    pub async fn close_for_one(&self, in_use: InUse) {
+        let slot = Rc::clone(in_use.slot());
+        let _alone = self.node.slots.alone(slot.id()).await;
+        drop(in_use);
+        let is_there = self.node.slots.get(slot.id());
+        if is_there.is_some_and(|it| Rc::ptr_eq(&it, &slot))
+            && let Err(error) = self.close(&slot).await
+        {
+            tracing::warn!(volume = %slot.name(), %error, "closed, and something is left unreconciled");
         }
     }
 

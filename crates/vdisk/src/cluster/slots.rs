@@ -28,7 +28,9 @@ pub(super) struct Slot {
     volume: Rc<Volume>,
     openings: Openings,
     users: Cell<u64>,
-    /// One of its users wants no other client beside it.
+    /// Those among them that are clients: the others are jobs of operators.
+    clients: Cell<u64>,
+    /// Its client wants no other one beside it.
     for_one: Cell<bool>,
     /// Since when no client uses it.
     idle_since: Cell<Instant>,
@@ -54,8 +56,19 @@ pub(super) struct Slots {
     openings: RefCell<BTreeMap<VolumeId, Openings>>,
 }
 
-/// A volume in use on this node; given back when it is dropped. By one that wants no other client beside it?
-pub struct InUse(Rc<Slot>, Cell<bool>);
+/// A volume in use on this node; given back when it is dropped.
+pub struct InUse(Rc<Slot>, Cell<Use>);
+
+/// What a volume is in use for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// What operators have done with it, which clients do not mind.
+    Job,
+    /// A client beside others.
+    Client,
+    /// A client that wants no other one beside it.
+    One,
+}
 
 impl Slot {
     pub fn new(
@@ -71,6 +84,7 @@ impl Slot {
             volume,
             openings,
             users: Cell::new(0),
+            clients: Cell::new(0),
             for_one: Cell::new(false),
             idle_since: Cell::new(env::now()),
             visited: Cell::new(false),
@@ -179,11 +193,15 @@ impl Slots {
 impl InUse {
     pub(super) fn new(slot: &Rc<Slot>) -> InUse {
         slot.users.set(slot.users.get() + 1);
-        InUse(Rc::clone(slot), Cell::new(false))
+        InUse(Rc::clone(slot), Cell::new(Use::Job))
     }
 
     pub(super) fn id(&self) -> VolumeId {
         self.0.id
+    }
+
+    pub(super) fn slot(&self) -> &Rc<Slot> {
+        &self.0
     }
 
     /// The engine; a `Device`.
@@ -196,20 +214,21 @@ impl InUse {
         self.0.openings
     }
 
-    /// From now on until this is dropped no other client gets it here.
-    pub(super) fn be_for_one(&self) {
-        self.0.for_one.set(true);
-        self.1.set(true);
+    /// It is no job from now on, but a client.
+    pub(super) fn become_client(&self, wanted: Use) {
+        self.1.set(wanted);
+        self.0.clients.set(self.0.clients.get() + 1);
+        self.0.for_one.set(wanted == Use::One);
     }
 
-    /// Does a user want no other client beside it?
+    /// Does its client want no other one beside it?
     pub(super) fn is_for_one(&self) -> bool {
         self.0.for_one.get()
     }
 
-    /// Those who have the volume in use here, this one among them.
-    pub fn users(&self) -> u64 {
-        self.0.users()
+    /// The clients that it has here.
+    pub(super) fn clients(&self) -> u64 {
+        self.0.clients.get()
     }
 
     /// What all clients of the volume here together get at most.
@@ -241,7 +260,10 @@ impl Drop for InUse {
     fn drop(&mut self) {
         let slot = &self.0;
         slot.users.set(slot.users.get() - 1);
-        if self.1.get() {
+        if self.1.get() != Use::Job {
+            slot.clients.set(slot.clients.get() - 1);
+        }
+        if self.1.get() == Use::One {
             slot.for_one.set(false);
         }
         slot.idle_since.set(env::now());

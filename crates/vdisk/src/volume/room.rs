@@ -108,23 +108,28 @@ impl<'a> Room<'a> {
         self.choose_for(len, user)
     }
 
-    /// What the last copy of a new extent finds: the room of the store with the least, of as many as there are copies. Of one
-    /// that did not say what it has nothing is known, and it counts as empty.
+    /// What can be written for certain: the room of the store with the least, of as many as a new extent has copies, and of all that
+    /// have something of the volume, whose extents have holes. A store that did not say what it has, or cannot be reached,
+    /// counts as empty: writes wait for it, or say why not.
     pub(super) fn left(self) -> Bytes {
         let targets = self.core.replicas.targets(&[]);
         let mut most: BTreeMap<DomainId, Bytes> = BTreeMap::new();
-        for target in &targets {
-            let free = match target.capacity {
-                Bytes(0) => Bytes(u64::MAX),
-                _ => target.free,
-            };
+        for target in targets.iter().filter(|it| it.capacity > Bytes(0)) {
             let of_domain = most.entry(target.domain).or_default();
-            *of_domain = free.max(*of_domain);
+            *of_domain = target.free.max(*of_domain);
         }
         let mut rooms: Vec<Bytes> = most.into_values().collect();
         rooms.sort_unstable_by(|a, b| b.cmp(a));
         let last = self.copies_to_place(&targets) - 1;
-        rooms.get(last).copied().unwrap_or_default()
+        let anew = rooms.get(last).copied().unwrap_or(Bytes(u64::MAX));
+        let record = &self.core.volume_record();
+        let has = |it: &&Replica| {
+            let listed = record.stores.as_ref();
+            let listed = listed.is_none_or(|all| all.contains(&it.info.number));
+            listed && it.total.get() > Bytes(0) && it.sync_state() != SyncState::Out
+        };
+        let in_holes = self.core.replicas.values().filter(has);
+        in_holes.map(Replica::last_room).fold(anew, Bytes::min)
     }
 
     /// A store for one more copy of an extent that these have.

@@ -368,8 +368,18 @@ fn one_that_wants_a_volume_for_itself_gets_it_without_clients_and_keeps_them_out
         env::sleep(Nanos::secs(60)).await;
         let after = one.volume().room_left();
         assert!(after < before && after > Bytes(0), "{before} {after}");
-        drop(one);
-        cluster.openings.open(&vm1).await.unwrap();
+        let second = error_text(cluster.openings.open_for_one(&vm1).await);
+        assert!(second.contains("S3 gateway"), "{second}");
+        let grown = cluster.volumes.resize(&vm1, 2 * SIZE, false);
+        assert!(error_text(grown.await).contains("another size"));
+        // It is closed with its user, and what that one has under way meets no later one.
+        let engine = Rc::clone(one.volume());
+        cluster.openings.close_for_one(one).await;
+        assert!(!engine.is_open());
+        let next = cluster.openings.open(&vm1).await.unwrap();
+        assert!(!Rc::ptr_eq(next.volume(), &engine));
+        assert_eq!(read(next.volume(), 0).await, 5);
+        drop(next);
         cluster.stop().await;
     });
 }

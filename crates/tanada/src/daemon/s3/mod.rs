@@ -196,6 +196,7 @@ impl Gateways {
         for open in &self.open {
             open.ended.send_replace(true);
         }
+        self.on_volumes.iter().for_each(OnVolume::begin_ending);
         for on_volume in self.on_volumes.drain(..) {
             on_volume.end().await;
         }

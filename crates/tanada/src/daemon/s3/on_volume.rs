@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use config::S3Config;
 use env::Poster;
 use report::terminal::said;
@@ -28,6 +28,8 @@ use crate::daemon::thread::gateway;
 const AGAIN: Duration = Duration::from_secs(2);
 /// The daemon's start waits so long for the first try: another node may have to say no.
 const FIRST: Duration = Duration::from_secs(20);
+/// Store and volume may take so long to close: the volume waits for what is under way.
+const CLOSES_IN: Duration = Duration::from_secs(45);
 
 /// A gateway that is on a volume, served here or not.
 pub struct OnVolume {
@@ -63,11 +65,24 @@ impl OnVolume {
         Ok(OnVolume { ended, keeping })
     }
 
-    pub async fn end(self) {
+    /// It is not to be served any more.
+    pub fn begin_ending(&self) {
         self.ended.send_replace(true);
+    }
+
+    pub async fn end(self) {
+        self.begin_ending();
         // What it panicked with was printed where it did.
         let _ = self.keeping.await;
     }
+}
+
+/// One that is served here.
+struct Served {
+    open: Open,
+    /// Answers when its store is closed: why.
+    closed: oneshot::Receiver<String>,
+    stop: oneshot::Sender<()>,
 }
 
 struct Keeper {
@@ -83,17 +98,19 @@ impl Keeper {
     async fn keep(mut self, mut ended: watch::Receiver<bool>, tried: oneshot::Sender<()>) {
         let mut tried = Some(tried);
         while !*ended.borrow() {
-            let begun = self.begin().await;
-            let why = match begun {
-                Ok((open, closed)) => {
+            let begun = tokio::select! {
+                begun = self.begin() => begun,
+                _ = ended.wait_for(|it| *it) => return,
+            };
+            match begun {
+                Ok(served) => {
                     drop(tried.take());
                     self.last.clear();
-                    self.serve(open, closed, &mut ended).await;
-                    "its volume is not open here any more".to_owned()
+                    let why = self.serve(served, &mut ended).await;
+                    self.show(why, false);
                 }
-                Err(why) => said::words(&why),
-            };
-            self.show(why);
+                Err(why) => self.show(said::words(&why), why.is::<gateway::ServedBy>()),
+            }
             drop(tried.take());
             // An error means the sender is gone, which is the end as well.
             let end = ended.wait_for(|it| *it);
@@ -102,7 +119,7 @@ impl Keeper {
     }
 
     /// Opens the volume and the gateway on it.
-    async fn begin(&self) -> anyhow::Result<(Open, oneshot::Receiver<()>)> {
+    async fn begin(&self) -> anyhow::Result<Served> {
         let (data, jobs) = s3::data(true);
         let (reply, answer) = oneshot::channel();
         let volume = self.volume.clone();
@@ -113,38 +130,62 @@ impl Keeper {
         });
         posted.map_err(|_| anyhow!("the data thread of the cluster has ended"))?;
         let answer = answer.await;
-        let gateway::OnVolume { identity, closed } =
-            answer.context("the data thread of the cluster has ended")??;
-        let open = open(&self.config, (data, identity), &self.given).await?;
-        if let Some(why) = open.failed.clone() {
-            open.end().await;
-            bail!(why);
-        }
-        tracing::info!(gateway = self.config.name, volume = %self.volume, "served here");
-        Ok((open, closed))
-    }
-
-    /// Until another node has the volume, or the daemon ends.
-    async fn serve(
-        &self,
-        open: Open,
-        mut closed: oneshot::Receiver<()>,
-        ended: &mut watch::Receiver<bool>,
-    ) {
-        let is_closed = tokio::select! {
-            _ = &mut closed => true,
-            _ = ended.wait_for(|it| *it) => false,
+        let gateway::OnVolume {
+            identity,
+            closed,
+            stop,
+        } = answer.context("the data thread of the cluster has ended")??;
+        let opened = open(&self.config, (data, identity), &self.given).await;
+        let failed = match opened {
+            Ok(Open {
+                failed: Some(why), ..
+            }) => anyhow!(why),
+            Ok(open) => {
+                tracing::info!(gateway = self.config.name, volume = %self.volume, "served here");
+                return Ok(Served { open, closed, stop });
+            }
+            Err(why) => why,
         };
-        open.end().await;
-        if !is_closed {
-            // Requests that were given up may still have a way to the store.
-            let _ = tokio::time::timeout(GRACE, closed).await;
-        }
+        // Else the next try would find this one there.
+        drop(stop);
+        let _ = tokio::time::timeout(CLOSES_IN, closed).await;
+        Err(failed)
     }
 
-    fn show(&mut self, why: String) {
+    /// Until another node has the volume, or the daemon ends; why it ended.
+    async fn serve(&self, served: Served, ended: &mut watch::Receiver<bool>) -> String {
+        let Served {
+            open,
+            mut closed,
+            stop,
+        } = served;
+        let why = tokio::select! {
+            why = &mut closed => Some(why.unwrap_or_default()),
+            _ = ended.wait_for(|it| *it) => None,
+        };
+        if let Some(why) = why {
+            open.end().await;
+            return why;
+        }
+        // What waits for stores, or for the meta store, is given up with the volume.
+        let ending = tokio::spawn(open.end());
+        tokio::pin!(ending);
+        let in_time = tokio::time::timeout(2 * GRACE, &mut ending).await;
+        drop(stop);
+        let _ = tokio::time::timeout(CLOSES_IN, closed).await;
+        if in_time.is_err() {
+            let _ = tokio::time::timeout(CLOSES_IN, ending).await;
+        }
+        "the daemon ends".to_owned()
+    }
+
+    fn show(&mut self, why: String, as_it_should: bool) {
+        let gateway = &self.config.name;
         if why != self.last {
-            tracing::warn!(gateway = self.config.name, why, "it is not served here");
+            match as_it_should {
+                true => tracing::info!(gateway, why, "it is not served here"),
+                false => tracing::warn!(gateway, why, "it is not served here"),
+            }
             self.last.clone_from(&why);
         }
         let mut about = about(&self.config);

@@ -34,6 +34,8 @@ pub struct ThreadCaps {
     exports: RefCell<Vec<(ExportConfig, Rc<Throttle>)>>,
     accounts: Rc<AccountCaps>,
     stores: RefCell<Vec<Weak<Manager>>>,
+    /// As they were set last.
+    weights: RefCell<BTreeMap<String, u32>>,
 }
 
 impl ThreadCaps {
@@ -61,12 +63,16 @@ impl ThreadCaps {
 
     /// Accounts weigh at this store what [`ThreadCaps::set_accounts`] says.
     pub fn add_store(&self, store: &Rc<Manager>) {
-        self.stores.borrow_mut().push(Rc::downgrade(store));
+        set_account_weights(store, self.weights.borrow().clone());
+        let mut stores = self.stores.borrow_mut();
+        stores.retain(|it| it.strong_count() > 0);
+        stores.push(Rc::downgrade(store));
     }
 
     /// What accounts weigh, and get at most, from now on.
     pub fn set_accounts(&self, terms: &AccountTerms) {
         self.accounts.set_all(terms.caps.clone());
+        self.weights.borrow_mut().clone_from(&terms.weights);
         for store in self.stores.borrow().iter().filter_map(Weak::upgrade) {
             set_account_weights(&store, terms.weights.clone());
         }

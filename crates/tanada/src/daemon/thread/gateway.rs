@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! volume, opened here -> a store on it, made if it is blank -> Blobs -> what the gateway asks
-//!    the gateway ends | another node has the volume | the store fails -> nothing is answered -> store closed -> volume let go
+//!    the gateway ends | another node has the volume | store or index fail -> nothing is answered -> store closed -> volume closed
 //! ```
 //!
 //! Always true:
-//! 1. The volume is let go after the store on it was closed.
-//! 2. No other client has the volume beside the store.
+//! 1. No other client has the volume beside the store.
+//! 2. A store that is opened later meets no write of this one: the volume is closed with it, and is opened with a greater token.
 
 use std::rc::Rc;
 
@@ -18,6 +18,7 @@ use s3::{Blobs, Jobs, SharedDisk};
 use store::qos::manager::Manager;
 use store::{OpenError, Settings, Store};
 use tokio::sync::oneshot;
+use vdisk::cluster::ClusterError;
 use vdisk::cluster::slots::InUse;
 use vdisk::record::Name;
 
@@ -27,6 +28,8 @@ use super::store::options_on_volume;
 
 /// Between two looks whether this node still has the volume.
 const LOOK_EVERY: Nanos = Nanos::secs(1);
+/// A store that takes longer to close is left to the recovery of its next opening.
+const CLOSES_IN: Nanos = Nanos::secs(10);
 /// So many looks in a row find a store that makes nothing durable: it is opened anew.
 const FAILED_LOOKS: u32 = 3;
 
@@ -34,9 +37,16 @@ const FAILED_LOOKS: u32 = 3;
 pub struct OnVolume {
     /// What tells it from others.
     pub identity: String,
-    /// Answered when it is closed, and the volume let go.
-    pub closed: oneshot::Receiver<()>,
+    /// Answered when it is closed, and the volume with it: why.
+    pub closed: oneshot::Receiver<String>,
+    /// Dropped, it is closed without waiting for those who still ask.
+    pub stop: oneshot::Sender<()>,
 }
+
+/// Another node serves: no failure.
+#[derive(Debug, thiserror::Error)]
+#[error("node {0} serves it")]
+pub struct ServedBy(String);
 
 /// Opens the volume and the store on it, and carries out what is asked there until nothing can ask any more, or another node has
 /// it.
@@ -49,7 +59,10 @@ pub async fn begin(
     jobs: Jobs,
 ) -> anyhow::Result<OnVolume> {
     let in_use = open.cluster.openings.open_for_one(volume).await;
-    let in_use = in_use.map_err(|error| anyhow!("{error}"))?;
+    let in_use = in_use.map_err(|error| match error {
+        ClusterError::Elsewhere { node, .. } => ServedBy(node).into(),
+        other => anyhow!("{other}"),
+    })?;
     let engine: Rc<dyn Device> = Rc::clone(in_use.volume()) as _;
     let node = open_store(in_use.capped(Rc::clone(&engine)), volume, caps).await?;
     caps.add_store(&node);
@@ -60,21 +73,29 @@ pub async fn begin(
     };
     let blobs = Rc::new(Blobs::on_shared(Rc::clone(&node), disk)?);
     let identity = format!("{:032x}", node.store().uuid());
-    let (send, closed) = oneshot::channel();
+    let openings = Rc::clone(&open.cluster.openings);
+    let ((send, closed), (stop, stopped)) = (oneshot::channel(), oneshot::channel::<()>());
     env::spawn(async move {
-        tokio::select! {
-            () = jobs.serve(Rc::clone(&blobs)) => {}
-            () = until_lost(&blobs, &in_use) => {}
-        }
-        if let Err(error) = node.close().await {
+        let why = tokio::select! {
+            () = jobs.serve(Rc::clone(&blobs)) => "the gateway ended".to_owned(),
+            _ = stopped => "the gateway ended".to_owned(),
+            why = until_lost(&blobs, &in_use) => why,
+        };
+        let closing = env::timeout(CLOSES_IN, node.close()).await;
+        if !matches!(closing, Ok(Ok(()))) {
             let name = in_use.volume().record().name;
-            tracing::warn!(volume = %name, %error, "the store of a gateway was not closed in good order");
+            tracing::warn!(volume = %name, why, "the store of a gateway was not closed in good order: its next opening recovers it");
         }
-        drop((blobs, node, in_use));
+        drop((blobs, node));
+        openings.close_for_one(in_use).await;
         // The gateway may be gone.
-        let _ = send.send(());
+        let _ = send.send(why);
     });
-    Ok(OnVolume { identity, closed })
+    Ok(OnVolume {
+        identity,
+        closed,
+        stop,
+    })
 }
 
 async fn open_store(
@@ -100,14 +121,23 @@ async fn open_store(
     opened.with_context(|| format!("cannot open the store on volume {volume}"))
 }
 
-/// Waits until another node has the volume, or what is written does not become durable any more.
-async fn until_lost(blobs: &Blobs, in_use: &InUse) {
+/// Waits until another node has the volume, or what is written does not become durable any more; in words.
+async fn until_lost(blobs: &Blobs, in_use: &InUse) -> String {
     let mut failed = 0;
-    while in_use.volume().is_open() && failed < FAILED_LOOKS {
+    loop {
         env::sleep(LOOK_EVERY).await;
-        failed = match blobs.flush().await {
-            Ok(()) => 0,
-            Err(_) => failed + 1,
-        };
+        if !in_use.volume().is_open() {
+            return "its volume was taken by another node".to_owned();
+        }
+        if blobs.index_failed() {
+            return "a read or a write of its index failed, and it is opened anew".to_owned();
+        }
+        match blobs.flush().await {
+            Ok(()) => failed = 0,
+            Err(error) if failed == FAILED_LOOKS => {
+                return format!("nothing becomes durable ({error}), and it is opened anew");
+            }
+            Err(_) => failed += 1,
+        }
     }
 }
