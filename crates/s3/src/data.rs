@@ -313,3 +313,51 @@ impl Disk for Data {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use base::Bytes as Length;
+    use device::Memory;
+    use store::{Settings, Store};
+
+    use super::*;
+    use crate::lanes::tests::manager;
+
+    async fn serve(jobs: Jobs) {
+        let device = Memory::new("a", Length::mib(64));
+        let made = Store::format(device.clone(), Settings::default()).await;
+        made.unwrap().close().await.unwrap();
+        let blobs = Blobs::new(vec![manager(device).await]).unwrap();
+        jobs.serve(Rc::new(blobs)).await;
+    }
+
+    #[tokio::test]
+    async fn the_buffer_of_a_read_is_the_next_read_s() {
+        let (data, jobs) = data();
+        let thread = std::thread::Builder::new();
+        let thread = thread.spawn(move || {
+            let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
+            runtime.block_on(serve(jobs));
+        });
+        let qos = Qos::default();
+        let blob = BlobRef {
+            folder: "photos".into(),
+            id: "00674869c10123456789abcdef".into(),
+            size: 1 << 20,
+        };
+        let written = Bytes::from(vec![7; 1 << 20]);
+        data.write(&qos, (&blob, 0), written.clone()).await.unwrap();
+        let mut places = Vec::new();
+        for _ in 0..3 {
+            let read = data.read(&qos, (&blob, 0), 1 << 20).await.unwrap();
+            let (first, rest) = (read.slice(..10), read.slice(10..));
+            drop(read);
+            assert!(first[..] == written[..10] && rest[..] == written[10..]);
+            places.push(rest.as_ptr() as usize - first.len());
+        }
+        assert!(places[0].is_multiple_of(base::PAGE), "no copy begins so");
+        assert_eq!(places, [places[0]; 3]);
+        drop(data);
+        thread.unwrap().join().unwrap();
+    }
+}
