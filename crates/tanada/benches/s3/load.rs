@@ -178,7 +178,7 @@ pub fn write_whole(address: &str, bytes: u64) -> Result<(), String> {
         at_once(async || {
             let (data, change) = (base::View::copy_of(&[7; MIB as usize]), Change::default());
             while let Some(at) = piece(&next, bytes) {
-                let written = client.write(OBJECT, at, data.clone(), change.clone().creating());
+                let written = client.write(OBJECT, at, data.clone(), change.creating());
                 written.await.map_err(|error| error.to_string())?;
             }
             Ok(())
