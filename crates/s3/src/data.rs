@@ -333,7 +333,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_buffer_of_a_read_is_the_next_read_s() {
-        let (data, jobs) = data();
+        let (data, jobs) = data(false);
         let thread = std::thread::Builder::new();
         let thread = thread.spawn(move || {
             let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
