@@ -37,7 +37,7 @@ const COMMAND: &str = "tanada sim cache";
 #[command(name = "cargo xtask bench python", no_binary_name = true)]
 struct Options {
     /// How often everything is measured
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Requests of the trace
     #[arg(long, default_value_t = 10_000_000)]
@@ -214,7 +214,7 @@ fn quiet(command: &mut Command) -> Result<()> {
 
 /// Runs it; what it took, and what it printed.
 fn measured(command: &mut Command) -> Result<(Spent, String)> {
-    let command = command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    let command = command.stdin(Stdio::null());
     // A benchmark is about real time.
     #[allow(clippy::disallowed_methods)]
     let begun = Instant::now();
@@ -227,9 +227,10 @@ fn measured(command: &mut Command) -> Result<(Spent, String)> {
     };
     ensure!(
         out.status.success(),
-        "`{}` failed ({})",
+        "`{}` failed ({}): {}",
         show(command),
-        out.status
+        out.status,
+        String::from_utf8_lossy(&out.stderr)
     );
     Ok((spent, String::from_utf8_lossy(&out.stdout).into_owned()))
 }
