@@ -141,6 +141,18 @@ fn objects_are_put_and_got_by_any_client_and_outlive_a_kill() {
     client.put("small", &small, "/photos/a/small");
     client.put("big", &big, "/photos/a/big");
     client.put("big", &big[..100_000], "/photos/b");
+    // Bytes that are not asked for with `100 Continue`, since there are none, are the last over their connection.
+    fs::write(dir.join("empty"), b"").unwrap();
+    for (file, is_last) in [("empty", true), ("small", false)] {
+        let head = ["-T", file, "-D", "head", "-H", "Expect: 100-continue"];
+        assert_eq!(client.said(&head, "/photos/expected").0, 200);
+        let head = fs::read_to_string(dir.join("head"))
+            .unwrap()
+            .to_ascii_lowercase();
+        assert_eq!(head.contains("100 continue"), !is_last, "{head}");
+        assert_eq!(head.contains("connection: close"), is_last, "{head}");
+    }
+    assert_eq!(client.said(&["-X", "DELETE"], "/photos/expected").0, 204);
     assert_eq!(client.ask(&[], "/photos/a/small"), (200, small));
     assert!(client.ask(&[], "/photos/a/big") == (200, big.clone()));
     let part = client.ask(&["-r", "16777210-16777230"], "/photos/a/big");

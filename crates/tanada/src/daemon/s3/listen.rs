@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use env::net::Address;
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
-use hyper::header::HeaderValue;
+use hyper::header::{CONNECTION, EXPECT, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -210,6 +210,9 @@ static FORMS: Semaphore = Semaphore::const_new(8);
 
 async fn one((service, counters): &Asked, request: Request<Incoming>) -> Response<Sent> {
     let method = request.method().clone();
+    // A body of no bytes is not asked for with `100 Continue`. awscli 2.9 then takes the status of its next answer over the same
+    // connection for a header.
+    let unasked = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
     let timed = |body| s3s::Body::http_body_unsync(Timed::new(body, Arc::clone(counters)));
     let _form = match s3::is_form(&method, request.headers()) {
         // It is closed never.
@@ -229,6 +232,10 @@ async fn one((service, counters): &Asked, request: Request<Incoming>) -> Respons
     let name = HeaderValue::from_str(&format!("{:x}-{number:x}", std::process::id()));
     if let Ok(name) = name {
         response.headers_mut().insert("x-amz-request-id", name);
+    }
+    if unasked {
+        let close = HeaderValue::from_static("close");
+        response.headers_mut().insert(CONNECTION, close);
     }
     counters.answered(&method, response.status());
     response.map(|body| Sent::new(body, Arc::clone(counters)))
