@@ -124,7 +124,7 @@ impl Report {
 
     fn line(&self, metric: &str, figure: f64, unit: &str) {
         self.say(&format!(
-            "{:<9}{metric:<66}{figure:>10.3} {unit}",
+            "{:<10}{metric:<66}{figure:>10.3} {unit}",
             self.case
         ));
     }

@@ -141,7 +141,7 @@ async fn found(
         ));
     }
     let is_of_all = |it: &S3Gateway| it.stores.iter().all(|it| labels.contains(it));
-    if known.record.terms.allotment || !over_stores.any(|it| is_of_all(it)) {
+    if known.record.terms.allotment || !over_stores.any(is_of_all) {
         return Err(unprocessable(
             format!("reservation {name} is not of the stores of a gateway of this daemon"),
             "reserve with `tanada reservation create NAME --store` for each store that `tanada s3 list` shows",
