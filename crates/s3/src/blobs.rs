@@ -419,15 +419,12 @@ fn parse(name: &str) -> Option<BlobRef> {
 mod tests {
     use device::fault::{Injury, Rule};
     use device::{Fault, Memory};
-    use store::{Settings, Store};
 
     use super::*;
     use crate::lanes::tests::manager;
 
     async fn store(name: &str) -> Rc<Manager> {
         let device = Memory::new(name, Bytes::mib(64));
-        let made = Store::format(device.clone(), Settings::default()).await;
-        made.unwrap().close().await.unwrap();
         manager(device).await
     }
 
@@ -504,8 +501,6 @@ mod tests {
     fn a_disk_without_room_below_is_full_and_one_that_is_gone_answers_nothing() {
         env::Runtime::simulated(1).block_on(async {
             let device = Memory::new("a", Bytes::mib(64));
-            let made = Store::format(device.clone(), Settings::default()).await;
-            made.unwrap().close().await.unwrap();
             let room = Rc::new(std::cell::Cell::new(Bytes::gib(2)));
             let below = Rc::clone(&room);
             let faulty = Fault::new(device.clone(), env::rng("fault"));
@@ -522,6 +517,8 @@ mod tests {
             let error = blobs.still_ours().await.unwrap_err();
             assert!(matches!(error, ObjectError::Gone(_)), "{error}");
             // A failure of the index stays: its database needs to be opened anew.
+            let some = Ranges::from([(0, vec![1; 8])]);
+            blobs.write_index(0, 4096, some).await.unwrap();
             assert!(blobs.read_index(0, 10).await.is_ok() && !blobs.index_failed());
             let long = "x".repeat(3000);
             assert!(blobs.noted::<()>(Err(ObjectError::Gone(long))).is_err());

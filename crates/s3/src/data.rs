@@ -318,15 +318,12 @@ impl Disk for Data {
 mod tests {
     use base::Bytes as Length;
     use device::Memory;
-    use store::{Settings, Store};
 
     use super::*;
     use crate::lanes::tests::manager;
 
     async fn serve(jobs: Jobs) {
         let device = Memory::new("a", Length::mib(64));
-        let made = Store::format(device.clone(), Settings::default()).await;
-        made.unwrap().close().await.unwrap();
         let blobs = Blobs::new(vec![manager(device).await]).unwrap();
         jobs.serve(Rc::new(blobs)).await;
     }

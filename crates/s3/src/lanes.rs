@@ -156,8 +156,10 @@ pub(crate) mod tests {
 
     const WHOLE: u128 = 0x7f3a;
 
-    /// A manager of a formatted device, without a thought of what it can do.
+    /// A manager of a store made on a device, without a thought of what it can do.
     pub async fn manager(device: Rc<dyn Device>) -> Rc<Manager> {
+        let made = Store::format(Rc::clone(&device), Settings::default()).await;
+        made.unwrap().close().await.unwrap();
         let options = ManagerOptions::new(Costs::flat(BytesPerSec::mb(100)), [7; 32]);
         Manager::open(device, options).await.unwrap()
     }
@@ -292,8 +294,6 @@ pub(crate) mod tests {
     fn a_lane_that_nothing_used_for_a_minute_is_closed_when_another_opens() {
         env::Runtime::simulated(9).block_on(async {
             let device = Memory::new("a", Bytes::mib(64));
-            let made = Store::format(device.clone(), Settings::default()).await;
-            made.unwrap().close().await.unwrap();
             let manager = manager(device).await;
             let blobs = Blobs::new(vec![Rc::clone(&manager)]).unwrap();
             write(&blobs, 0).await;

@@ -159,7 +159,6 @@ mod tests {
     use base::Bytes as Size;
     use bytes::Bytes;
     use device::Memory;
-    use store::{Settings, Store};
 
     use super::*;
     use crate::blobs::{Blobs, CHUNK};
@@ -174,8 +173,6 @@ mod tests {
             let runtime = env::Runtime::real(env::RealConfig::default()).unwrap();
             runtime.block_on(async {
                 let device = Memory::new("a", Size::mib(128));
-                let made = Store::format(device.clone(), Settings::default()).await;
-                made.unwrap().close().await.unwrap();
                 let blobs = Blobs::new(vec![manager(device).await]).unwrap();
                 jobs.serve(std::rc::Rc::new(blobs)).await;
             });

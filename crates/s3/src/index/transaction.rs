@@ -206,8 +206,7 @@ impl<'t> Transaction<'t> {
         (name, id): (&str, u64),
         change: impl FnOnce(&mut Bucket) -> Result<(), Refused>,
     ) -> Done<()> {
-        self.is_still(name, id)?;
-        let mut found = self.bucket(name)?;
+        let mut found = self.still(name, id)?;
         change(&mut found)?;
         self.buckets.insert(name, &*encode(&found))?;
         Ok(())
@@ -227,8 +226,14 @@ impl<'t> Transaction<'t> {
     /// # Errors
     /// [`Refused::NoBucket`].
     pub fn is_still(&self, name: &str, id: u64) -> Done<()> {
-        match self.bucket(name)?.id == id {
-            true => Ok(()),
+        self.still(name, id).map(drop)
+    }
+
+    /// The bucket of this name, which is still the one of this number.
+    fn still(&self, name: &str, id: u64) -> Done<Bucket> {
+        let found = self.bucket(name)?;
+        match found.id == id {
+            true => Ok(found),
             false => Err(Refused::NoBucket(name.to_owned()).into()),
         }
     }
